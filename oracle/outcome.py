@@ -1,0 +1,122 @@
+"""Outcome: everything that was observed of one subject on one program.
+
+An outcome holds values, not judgements. Tensors in it are detached copies taken at the moment of observation,
+so nothing that runs later can change them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFacts:
+    """Metadata of a tensor as the caller of the program sees it."""
+
+    type_name: str  # qualified class name: "torch.Tensor", "torch.nn.parameter.Parameter", a subclass
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None  # None for layouts without strides
+    storage_offset: int | None
+    dtype: str  # "float32"
+    device: str  # "cpu", "cuda:0"
+    layout: str  # "strided", "sparse_coo", ...
+    requires_grad: bool
+    is_leaf: bool
+    is_conj: bool = False
+    is_neg: bool = False
+    is_inference: bool = False
+    is_coalesced: bool | None = None  # sparse_coo only
+    quantizer: str | None = None  # qscheme, scale and zero point as text; None for tensors that are not quantised
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Leaf:
+    """One leaf of a flattened value."""
+
+    path: str  # "output", "output[1]", "output['loss']", "args[0]", "module.weight", "grad of args[0]"
+    value: Any  # a detached copy of the tensor with its strides; or the Python value; or repr() text of anything else
+    facts: TensorFacts | None  # None unless it is a tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasGraph:
+    """Who shares what among inputs (after the call), outputs and module state.
+
+    Groups and their members are sorted, so that two graphs are equal exactly when they say the same.
+    """
+
+    storages: tuple[tuple[str, ...], ...] = ()  # paths whose tensors share one non-empty storage; groups of two and more
+    objects: tuple[tuple[str, ...], ...] = ()  # paths that are one and the same Python object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionFacts:
+    """An exception as seen from outside."""
+
+    type_name: str  # qualified
+    ancestry: tuple[str, ...]  # qualified names of its method resolution order, itself first, `object` last
+    message: str
+    traceback: str  # the tail, for the record
+    call: int  # index in the call plan
+    phase: str  # "compile" | "call" | "backward"
+    is_out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CallObservation:
+    """What one call of the plan did."""
+
+    structure: str  # of the output: "tuple(Tensor, dict('loss': Tensor, 'aux': None))"
+    outputs: tuple[Leaf, ...]
+    inputs_after: tuple[Leaf, ...]  # arguments after the call (before backward): mutation shows here
+    gradients: tuple[Leaf, ...]  # of inputs and module parameters; value None where there is none; empty without backward
+    module_state: tuple[Leaf, ...]  # parameters, buffers, training flags, extra attributes, after the call
+    aliases: AliasGraph
+    rng_digest: str  # of all generator states after the call
+    seconds: float  # the bare call, backward included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Returned:
+    """Every call of the plan returned."""
+
+    calls: tuple[CallObservation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Raised:
+    """A call raised; the calls before it are kept."""
+
+    exception: ExceptionFacts
+    calls: tuple[CallObservation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crashed:
+    """The process died."""
+
+    signal: int | None
+    exit_code: int | None
+    stage: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut:
+    """No end within the time limit."""
+
+    seconds: float
+    stage: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """Over the memory limit."""
+
+    bytes: int
+    stage: str
+
+
+Outcome = Union[Returned, Raised, Crashed, TimedOut, OutOfMemory]

@@ -1,0 +1,141 @@
+"""The verdict of one case: a frozen value, never a bool.
+
+Status words follow PyTorch's benchmark vocabulary (benchmarks/dynamo/common.py) where it has one.
+This module is torch-free: `results` reads verdicts without loading torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, Mapping
+
+
+class Status(str, Enum):
+    """How a case ended. The value is the word users and their scripts see."""
+
+    PASS = "pass"
+    PASS_DUE_TO_SKIP = "pass_due_to_skip"  # nothing was compared; the symptom says why
+    FAIL_ACCURACY = "fail_accuracy"
+    FAIL_GRAD = "fail_grad"
+    FAIL_MUTATION = "fail_mutation"
+    FAIL_ALIAS = "fail_alias"
+    FAIL_STRIDE = "fail_stride"
+    FAIL_METADATA = "fail_metadata"
+    FAIL_STATE = "fail_state"  # module state, or process state the subject left changed
+    FAIL_RNG = "fail_rng"
+    FAIL_GUARD = "fail_guard"  # right on the first call, wrong on a later one
+    FAIL_EXCEPTION = "fail_exception"  # eager raises X; the subject returns, or raises Y
+    FAIL_EXPORT = "fail_export"
+    FAIL_TO_RUN = "fail_to_run"  # eager returns, the subject raises
+    EAGER_FAIL_TO_RUN = "eager_fail_to_run"
+    EAGER_TWO_RUNS_DIFFER = "eager_two_runs_differ"
+    MODEL_FAIL_TO_LOAD = "model_fail_to_load"
+    OOM = "OOM"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    MISSING = "missing"
+    KNOWN = "known"
+    XPASS = "xpass"
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether a run that contains this status exits with 1."""
+        return self not in _NOT_FINDINGS
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the subject went wrong without saying so: the worst kind."""
+        return self in _SILENT
+
+
+_NOT_FINDINGS = frozenset(
+    {Status.PASS, Status.PASS_DUE_TO_SKIP, Status.KNOWN, Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER}
+)
+_SILENT = frozenset(
+    {
+        Status.FAIL_ACCURACY,
+        Status.FAIL_GRAD,
+        Status.FAIL_MUTATION,
+        Status.FAIL_ALIAS,
+        Status.FAIL_STRIDE,
+        Status.FAIL_METADATA,
+        Status.FAIL_STATE,
+        Status.FAIL_RNG,
+        Status.FAIL_GUARD,
+        Status.FAIL_EXCEPTION,
+        Status.FAIL_EXPORT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstElement:
+    """The element that differs most. Values are text, so that NaN and Inf survive JSON."""
+
+    where: str  # path of the tensor: "call 0: output[1]", "call 0: grad of kwargs['weight']"
+    index: tuple[int, ...]
+    eager: str
+    subject: str
+    truth: str | None = None  # the fp64 value, where there is one
+    eager_error: float | None = None  # |eager - truth|; None where there is no finite truth
+    subject_error: float | None = None  # |subject - truth|, or |subject - eager| without a truth
+    allowed_error: float | None = None
+    ulp: float | None = None  # |subject - eager| in units of the last place of eager's dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """How much was compared. Zero tensors and zero other values is not agreement."""
+
+    tensors: int = 0
+    elements: int = 0
+    others: int = 0  # Python numbers, strings, None, dtypes ...
+    unstable_elements: int = 0  # left out: eager itself moves them under rounding noise
+
+    def __add__(self, other: Compared) -> Compared:
+        return Compared(
+            tensors=self.tensors + other.tensors,
+            elements=self.elements + other.elements,
+            others=self.others + other.others,
+            unstable_elements=self.unstable_elements + other.unstable_elements,
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.tensors == 0 and self.others == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the judge says of one subject on one program."""
+
+    status: Status
+    symptom: str = ""  # one line: "call 1: output[0]: shape is (2, 3), but should be (3,)"
+    stage: str | None = None  # first rung of the ladder that went wrong, once localised
+    call: int | None = None  # index in the call plan
+    worst: WorstElement | None = None
+    compared: Compared = Compared()
+    also: tuple[str, ...] = ()  # further symptoms, in the order found
+    explained: tuple[str, ...] = ()  # differences seen and accepted, each with its reason
+    max_ulp: float | None = None  # largest |subject - eager| over all float elements, in ULP of eager's dtype
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["status"] = self.status.value
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        fields = dict(data)
+        worst = fields.get("worst")
+        return cls(
+            **{
+                **fields,
+                "status": Status(fields["status"]),
+                "worst": WorstElement(**{**worst, "index": tuple(worst["index"])}) if worst else None,
+                "compared": Compared(**fields.get("compared", {})),
+                "also": tuple(fields.get("also", ())),
+                "explained": tuple(fields.get("explained", ())),
+            }
+        )

@@ -1,0 +1,1 @@
+"""results: records -> store, tables, comparisons, gates, exports. Torch-free."""

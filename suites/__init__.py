@@ -1,0 +1,1 @@
+"""suites: what to run. Operators (OpInfo), models, Python features, regressions."""

@@ -1,0 +1,71 @@
+"""Suite: what to run. A suite names its groups cheaply, and lists the programs of one group in a worker."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Iterator, Mapping, Protocol
+
+from oracle.program import Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What the user asked for; every suite honours every field or says that it has no such thing.
+
+    Empty tuples mean the suite's default. `match` is a glob on the group ("add", "nn.functional.*") or the whole
+    program name ("add/float32/forward/*").
+    """
+
+    match: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    directions: tuple[str, ...] = ()  # "forward", "backward"
+    device: str = "cpu"
+    max_samples: int | None = None  # at most so many programs per group, dtype and direction, spread evenly
+
+    def wants(self, *, group: str, name: str) -> bool:
+        return not self.match or any(fnmatchcase(group, glob) or fnmatchcase(name, glob) for glob in self.match)
+
+    def may_want_group(self, group: str) -> bool:
+        """False only if no program of the group can match."""
+        return not self.match or any(fnmatchcase(group, glob) or fnmatchcase(group, glob.split("/", 1)[0]) for glob in self.match)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Selection:
+        tuples = {key: tuple(data.get(key, ())) for key in ("match", "tags", "dtypes", "directions")}
+        return cls(device=data.get("device", "cpu"), max_samples=data.get("max_samples"), **tuples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteProgram:
+    """A program with the labels it is selected and tabulated by."""
+
+    program: Program
+    group: str
+    dtype: str = ""
+    direction: str = "forward"
+    tags: tuple[str, ...] = ()
+    timeout_s: float | None = None  # None: the run's default
+    memory_bytes: int | None = None
+
+
+class Suite(Protocol):
+    """A named collection of programs. One instance per process; both methods are deterministic."""
+
+    name: str
+    description: str
+    tags: Mapping[str, str]  # tag -> what it means
+    dtypes: tuple[str, ...]  # what `--dtype` may name; empty: the suite has no dtype axis
+    default_subjects: tuple[str, ...]
+
+    def groups(self, selection: Selection) -> list[str]:
+        """Names of all groups that can hold a selected program. May import torch: called in a worker."""
+        ...
+
+    def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
+        """The selected programs of one group, in a fixed order. Called in a worker."""
+        ...
