@@ -1,0 +1,94 @@
+# torch-oracle: `make sweep` and `make test` do all the set-up they need. `make help` lists the rest.
+# Variables can be given on the command line, for example: make sweep ARGS="--suite opinfo --match 'add*'"
+
+comma   := ,
+PYTHON  ?= python3
+VENV    ?= .venv
+# Which PyTorch is installed, first and alone. For another build name it here, and its index in PIP_INDEX_URL or
+# PIP_EXTRA_INDEX_URL: make setup TORCH=torch==2.11.0
+TORCH   ?= torch==2.13.0
+TRITON  := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(comma)triton)
+EXTRAS  ?= models,report,dev$(TRITON)
+# Test processes. Tests start workers of their own, so more than two rarely helps.
+JOBS    ?= 2
+ARGS    ?=
+CXX     ?= g++
+
+BIN      = $(VENV)/bin
+PIP      = $(BIN)/python -m pip --disable-pip-version-check
+PYTEST   = $(BIN)/python -m pytest
+READY    = $(VENV)/.ready
+# A TORCH that was asked for, and is not the one this environment was made with, makes it again.
+CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup sweep test lint fix accept bench check clean compiler-check FORCE
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+sweep: $(READY) compiler-check  ## run operators and models through the compilers, print the table (ARGS=...)
+	@$(BIN)/torch-oracle sweep $(ARGS)
+
+test: $(READY) compiler-check  ## tests of torch-oracle itself, without the slow ones and those for a GPU
+	@$(PYTEST) -m "not slow and not gpu" -n $(JOBS) --dist loadfile $(ARGS)
+
+lint: $(READY)  ## ruff, layering, types, generated documents
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python docs/tools/contracts.py --check
+	$(BIN)/python docs/tools/correspondence.py --check
+
+fix: $(READY)  ## what ruff can repair; generated documents
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python docs/tools/contracts.py --write
+	$(BIN)/python docs/tools/correspondence.py --write
+
+accept: $(READY)  ## rewrite goldens from what the code does now; read the diff before you commit it
+	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)
+	@git --no-pager diff --stat -- '*/goldens/*' || true
+
+bench: $(READY) compiler-check  ## every benchmark of every package, one after the other
+	@set -e; for file in $$(ls refimpl/benchmarks/*.py oracle/benchmarks/*.py fuzz/benchmarks/*.py \
+	    suites/benchmarks/*.py results/benchmarks/*.py 2>/dev/null | grep -v '__init__\.py$$'); do \
+	  module=$$(echo "$${file%.py}" | tr / .); echo "== $$module"; $(BIN)/python -m "$$module" $(ARGS); done
+
+check: lint test  ## lint, test, and the slow tests and those for a GPU
+	@$(PYTEST) -m "slow or gpu" $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+
+setup: $(READY)  ## the virtual environment with everything in it
+
+clean:  ## remove the environment, caches and build outputs (databases of results stay)
+	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache .hypothesis ./*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+compiler-check:
+	@command -v $(firstword $(CXX)) >/dev/null 2>&1 || { \
+	  echo "warning: no C++ compiler: '$(CXX)' was not found." >&2; \
+	  echo "  Inductor compiles C++ when it runs on the CPU, so the subjects named inductor* cannot run here." >&2; \
+	  echo "  All others can: eager, dynamo, aot_eager, make_fx, export, refimpl.*" >&2; \
+	  echo "  To install one: apt-get install g++ | dnf install gcc-c++ | apk add g++ | xcode-select --install" >&2; \
+	  echo "  One under another name: make ... CXX=clang++" >&2; }
+
+# The stamp is newer than what the environment was made from, so a second run costs nothing.
+$(READY): pyproject.toml requirements/constraints.txt $(CHANGED)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "error: Python 3.10 to 3.13 is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1)." >&2; \
+	  echo "  Name another one: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "error: $(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
+	# torch first and alone, so that the choice of its build is not up to the resolver
+	grep -viE '^(torch|triton)==' requirements/constraints.txt > $(VENV)/constraints.txt
+	$(PIP) install --quiet -c $(VENV)/constraints.txt '$(TORCH)'
+	# then the rest, around that torch and the triton it may have brought
+	@$(PIP) freeze | grep -iE '^(torch|triton)==' > $(VENV)/brought.txt || true
+	@grep -qi '^triton==' $(VENV)/brought.txt || grep -i '^triton==' requirements/constraints.txt >> $(VENV)/brought.txt
+	cat $(VENV)/brought.txt >> $(VENV)/constraints.txt
+	$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[$(EXTRAS)]'
+	@echo '$(TORCH)' > $@
+
+FORCE:
