@@ -1,0 +1,69 @@
+"""Fixtures and options of all test suites: goldens that one command rewrites, tests that need a GPU."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--accept`, which `make accept` uses."""
+    parser.addoption("--accept", action="store_true", default=False, help="rewrite goldens from what the code does now")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips the tests marked gpu where there is none. torch is loaded only if there are such tests."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if needing and not has_cuda():
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch sees none"))
+
+
+def has_cuda() -> bool:
+    """Says whether torch sees a CUDA device."""
+    import torch  # noqa: PLC0415  optional heavy: most selections have no GPU test, and torch takes seconds to load
+
+    return torch.cuda.is_available()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Returns `golden(name, text)`: fails unless `goldens/<name>` beside the test file holds exactly `text`.
+
+    Under `--accept` the file is written instead. Nothing is normalised: what varies must not be in the text.
+    """
+    directory = request.path.parent / "goldens"
+    is_accepting = bool(request.config.option.accept)
+
+    def compare(name: str, text: str) -> None:
+        __tracebackhide__ = True
+        path = directory / name
+        if is_accepting:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+            return
+        if not path.is_file():
+            pytest.fail(f"there is no golden {shown(path, request)}; `make accept` writes it", pytrace=False)
+        expected = path.read_bytes().decode()
+        if expected != text:
+            pytest.fail(difference(expected, text, shown(path, request)), pytrace=False)
+
+    return compare
+
+
+def shown(path: Path, request: pytest.FixtureRequest) -> str:
+    """Returns the path as a reader of the message would type it."""
+    root = request.config.rootpath
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
+def difference(expected: str, actual: str, name: str) -> str:
+    """Returns the message for a golden that is not what it was."""
+    lines = difflib.unified_diff(
+        expected.splitlines(keepends=True), actual.splitlines(keepends=True), f"{name} (golden)", f"{name} (now)"
+    )
+    body = "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines)
+    return f"{body}\nIf the change is meant: make accept, and read the diff before committing it."
