@@ -1,0 +1,230 @@
+"""Calls: how a sample becomes a function and its arguments, one short function per kind.
+
+The function is all that a subject compiles. It takes what the operator takes, so the graph's inputs are the sample's
+tensors; only what no graph can take (callables, generators) is bound beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Callable, Mapping
+
+import torch
+from torch.utils import _pytree as pytree
+
+from suites.opinfo.database import OpInfo, SampleInput
+from suites.opinfo.generate import isolated_rng, tensors_of
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpCall:
+    """A function with the arguments it is to be called with. The tensors are shared: clone before use."""
+
+    function: Callable[..., Any]
+    args: Args
+    kwargs: Kwargs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One way to call an entry."""
+
+    tag: str
+    source: str  # which of upstream's generators: "sample", "reference", "error"
+    directions: tuple[str, ...]
+    has: Callable[[OpInfo], bool]  # does the entry have this kind at all
+    fits: Callable[[OpInfo, SampleInput], bool]  # does the sample
+    call: Callable[[OpInfo, SampleInput, bool], OpCall]  # (entry, sample, backward)
+
+
+def direct(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
+    """op(input, *args, **kwargs)."""
+    op, args, kwargs = _without_callables(info.op, (one.input, *one.args), one.kwargs)
+    return OpCall(function=_processed(op, one) if backward else _plain(op), args=args, kwargs=kwargs)
+
+
+def noncontiguous(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
+    """The same on tensors with gaps between their elements."""
+    return direct(info, _noncontiguous_copy(one), backward)
+
+
+def inplace(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
+    """input.op_(*args, **kwargs). Forward writes into the argument; backward into a copy, since leaves refuse it."""
+    op, args, kwargs = _without_callables(info.get_inplace(), (_writable(one.input), *one.args), one.kwargs)
+    return OpCall(function=_processed_on_copy(op, one) if backward else _plain(op), args=args, kwargs=kwargs)
+
+
+def out(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
+    """op(..., out=buffer), the buffer shaped and laid out like eager's result."""
+    call = direct(info, one, backward)
+    buffers = pytree.tree_map_only(torch.Tensor, _filled_like, _eager_result(info, one))
+    return OpCall(function=call.function, args=call.args, kwargs={**call.kwargs, "out": _as_out(buffers)})
+
+
+def out_strided(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
+    """op(..., out=buffer), every second element of a larger tensor: the strides must survive."""
+    call = out(info, one, backward)
+    buffers = pytree.tree_map_only(torch.Tensor, _filled_with_gaps_like, call.kwargs["out"])
+    return OpCall(function=call.function, args=call.args, kwargs={**call.kwargs, "out": buffers})
+
+
+# ------------------------------------------------------------------------------------------------ the functions compiled
+
+
+def _plain(op: Callable[..., Any]) -> Callable[..., Any]:
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return op(*args, **kwargs)
+
+    return program
+
+
+def _processed(op: Callable[..., Any], one: SampleInput) -> Callable[..., Any]:
+    process = one.output_process_fn_grad  # makes the result differentiable, or unique (signs of eigenvectors)
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return process(op(*args, **kwargs))
+
+    return program
+
+
+def _processed_on_copy(op: Callable[..., Any], one: SampleInput) -> Callable[..., Any]:
+    process = one.output_process_fn_grad
+
+    def program(first: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return process(op(first.clone(), *args, **kwargs))
+
+    return program
+
+
+def _without_callables(op: Callable[..., Any], args: Args, kwargs: Mapping[str, Any]) -> tuple[Any, Args, Kwargs]:
+    """Bind what is no data (a distance function, a module, a generator), so that inputs are data throughout."""
+    bound = {key: value for key, value in kwargs.items() if callable(value) or isinstance(value, torch.Generator)}
+    rest = {key: value for key, value in kwargs.items() if key not in bound}
+    return (partial(op, **bound) if bound else op), args, rest
+
+
+# --------------------------------------------------------------------------------------------------------------- buffers
+
+
+def _noncontiguous_copy(one: SampleInput) -> SampleInput:
+    # The copies of tensors that need gradients must be leaves that need them, as the originals are.
+    needs_grad = [tensor.requires_grad for tensor in tensors_of(one)]
+    copy = one.noncontiguous()
+    for tensor, needed in zip(tensors_of(copy), needs_grad, strict=True):
+        tensor.requires_grad_(needed)
+    return copy
+
+
+def _writable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a dense copy where several of its elements share memory (in-place operators refuse those)."""
+    if torch._C._overlaps(tensor, tensor) and 0 in tensor.stride():
+        return tensor.detach().clone(memory_format=torch.contiguous_format).requires_grad_(tensor.requires_grad)
+    return tensor
+
+
+def _eager_result(info: OpInfo, one: SampleInput) -> Any:
+    """What the operator returns in eager, on copies, with the RNG left alone."""
+    copies = pytree.tree_map_only(torch.Tensor, _detached_clone, (one.input, one.args, one.kwargs))
+    first, args, kwargs = copies
+    with torch.no_grad(), isolated_rng(0, _device_of(one)):
+        return info.op(first, *args, **kwargs)
+
+
+def _detached_clone(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone()
+
+
+def _device_of(one: SampleInput) -> torch.device:
+    return next((tensor.device for tensor in tensors_of(one)), torch.device("cpu"))
+
+
+def _filled_like(tensor: torch.Tensor) -> torch.Tensor:
+    # Ones, not uninitialised memory: an operator that fails to write must be seen, the same way every time.
+    return torch.ones_like(tensor)
+
+
+def _filled_with_gaps_like(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.new_ones((*tensor.shape, 2))[..., 0]
+
+
+def _as_out(buffers: Any) -> Any:
+    """Named tuples and lists of results are given as a plain tuple."""
+    return tuple(buffers) if isinstance(buffers, (tuple, list)) else buffers
+
+
+# ------------------------------------------------------------------------------------------------------------- the table
+
+
+def _always(info: OpInfo) -> bool:
+    return True
+
+
+def _any_sample(info: OpInfo, one: SampleInput) -> bool:
+    return True
+
+
+def _fits_inplace(info: OpInfo, one: SampleInput) -> bool:
+    """Upstream's rule: the result has the input's shape, and its dtype can be stored in the input's."""
+    if not isinstance(one.input, torch.Tensor) or one.broadcasts_input:
+        return False
+    result = _eager_result(info, one)
+    return (
+        isinstance(result, torch.Tensor)
+        and result.shape == one.input.shape
+        and torch.can_cast(result.dtype, one.input.dtype)
+    )
+
+
+def _fits_out(info: OpInfo, one: SampleInput) -> bool:
+    return "out" not in one.kwargs
+
+
+def _differs_noncontiguous(info: OpInfo, one: SampleInput) -> bool:
+    return any(tensor.layout == torch.strided and tensor.is_contiguous() and tensor.numel() > 1 for tensor in tensors_of(one))
+
+
+BOTH = ("forward", "backward")
+FORWARD = ("forward",)
+
+# In the order in which programs are listed.
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "sample": Kind(tag="sample", source="sample", directions=BOTH, has=_always, fits=_any_sample, call=direct),
+        "inplace": Kind(
+            tag="inplace",
+            source="sample",
+            directions=BOTH,
+            has=lambda info: info.get_inplace() is not None,
+            fits=_fits_inplace,
+            call=inplace,
+        ),
+        "out": Kind(
+            tag="out", source="sample", directions=FORWARD, has=lambda info: info.supports_out, fits=_fits_out, call=out
+        ),
+        "out_strided": Kind(
+            tag="out",
+            source="sample",
+            directions=FORWARD,
+            has=lambda info: info.supports_out,
+            fits=_fits_out,
+            call=out_strided,
+        ),
+        "noncontiguous": Kind(
+            tag="noncontiguous",
+            source="sample",
+            directions=BOTH,
+            has=_always,
+            fits=_differs_noncontiguous,
+            call=noncontiguous,
+        ),
+        "reference": Kind(
+            tag="reference", source="reference", directions=BOTH, has=_always, fits=_any_sample, call=direct
+        ),
+        "error": Kind(tag="error", source="error", directions=FORWARD, has=_always, fits=_any_sample, call=direct),
+    }
+)

@@ -1,0 +1,75 @@
+"""Database: torch's operator entries by full name. The only module that imports `torch.testing._internal`.
+
+Counterpart: torch/testing/_internal/common_methods_invocations.py op_db
+Differs: importing it leaves the process as it was (upstream freezes torch.backends.* for good).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Mapping
+
+import torch
+
+from oracle.errors import UsageError
+
+# Once torch's test helpers are imported, assigning to torch.backends.* raises in the whole process. A subject may set
+# those flags, and then they are its business: so the flag is read before that import and put back after it.
+_BACKENDS_MUTABLE = "__allow_nonbracketed_mutation_flag"
+_was_mutable = getattr(torch.backends, _BACKENDS_MUTABLE, None)
+
+from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from torch.testing._internal.common_utils import OPINFO_SAMPLE_INPUT_INDEX  # noqa: E402
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput  # noqa: E402
+
+if _was_mutable is not None:
+    setattr(torch.backends, _BACKENDS_MUTABLE, _was_mutable)
+
+__all__ = ["CUDA_ONLY", "ENTRIES", "OpInfo", "SampleInput", "dtypes_of", "entry", "runs_on"]
+
+ENTRIES: Mapping[str, OpInfo] = MappingProxyType({info.full_name: info for info in op_db})
+
+# Entries that declare CPU dtypes but have no CPU implementation; upstream skips them by a test decorator.
+CUDA_ONLY: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "jiterator_unary",
+            "jiterator_binary",
+            "jiterator_4inputs_with_extra_args",
+            "jiterator_binary_return_by_ref",
+            "jiterator_2inputs_2outputs",
+        ),
+        "torch.cuda.jiterator compiles CUDA source and takes CUDA tensors only",
+    )
+)
+
+
+def entry(name: str) -> OpInfo:
+    """The entry of this full name ("add", "linalg.svd", "std_mean.unbiased"); UsageError if there is none."""
+    if OPINFO_SAMPLE_INPUT_INDEX is not None:
+        # Upstream then hides all samples but one, and the numbers in program names would lie.
+        raise UsageError(
+            seen=f"PYTORCH_OPINFO_SAMPLE_INPUT_INDEX={OPINFO_SAMPLE_INPUT_INDEX} in the environment",
+            expected="that variable unset",
+            do="unset it; select one sample by `--match add/float32/forward/sample-3`",
+        )
+    found = ENTRIES.get(name)
+    if found is None:
+        raise UsageError(
+            seen=f"operator {name!r}",
+            expected=f"one of the {len(ENTRIES)} entries of op_db in torch {torch.__version__}",
+            do="see `torch-oracle list opinfo`; a program from another torch version may name an entry this one lacks",
+        )
+    return found
+
+
+def runs_on(info: OpInfo, device: torch.device) -> bool:
+    """False for entries that have no implementation on the device, whatever dtypes they declare."""
+    return device.type == "cuda" or info.full_name not in CUDA_ONLY
+
+
+def dtypes_of(info: OpInfo, device: torch.device, direction: str) -> frozenset[torch.dtype]:
+    """The dtypes the entry promises on the device, for "forward" or "backward"."""
+    if direction == "backward":
+        return frozenset(info.supported_backward_dtypes(device.type) or ())
+    return frozenset(info.supported_dtypes(device.type))

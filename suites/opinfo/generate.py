@@ -1,0 +1,146 @@
+"""Generate: the inputs of one entry, dtype and kind as a list, the same in every process.
+
+Upstream yields samples from generators that draw from the global RNG; sample 3 exists only after 0, 1 and 2 were
+drawn. So the whole list is made at once under a seed of its own, kept while neighbouring cases need it, and the
+process's own RNG is left untouched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import warnings
+from collections import OrderedDict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Iterable, Iterator
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from suites.opinfo.database import OpInfo, SampleInput, entry
+
+# Two lists: forward and backward, or samples and error inputs, of the entry at hand. The largest float32 list of 2.13
+# holds 25 MB, the largest reference list 1 GB.
+KEPT_LISTS = 2
+
+
+class SampleGenerationError(Exception):
+    """Upstream's generator raised, or gave nothing: these inputs cannot be made, and the program cannot be built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleKey:
+    """Which list. `source` is "sample", "reference" or "error"."""
+
+    op: str
+    dtype: str
+    source: str
+    device: str
+    requires_grad: bool
+
+    @property
+    def seed(self) -> int:
+        """Independent of device and direction, so that both see the same values."""
+        text = f"{self.op}/{self.dtype}/{self.source}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SampleList:
+    """What the generator yielded, up to the point where it raised, if it did."""
+
+    samples: tuple[SampleInput, ...]
+    failure: Exception | None
+    versions: tuple[tuple[int, ...], ...]  # of each sample's tensors, to notice a caller that wrote into them
+
+    def is_intact(self, index: int) -> bool:
+        return _versions(self.samples[index]) == self.versions[index]
+
+
+_kept: OrderedDict[SampleKey, SampleList] = OrderedDict()
+
+
+def sample_list(key: SampleKey) -> SampleList:
+    """The list for the key, made now or kept from before. Its tensors are shared by all callers: clone before use."""
+    found = _kept.get(key)
+    if found is None:
+        found = _generate(key)
+        _kept[key] = found
+        while len(_kept) > KEPT_LISTS:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return found
+
+
+def sample(key: SampleKey, index: int) -> SampleInput:
+    """One sample. Raises SampleGenerationError if the generator did not get that far, IndexError never."""
+    found = sample_list(key)
+    if index < len(found.samples) and not found.is_intact(index):
+        # Somebody's in-place write must not become the input of the next case.
+        del _kept[key]
+        found = sample_list(key)
+    if index < len(found.samples):
+        return found.samples[index]
+    where = f"{key.source} {index} of {key.op} in {key.dtype} on {key.device}"
+    if found.failure is not None:
+        raise SampleGenerationError(f"{where}: upstream's generator raised {found.failure!r}") from found.failure
+    raise SampleGenerationError(f"{where}: upstream's generator yields {len(found.samples)} under torch {torch.__version__}")
+
+
+def _generate(key: SampleKey) -> SampleList:
+    info = entry(key.op)
+    device = torch.device(key.device)
+    samples: list[SampleInput] = []
+    failure: Exception | None = None
+    with isolated_rng(key.seed, device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about how upstream makes its inputs, which no user can mend
+        try:
+            samples.extend(_yielded(info, key))
+        except Exception as error:  # whatever upstream's code raises is shown by the program that needed the sample
+            failure = error
+    return SampleList(samples=tuple(samples), failure=failure, versions=tuple(map(_versions, samples)))
+
+
+def _yielded(info: OpInfo, key: SampleKey) -> Iterable[SampleInput]:
+    dtype = getattr(torch, key.dtype)
+    device = key.device  # as text: some of upstream's generators call its string methods
+    # set_seed=False: upstream would reseed before every sample, and give all of them the same numbers.
+    match key.source:
+        case "sample":
+            return info.sample_inputs(device, dtype, requires_grad=key.requires_grad, set_seed=False)
+        case "reference":
+            return info.reference_inputs(device, dtype, requires_grad=key.requires_grad, set_seed=False)
+        case "error":
+            if info.error_inputs_func is None:
+                return ()
+            return (error.sample_input for error in info.error_inputs(device, set_seed=False))
+    raise AssertionError(f"source={key.source!r}")
+
+
+def tensors_of(one: SampleInput) -> list[torch.Tensor]:
+    """All tensors of the sample, in the order of its arguments."""
+    leaves = pytree.tree_leaves((one.input, one.args, one.kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _versions(one: SampleInput) -> tuple[int, ...]:
+    return tuple(tensor._version for tensor in tensors_of(one))
+
+
+@contextmanager
+def isolated_rng(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed Python's, NumPy's and torch's generators, and put their old states back at the end."""
+    python_state: Any = random.getstate()
+    numpy_state = np.random.get_state()
+    accelerators = [device.index or 0] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=accelerators):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)

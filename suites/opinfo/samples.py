@@ -1,0 +1,43 @@
+"""Samples: `bind`, the one name that an opinfo program's source uses."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from oracle.errors import UsageError
+from suites.opinfo.calls import KINDS
+from suites.opinfo.database import entry
+from suites.opinfo.generate import SampleKey, sample
+
+Inputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def bind(op: str, *, dtype: str, kind: str, index: int, device: str, direction: str) -> tuple[Callable[..., Any], Inputs]:
+    """Returns `(program, inputs)`: the function to compile, and what gives its arguments for any call.
+
+    `op` is an entry's full name, `kind` a key of `calls.KINDS`, `index` the sample's number in upstream's list.
+    The tensors come from a list shared by all cases of the entry: the caller clones before it runs anything.
+    Raises UsageError for an unknown entry or kind, SampleGenerationError where there is no such sample.
+    """
+    found = KINDS.get(kind)
+    if found is None:
+        raise UsageError(seen=f"kind {kind!r}", expected=f"one of {', '.join(KINDS)}", do="mend the program's source")
+    backward = direction == "backward"
+    key = SampleKey(op=op, dtype=dtype, source=found.source, device=device, requires_grad=backward)
+    call = found.call(entry(op), sample(key, index), backward)
+
+    def inputs(number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return call.args, call.kwargs
+
+    return call.function, inputs
+
+
+def source_of(op: str, *, dtype: str, kind: str, index: int, device: str, direction: str) -> str:
+    """The source text of the program that `bind` makes of the same arguments."""
+    return (
+        "from suites.opinfo.samples import bind\n"
+        "\n"
+        f"program, inputs = bind(\n"
+        f'    "{op}", dtype="{dtype}", kind="{kind}", index={index}, device="{device}", direction="{direction}"\n'
+        ")\n"
+    )

@@ -1,0 +1,27 @@
+"""OpInfoSuite: torch's operator database as a suite. Imported in workers only; it loads the whole database."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from suites import opinfo
+from suites.base import Selection, SuiteProgram
+from suites.opinfo.plan import list_groups, list_programs
+
+
+class OpInfoSuite:
+    """Implements `suites.base.Suite`."""
+
+    name = opinfo.NAME
+    description = opinfo.DESCRIPTION
+    tags = opinfo.TAGS
+    dtypes = opinfo.DTYPES
+    default_subjects = opinfo.DEFAULT_SUBJECTS
+
+    def groups(self, selection: Selection) -> list[str]:
+        """Full names of all entries that can hold a selected program. Raises UsageError for unknown words."""
+        return list_groups(selection)
+
+    def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
+        """The selected programs of one entry, in a fixed order. Raises UsageError for unknown words or entry."""
+        return list_programs(selection, group)
