@@ -70,7 +70,7 @@ def parse(text: str) -> tuple[Status, list[str]]:
 
 def parse_row(id: str, fields: dict[str, Any], reasons: dict[str, str]) -> tuple[Row, list[str]]:
     """Reads one line of the data file. A reason may be a key of [reasons]."""
-    reason = fields.get("reason", "")
+    reason: str = fields.get("reason", "")
     row = Row(
         id=id,
         title=fields.get("title", ""),
