@@ -46,7 +46,9 @@ class AliasGraph:
     Groups and their members are sorted, so that two graphs are equal exactly when they say the same.
     """
 
-    storages: tuple[tuple[str, ...], ...] = ()  # paths whose tensors share one non-empty storage; groups of two and more
+    storages: tuple[
+        tuple[str, ...], ...
+    ] = ()  # paths whose tensors share one non-empty storage; groups of two and more
     objects: tuple[tuple[str, ...], ...] = ()  # paths that are one and the same Python object
 
 
@@ -70,7 +72,9 @@ class CallObservation:
     structure: str  # of the output: "tuple(Tensor, dict('loss': Tensor, 'aux': None))"
     outputs: tuple[Leaf, ...]
     inputs_after: tuple[Leaf, ...]  # arguments after the call (before backward): mutation shows here
-    gradients: tuple[Leaf, ...]  # of inputs and module parameters; value None where there is none; empty without backward
+    gradients: tuple[
+        Leaf, ...
+    ]  # of inputs and module parameters; value None where there is none; empty without backward
     module_state: tuple[Leaf, ...]  # parameters, buffers, training flags, extra attributes, after the call
     aliases: AliasGraph
     rng_digest: str  # of all generator states after the call

@@ -12,8 +12,9 @@ The module itself is torch-free, like every plan.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Mapping
+from typing import Any
 
 from oracle.errors import UsageError
 
@@ -44,7 +45,9 @@ class ComparePolicy:
     index_outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # ^ output path -> {"of": input path, "dim": int | None, "stable": bool}: compare the values at the indices
     undefined_outputs: tuple[str, ...] = ()  # output paths whose values are not defined (empty, uninitialised)
-    invariant: str = ""  # name of a comparison up to a symmetry: "eigenvectors", "svd", "qr", "order"; see oracle.invariants
+    invariant: str = (
+        ""  # name of a comparison up to a symmetry: "eigenvectors", "svd", "qr", "order"; see oracle.invariants
+    )
     reason: str = ""  # required with any departure from the defaults
 
 
@@ -58,12 +61,20 @@ class Program:
     seed: int = 0
     is_module: bool = False
     dynamic: bool | None = None  # handed to subjects that take it
+    config: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # torch configuration held while a subject compiles and runs
+    # ^ {"torch._functorch.config.activation_memory_budget": 0.1}; subjects that do not read torch's configuration ignore it
     expects_raise: bool = False  # eager is meant to raise on the last call, and so is the subject
     policy: ComparePolicy = ComparePolicy()
 
     def __post_init__(self) -> None:
         if not self.calls:
-            raise UsageError(seen=f"program {self.name!r} with an empty call plan", expected="at least one call", do="give it `calls`")
+            raise UsageError(
+                seen=f"program {self.name!r} with an empty call plan",
+                expected="at least one call",
+                do="give it `calls`",
+            )
         for call in self.calls:
             if call.grad_mode not in ("grad", "no_grad", "inference"):
                 raise UsageError(
@@ -77,7 +88,7 @@ class Program:
         data: dict[str, Any] = {"format": FORMAT_VERSION, "name": self.name, "source": self.source}
         defaults = Program(name="", source="")
         data["calls"] = [_without_defaults(asdict(call), asdict(Call())) for call in self.calls]
-        for key in ("seed", "is_module", "dynamic", "expects_raise"):
+        for key in ("seed", "is_module", "dynamic", "config", "expects_raise"):
             if getattr(self, key) != getattr(defaults, key):
                 data[key] = getattr(self, key)
         policy = _without_defaults(asdict(self.policy), asdict(ComparePolicy()))

@@ -5,8 +5,9 @@ Every planned case ends as exactly one record. The planned set is written before
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Iterable, Mapping, Protocol
+from typing import Any, Protocol
 
 from oracle.errors import UsageError
 from oracle.verdict import Verdict

@@ -6,9 +6,11 @@ This module is torch-free: `results` reads verdicts without loading torch.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, Mapping
+from typing import Any
 
 
 class Status(str, Enum):
@@ -69,6 +71,18 @@ _SILENT = frozenset(
 )
 
 
+_WORST_FLOATS = ("eager_error", "subject_error", "allowed_error", "ulp")
+
+
+def _float_to_json(value: float | None) -> float | str | None:
+    """NaN and infinities as text: JSON has no words for them."""
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+def _float_from_json(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstElement:
     """The element that differs most. Values are text, so that NaN and Inf survive JSON."""
@@ -123,17 +137,25 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
         data["status"] = self.status.value
+        data["max_ulp"] = _float_to_json(self.max_ulp)
+        if self.worst is not None:
+            for key in _WORST_FLOATS:
+                data["worst"][key] = _float_to_json(data["worst"][key])
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         fields = dict(data)
-        worst = fields.get("worst")
+        worst = dict(fields["worst"]) if fields.get("worst") else None
+        if worst is not None:
+            worst.update({key: _float_from_json(worst.get(key)) for key in _WORST_FLOATS})
+            worst["index"] = tuple(worst["index"])
         return cls(
             **{
                 **fields,
                 "status": Status(fields["status"]),
-                "worst": WorstElement(**{**worst, "index": tuple(worst["index"])}) if worst else None,
+                "max_ulp": _float_from_json(fields.get("max_ulp")),
+                "worst": WorstElement(**worst) if worst is not None else None,
                 "compared": Compared(**fields.get("compared", {})),
                 "also": tuple(fields.get("also", ())),
                 "explained": tuple(fields.get("explained", ())),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Iterator, Mapping, Protocol
+from typing import Any, Protocol
 
 from oracle.program import Program
 
@@ -29,7 +30,9 @@ class Selection:
 
     def may_want_group(self, group: str) -> bool:
         """False only if no program of the group can match."""
-        return not self.match or any(fnmatchcase(group, glob) or fnmatchcase(group, glob.split("/", 1)[0]) for glob in self.match)
+        return not self.match or any(
+            fnmatchcase(group, glob) or fnmatchcase(group, glob.split("/", 1)[0]) for glob in self.match
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -5,8 +5,9 @@ A subject's code lives in one small file beside this one and is looked up by `ki
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Mapping
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

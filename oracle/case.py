@@ -1,0 +1,320 @@
+"""Run one case in a worker: build, eager twice, subject, judge, measure. The task function of every sweep.
+
+Eager's runs, the fp64 ground truth and the noise runs are kept for the next case, which often is the same program on
+another subject.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+import torch
+
+from oracle.build import Instance, ProgramLoadError, instantiate
+from oracle.configure import configured
+from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_everything, snapshot
+from oracle.inputs import clone_tree
+from oracle.judge import judge
+from oracle.noise import RoundingNoise
+from oracle.observe import observe
+from oracle.outcome import Leaf, Outcome, Raised, Returned
+from oracle.program import Program
+from oracle.records import Measurements, PlannedCase
+from oracle.speed import measure_speed
+from oracle.subjects.base import CompileRequest, Subject
+from oracle.subjects.registry import load
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+from oracle.widen import Widened, widen_module, widen_tree
+
+NOISE_RUNS = 4
+OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseOptions:
+    """What a run asks of every case."""
+
+    speed: bool = False  # measure eager and subject side by side, compile times and memory, when the case passes
+    speed_budget_s: float = 1.0
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """What a case gives, before it is a record."""
+
+    verdict: Verdict
+    measurements: Measurements = Measurements()
+    traceback: str = ""
+    leaked: tuple[str, ...] = ()  # process state the subject left changed
+
+
+@dataclass(slots=True, kw_only=True)
+class EagerState:
+    """Eager's runs of one program, filled as they are asked for."""
+
+    make: Callable[[], Instance]
+    seconds: float = 0.0  # of all bare calls so far
+    first: Outcome | None = None
+    second: Outcome | None = None
+    is_random: bool | None = None
+    leaks: tuple[str, ...] = ()  # process state that the program itself changes
+    truth_run: bool = False
+    truth: Outcome | None = None
+    noise: list[Outcome] = field(default_factory=list)
+
+    def run(self, progress: Progress, before: ProcessState) -> None:
+        """Eager twice, and a third time under another seed when it draws random numbers."""
+        if self.first is not None:
+            return
+        progress("eager")
+        instance = self.make()
+        self.first = self._timed(lambda: observe(instance))
+        self.leaks = _restored(before)
+        progress("eager again")
+        again = self.make()
+        self.second = self._timed(lambda: observe(again))
+        _restored(before)
+        policy = instance.program.policy
+        if policy.is_random is not None:
+            self.is_random = policy.is_random
+        else:
+            self.is_random = _draws(instance.program, self.first) and self._depends_on_seed(before)
+
+    def _depends_on_seed(self, before: ProcessState) -> bool:
+        instance = self.make()
+        other = self._timed(lambda: observe(instance, seed_offset=OTHER_SEED))
+        _restored(before)
+        return not _have_equal_values(self.first, other)
+
+    def ground_truth(self, progress: Progress, before: ProcessState) -> Outcome | None:
+        """Eager in the widest dtype, or None where that has another meaning."""
+        if not self.truth_run:
+            progress("truth")
+            self.truth_run = True
+            self.truth = self._timed(lambda: observe_widened(self.make()))
+            _restored(before)
+        return self.truth
+
+    def noise_runs(self, progress: Progress, before: ProcessState) -> list[Outcome]:
+        """Eager reruns under rounding noise."""
+        if not self.noise:
+            progress("noise")
+            for seed in range(NOISE_RUNS):
+                instance = self.make()
+                self.noise.append(self._timed(lambda: observe(instance, around_call=lambda: RoundingNoise(seed))))  # noqa: B023
+                _restored(before)
+        return self.noise
+
+    def _timed(self, run: Callable[[], Outcome]) -> Outcome:
+        outcome = run()
+        self.seconds += _bare_seconds(outcome)
+        return outcome
+
+
+def _bare_seconds(outcome: Outcome) -> float:
+    return sum(call.seconds for call in outcome.calls) if isinstance(outcome, (Returned, Raised)) else 0.0
+
+
+def _draws(program: Program, outcome: Outcome) -> bool:
+    """Whether a run moved a random generator away from where its seed put it."""
+    if not isinstance(outcome, (Returned, Raised)):
+        return False
+    return any(call.rng_digest != _seeded_digest(program.seed + i) for i, call in enumerate(outcome.calls))
+
+
+def _have_equal_values(one: Outcome | None, other: Outcome | None) -> bool:
+    """Whether two runs show the same values everywhere, NaN equal to NaN."""
+    if not isinstance(one, Returned) or not isinstance(other, Returned):
+        return type(one) is type(other)
+    return all(
+        len(a) == len(b) and all(map(_leaves_are_equal, a, b))
+        for mine, its in zip(one.calls, other.calls, strict=True)
+        for a, b in (
+            (mine.outputs, its.outputs),
+            (mine.inputs_after, its.inputs_after),
+            (mine.gradients, its.gradients),
+        )
+    )
+
+
+def _leaves_are_equal(one: Leaf, other: Leaf) -> bool:
+    a, b = one.value, other.value
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return bool(a == b) if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) else False
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided or a.is_nested or a.is_quantized:
+        return False
+    wide = torch.complex128 if a.is_complex() else torch.float64 if a.is_floating_point() else a.dtype
+    a, b = a.to(wide), b.to(wide)
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+_SEEDED_DIGESTS: dict[int, str] = {}
+
+
+def _seeded_digest(seed: int) -> str:
+    if seed not in _SEEDED_DIGESTS:
+        seed_everything(seed)
+        _SEEDED_DIGESTS[seed] = rng_digest()
+    return _SEEDED_DIGESTS[seed]
+
+
+def _restored(before: ProcessState) -> tuple[str, ...]:
+    """Put the process state back; says what had changed."""
+    after = snapshot()
+    changed = differences(before, after)
+    if changed:
+        restore(before)
+    return changed
+
+
+def observe_widened(instance: Instance) -> Outcome | None:
+    """Eager in fp64 / complex128; None where a dtype is part of the program's meaning (bit casts)."""
+    if isinstance(instance.target, torch.nn.Module):
+        widen_module(instance.target)
+    widening = Widened()
+    with widening:
+        outcome = observe(instance, prepare_inputs=lambda args, kwargs: widen_tree((args, kwargs)))
+    return None if widening.meaning_changed else outcome
+
+
+def judge_subject(
+    *, eager: EagerState, subject: Subject, options: CaseOptions, progress: Progress = lambda stage: None
+) -> CaseResult:
+    """Judge one subject on one program, in this process."""
+    started = time.perf_counter()
+    before = snapshot()
+    seconds_before = eager.seconds
+    try:
+        eager.run(progress, before)
+    except ProgramLoadError as error:
+        restore(before)
+        return CaseResult(
+            verdict=Verdict(status=Status.MODEL_FAIL_TO_LOAD, symptom=str(error)[:500]),
+            traceback=_cause_text(error),
+            measurements=Measurements(wall_s=time.perf_counter() - started),
+        )
+    assert eager.first is not None and eager.second is not None and eager.is_random is not None
+    progress("subject")
+    subject.reset()
+    instance = eager.make()
+    plan = instance.program.calls
+    compile_seconds = 0.0
+
+    def compile_target(target: Callable[..., Any]) -> Callable[..., Any]:
+        nonlocal compile_seconds
+        args, kwargs = clone_tree(instance.inputs(0))
+        at = time.perf_counter()
+        compiled = subject.compile(
+            CompileRequest(
+                target=target,
+                args=args,
+                kwargs=kwargs,
+                dynamic=instance.program.dynamic,
+                backward=any(c.backward for c in plan),
+            )
+        )
+        compile_seconds = time.perf_counter() - at
+        return compiled
+
+    with configured(instance.program.config):
+        seen = observe(instance, compile_target=compile_target)
+    leaked = tuple(text for text in _restored(before) if text not in eager.leaks)
+    counters = subject.counters()
+    progress("judge")
+    verdict = judge(
+        eager=eager.first,
+        eager_again=eager.second,
+        subject=seen,
+        truth=lambda: eager.ground_truth(progress, before),
+        noise=lambda: eager.noise_runs(progress, before),
+        policy=instance.program.policy,
+        expects_raise=instance.program.expects_raise,
+        rng="own" if subject.spec.rng == "own" else "eager",
+        is_random=eager.is_random,
+        graphs=counters.graphs,
+    )
+    if leaked:
+        verdict = _with_leak(verdict, leaked)
+    measurements = Measurements(
+        bare_s=_bare_seconds(seen) + compile_seconds + eager.seconds - seconds_before,
+        graphs=counters.graphs,
+        graph_breaks=counters.graph_breaks,
+        recompiles=counters.recompiles,
+    )
+    if options.speed and verdict.status is Status.PASS:
+        progress("speed")
+        first_call_s = compile_seconds + (seen.calls[0].seconds if isinstance(seen, Returned) else 0.0)
+        measurements = measure_speed(
+            make=eager.make,
+            subject=subject,
+            budget_s=options.speed_budget_s,
+            device=options.device,
+            first_call_s=first_call_s,
+            base=measurements,
+        )
+        _restored(before)
+    trace = seen.exception.traceback if isinstance(seen, Raised) and verdict.status is not Status.PASS else ""
+    measurements = dataclasses.replace(measurements, wall_s=time.perf_counter() - started)
+    return CaseResult(verdict=verdict, measurements=measurements, traceback=trace, leaked=leaked)
+
+
+def _with_leak(verdict: Verdict, leaked: tuple[str, ...]) -> Verdict:
+    texts = tuple(f"process state: {text}" for text in leaked)
+    if verdict.status.is_finding:
+        return dataclasses.replace(verdict, also=verdict.also + texts)
+    return dataclasses.replace(verdict, status=Status.FAIL_STATE, symptom=texts[0], also=verdict.also + texts[1:])
+
+
+def _cause_text(error: BaseException) -> str:
+    cause = error.__cause__
+    return f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
+
+
+def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: {"case": PlannedCase, "subject": SubjectSpec, "options": CaseOptions} -> the fields of a record."""
+    progress("load")
+    case = PlannedCase.from_json(payload["case"])
+    options = CaseOptions(**payload.get("options", {}))
+    started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    program = Program.from_json(case.program)
+    result = judge_subject(
+        eager=_eager_state(program, options.device),
+        subject=_subject(json.dumps(payload["subject"], sort_keys=True)),
+        options=options,
+        progress=progress,
+    )
+    return {
+        "verdict": result.verdict.to_json(),
+        "measurements": dataclasses.asdict(result.measurements),
+        "traceback": result.traceback,
+        "started_at": started_at,
+        "seed": program.seed,
+        "replace_worker": bool(result.leaked),
+    }
+
+
+@functools.lru_cache(maxsize=16)
+def _subject(spec_json: str) -> Subject:
+    return load(SubjectSpec.from_json(json.loads(spec_json)))
+
+
+_LAST_EAGER: dict[tuple[str, str], EagerState] = {}
+
+
+def _eager_state(program: Program, device: str) -> EagerState:
+    """The previous case's eager runs when it was the same program, else a new state. Only one is kept: models are big."""
+    key = (json.dumps(program.to_json(), sort_keys=True), device)
+    if key not in _LAST_EAGER:
+        _LAST_EAGER.clear()
+        _LAST_EAGER[key] = EagerState(make=lambda: instantiate(program, device=device))
+    return _LAST_EAGER[key]

@@ -1,0 +1,64 @@
+"""The command line: assembled from the entry points of group `torch_oracle.commands`, so that lower packages know no upper one.
+
+Exit codes: 0 clean, 1 findings, 2 usage or environment, 3 internal error.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib.metadata import entry_points
+
+import click
+import typer
+from rich.console import Console
+
+from oracle.errors import TorchOracleError
+
+COMMAND_GROUP = "torch_oracle.commands"
+
+
+def build_app() -> typer.Typer:
+    """The application with every installed command, sorted by name."""
+    app = typer.Typer(
+        name="torch-oracle",
+        help="Does the compiled program mean what the eager program means, and is it faster?",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
+        app.command(point.name)(point.load())
+    return app
+
+
+def main() -> None:
+    """Entry point of the `torch-oracle` script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code. The process edge: every error becomes a message and a code here."""
+    err = Console(stderr=True, soft_wrap=True)
+    try:
+        result = typer.main.get_command(build_app()).main(
+            args=arguments, prog_name="torch-oracle", standalone_mode=False
+        )
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        err.print("interrupted", highlight=False)
+        return 2
+    except BrokenPipeError:
+        return 2
+    except TorchOracleError as error:
+        err.print(f"torch-oracle: {error}", markup=False, highlight=False)
+        return error.exit_code
+    except Exception:
+        err.print("torch-oracle: internal error, please report it with the text below", markup=False)
+        err.print(traceback.format_exc(), markup=False, highlight=False)
+        return 3

@@ -1,0 +1,282 @@
+"""Observe: carry out a call plan and note everything that can be seen from outside.
+
+What is noted of each call: outputs with metadata, arguments after the call, gradients, module state, global and closure
+state, who shares storage with whom, the state of the random generators, the exception if there was one, the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from oracle.build import Instance
+from oracle.flatten import RawLeaf, flatten
+from oracle.hygiene import rng_digest, seed_everything
+from oracle.outcome import AliasGraph, CallObservation, ExceptionFacts, Leaf, Outcome, Raised, Returned, TensorFacts
+
+TRACEBACK_LINES = 40
+_DATA_TYPES = (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, torch.Tensor)
+_OUT_OF_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
+
+Prepare = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def observe(
+    instance: Instance,
+    *,
+    compile_target: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    prepare_inputs: Prepare | None = None,
+    around_call: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    seed_offset: int = 0,
+) -> Outcome:
+    """Run the whole call plan of a fresh instance.
+
+    `compile_target` turns the original into what is called; without it the original is called (eager).
+    `prepare_inputs` maps fresh arguments (widening). `around_call` wraps the bare call and its backward.
+    """
+    target = instance.target
+    phase, call = "compile", 0
+    done: list[CallObservation] = []
+    try:
+        run = compile_target(target) if compile_target is not None else target
+        for call, plan in enumerate(instance.program.calls):
+            phase = "call"
+            instance.prepare(call)
+            args, kwargs = instance.inputs(call)
+            if prepare_inputs is not None:
+                args, kwargs = prepare_inputs(args, kwargs)
+            if isinstance(target, torch.nn.Module):
+                target.zero_grad(set_to_none=True)
+            named_inputs = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
+            seed_everything(instance.program.seed + call + seed_offset)
+            with around_call():
+                started = time.perf_counter()
+                with _grad_mode(plan.grad_mode):
+                    result = run(*args, **kwargs)
+                _synchronize(instance.device)
+                seconds = time.perf_counter() - started
+            outputs, structure = flatten(result, "output")
+            state = list(_state(instance))
+            after_inputs = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
+            observed = dict(
+                structure=structure,
+                outputs=tuple(map(_leaf, outputs)),
+                inputs_after=tuple(map(_leaf, after_inputs)),
+                module_state=tuple(map(_leaf, state)),
+                aliases=_alias_graph([*named_inputs, *outputs, *state]),
+                rng_digest=rng_digest(),
+            )
+            gradients: tuple[Leaf, ...] = ()
+            if plan.backward:
+                phase = "backward"
+                tangents = _tangents(outputs, instance.program.seed + call)
+                with around_call():
+                    started = time.perf_counter()
+                    if tangents:
+                        torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents])
+                    _synchronize(instance.device)
+                    seconds += time.perf_counter() - started
+                gradients = tuple(_gradients([*named_inputs, *state]))
+            done.append(CallObservation(**observed, gradients=gradients, seconds=seconds))
+    except BaseException as error:  # whatever a subject raises is an observation
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return Raised(exception=_exception_facts(error, call, phase), calls=tuple(done))
+    return Returned(calls=tuple(done))
+
+
+def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
+    if name == "no_grad":
+        return torch.no_grad()
+    if name == "inference":
+        return torch.inference_mode()
+    return torch.enable_grad()
+
+
+def _synchronize(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def _leaf(raw: RawLeaf) -> Leaf:
+    value = raw.value
+    if isinstance(value, torch.Tensor):
+        return Leaf(path=raw.path, value=_copy(value), facts=tensor_facts(value))
+    return Leaf(path=raw.path, value=value, facts=None)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return tensor.detach().clone()
+
+
+def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
+    """Metadata of any tensor; layouts without strides or storage have None there."""
+    kind = type(tensor)
+    strided = tensor.layout is torch.strided and not tensor.is_nested
+    return TensorFacts(
+        type_name="torch.Tensor" if kind is torch.Tensor else f"{kind.__module__}.{kind.__qualname__}",
+        shape=tuple(tensor.shape) if not tensor.is_nested else (),
+        stride=tensor.stride() if strided else None,
+        storage_offset=int(tensor.storage_offset()) if strided else None,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=str(tensor.device),
+        layout=str(tensor.layout).removeprefix("torch."),
+        requires_grad=tensor.requires_grad,
+        is_leaf=tensor.is_leaf,
+        is_conj=tensor.is_conj(),
+        is_neg=tensor.is_neg(),
+        is_inference=tensor.is_inference(),
+        is_coalesced=tensor.is_coalesced() if tensor.layout is torch.sparse_coo else None,
+        quantizer=_quantizer(tensor) if tensor.is_quantized else None,
+    )
+
+
+def _quantizer(tensor: torch.Tensor) -> str:
+    scheme = tensor.qscheme()
+    if scheme in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return f"{scheme} scale={tensor.q_scale()!r} zero_point={tensor.q_zero_point()}"
+    scales, zeros = tensor.q_per_channel_scales().tolist(), tensor.q_per_channel_zero_points().tolist()
+    return f"{scheme} axis={tensor.q_per_channel_axis()} scales={scales!r} zero_points={zeros!r}"
+
+
+def _state(instance: Instance) -> Iterator[RawLeaf]:
+    """State the program can change besides its arguments: of the module, of globals, of closures, of its classes."""
+    target = instance.target
+    if isinstance(target, torch.nn.Module):
+        yield from _module_state(target)
+    elif isinstance(target, types.FunctionType) and target.__closure__:
+        for name, cell in zip(target.__code__.co_freevars, target.__closure__, strict=True):
+            yield from _data_leaves(_cell_value(cell), f"closure.{name}")
+    for name, value in list(instance.namespace.items()):
+        if name.startswith("__") or name in ("program", "inputs", "target", "DEVICE"):
+            continue
+        if isinstance(value, type) and value.__module__ == instance.namespace.get("__name__"):
+            for attribute, held in list(vars(value).items()):
+                if not attribute.startswith("_"):
+                    yield from _data_leaves(held, f"globals.{name}.{attribute}")
+        else:
+            yield from _data_leaves(value, f"globals.{name}")
+
+
+def _cell_value(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None
+
+
+def _module_state(module: torch.nn.Module) -> Iterator[RawLeaf]:
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        yield RawLeaf(f"module.{name}", parameter)
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        yield RawLeaf(f"module.{name}", buffer)
+    for prefix, child in module.named_modules():
+        at = f"module.{prefix}." if prefix else "module."
+        yield RawLeaf(f"{at}training", child.training)
+        for name, value in vars(child).items():
+            if not name.startswith("_") and name != "training":
+                yield from _data_leaves(value, f"{at}{name}")
+
+
+def _data_leaves(value: Any, path: str) -> Iterator[RawLeaf]:
+    """Leaves of plain data; functions, modules and other objects are not state."""
+    if isinstance(value, _DATA_TYPES) or type(value).__name__ in ("deque", "defaultdict", "Counter"):
+        leaves, structure = flatten(value, path)
+        if not isinstance(value, (torch.Tensor, bool, int, float, complex, str, bytes, type(None))):
+            yield RawLeaf(f"{path} (structure)", structure)  # a container that grew or shrank shows
+        yield from (leaf for leaf in leaves if not leaf.is_opaque)
+
+
+def _storage_key(tensor: torch.Tensor) -> int | None:
+    """Identity of a non-empty storage; None where the tensor has none of its own."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_mkldnn:
+        return None
+    try:
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # wrapper subclasses have no storage
+        return None
+    return storage._cdata if storage.nbytes() else None
+
+
+def _alias_graph(leaves: Iterable[RawLeaf]) -> AliasGraph:
+    storages: dict[int, list[str]] = {}
+    objects: dict[int, list[str]] = {}
+    for leaf in leaves:
+        if not isinstance(leaf.value, torch.Tensor):
+            continue
+        objects.setdefault(id(leaf.value), []).append(leaf.path)
+        key = _storage_key(leaf.value)
+        if key is not None:
+            storages.setdefault(key, []).append(leaf.path)
+    return AliasGraph(storages=_groups(storages.values()), objects=_groups(objects.values()))
+
+
+def _groups(lists: Iterable[list[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(sorted(tuple(sorted(paths)) for paths in lists if len(paths) > 1))
+
+
+def _tangents(outputs: list[RawLeaf], seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Differentiable outputs, each with a seeded normal tangent of its shape and dtype."""
+    generator = torch.Generator().manual_seed(seed)
+    pairs = []
+    seen: set[int] = set()
+    for leaf in outputs:
+        tensor = leaf.value
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and id(tensor) not in seen:
+            seen.add(id(tensor))
+            pairs.append((tensor, _tangent_like(tensor, generator)))
+    return pairs
+
+
+def _tangent_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Non-zero quarters between -2 and 2: exact in every float dtype, so eager and its widened run get the same tangent."""
+    if tensor.layout is not torch.strided or tensor.is_nested or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return torch.ones_like(tensor.detach())
+    shape = (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
+    quarters = torch.randint(1, 9, shape, generator=generator) * (
+        torch.randint(0, 2, shape, generator=generator) * 2 - 1
+    )
+    drawn = quarters.to(torch.float32) / 4
+    if tensor.is_complex():
+        drawn = torch.view_as_complex(drawn)
+    return drawn.to(dtype=tensor.dtype, device=tensor.device)
+
+
+def _gradients(leaves: Iterable[RawLeaf]) -> Iterator[Leaf]:
+    for leaf in leaves:
+        tensor = leaf.value
+        if isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.requires_grad:
+            gradient = tensor.grad
+            yield Leaf(
+                path=f"grad of {leaf.path}",
+                value=None if gradient is None else _copy(gradient),
+                facts=None if gradient is None else tensor_facts(gradient),
+            )
+
+
+def _exception_facts(error: BaseException, call: int, phase: str) -> ExceptionFacts:
+    message = str(error)
+    out_of_memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and any(text in message.lower() for text in _OUT_OF_MEMORY_TEXTS)
+    )
+    lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
+    return ExceptionFacts(
+        type_name=_qualified(type(error)),
+        ancestry=tuple(_qualified(kind) for kind in type(error).__mro__),
+        message=message[:4000],
+        traceback="\n".join(lines[-TRACEBACK_LINES:]),
+        call=call,
+        phase=phase,
+        is_out_of_memory=out_of_memory,
+    )
+
+
+def _qualified(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

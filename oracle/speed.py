@@ -1,0 +1,88 @@
+"""Speed of one passing case: eager and subject side by side, compile time cold and warm, peak memory.
+
+The cold compile time comes from the case's first call ever; the warm one from a second compilation after a reset, with
+the caches on disk that the first one left. Both are the first call minus one call of the steady state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from oracle.build import Instance
+from oracle.flatten import flatten
+from oracle.inputs import clone_tree
+from oracle.measure import interleaved, peak_memory
+from oracle.records import Measurements
+from oracle.subjects.base import CompileRequest, Subject
+
+
+def measure_speed(
+    *,
+    make: Callable[[], Instance],
+    subject: Subject,
+    budget_s: float,
+    device: str,
+    first_call_s: float,
+    base: Measurements,
+) -> Measurements:
+    """Measure the first call of the plan. Returns `base` with times in seconds and memory in bytes added."""
+    run_eager, _ = _runner(make(), None)
+    started = time.perf_counter()
+    subject.reset()
+    run_compiled, _ = _runner(make(), subject)
+    run_compiled()
+    warm_first_call_s = time.perf_counter() - started
+    synchronize = (lambda: torch.cuda.synchronize(device)) if device.startswith("cuda") else None
+    speed = interleaved(run_eager, run_compiled, budget_s=budget_s, sync=synchronize)
+    return dataclasses.replace(
+        base,
+        eager_s=speed.eager_s,
+        subject_s=speed.compiled_s,
+        speedup=speed.speedup,
+        speedup_low=speed.speedup_low,
+        speedup_high=speed.speedup_high,
+        repeats=speed.pairs,
+        compile_cold_s=max(0.0, first_call_s - speed.compiled_s),
+        compile_warm_s=max(0.0, warm_first_call_s - speed.compiled_s),
+        peak_memory=peak_memory(run_compiled),
+        eager_peak_memory=peak_memory(run_eager),
+    )
+
+
+def _runner(instance: Instance, subject: Subject | None) -> tuple[Callable[[], None], Callable[..., Any]]:
+    """A function that makes the plan's first call once, backward included, on inputs built beforehand."""
+    call = instance.program.calls[0]
+    instance.prepare(0)
+    args, kwargs = instance.inputs(0)
+    target = instance.target
+    if subject is not None:
+        example_args, example_kwargs = clone_tree((args, kwargs))
+        target = subject.compile(
+            CompileRequest(
+                target=instance.target,
+                args=example_args,
+                kwargs=example_kwargs,
+                dynamic=instance.program.dynamic,
+                backward=call.backward,
+            )
+        )
+    grad_modes = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
+    grad_mode = grad_modes[call.grad_mode]
+
+    def run() -> None:
+        with grad_mode():
+            result = target(*args, **kwargs)
+            if call.backward:
+                roots = [
+                    leaf.value
+                    for leaf in flatten(result, "")[0]
+                    if isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
+                ]
+                torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+
+    return run, target

@@ -1,0 +1,197 @@
+"""Execute planned cases: worker pool in, records out. Torch-free: everything that needs torch happens in the workers.
+
+Every case given ends as exactly one record, whatever becomes of its worker.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from typing_extensions import assert_never
+
+from oracle.isolate import Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
+from oracle.records import Measurements, PlannedCase, Record, RecordSink
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+FLUSH_EVERY_S = 0.5
+FLUSH_AT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Per case, unless its suite says otherwise; and for the run as a whole."""
+
+    timeout_s: float = 120.0
+    memory_bytes: int = 6 * 2**30
+    run_s: float | None = None  # stop after so many seconds; what has not run can be resumed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseLimits:
+    """Limits of one case, where its suite sets them."""
+
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SweepSummary:
+    """What a run came to; grows while it runs."""
+
+    planned: int = 0
+    done: int = 0
+    statuses: dict[str, int]
+    internal_errors: list[str]
+    wall_s: float = 0.0
+    case_wall_s: float = 0.0  # sum over cases, in the workers
+    bare_s: float = 0.0  # sum over cases: the calls themselves
+    is_complete: bool = False
+
+    @property
+    def findings(self) -> int:
+        return sum(count for status, count in self.statuses.items() if Status(status).is_finding)
+
+
+def execute(
+    cases: Sequence[PlannedCase],
+    *,
+    subjects: Mapping[str, SubjectSpec],
+    sink: RecordSink,
+    run_id: str,
+    pool: Pool,
+    limits: Limits,
+    options: Mapping[str, Any],
+    case_limits: Mapping[str, CaseLimits] | None = None,
+    on_record: Callable[[Record, SweepSummary], None] = lambda record, summary: None,
+) -> SweepSummary:
+    """Run the cases and append their records to the sink.
+
+    `subjects` maps the names that stand in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
+    `case_limits` maps program names to limits. Returns when all have run or `limits.run_s` is over; records of
+    finished cases are in the sink whatever interrupts the run.
+    """
+    summary = SweepSummary(planned=len(cases), statuses={}, internal_errors=[])
+    by_id = {case.case_id: case for case in cases}
+    started = time.monotonic()
+    pending: list[Record] = []
+    flushed = started
+
+    def flush() -> None:
+        nonlocal flushed
+        if pending:
+            sink.append(pending)
+            pending.clear()
+        flushed = time.monotonic()
+
+    tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
+    try:
+        for result in pool.run(tasks):
+            record = record_of(by_id[result.task.key], result, run_id)
+            if isinstance(result.end, Failed):
+                summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
+            pending.append(record)
+            _count(summary, record)
+            now = time.monotonic()
+            summary.wall_s = now - started
+            if len(pending) >= FLUSH_AT or now - flushed >= FLUSH_EVERY_S:
+                flush()
+            on_record(record, summary)
+            if limits.run_s is not None and now - started >= limits.run_s:
+                break
+    finally:
+        flush()
+        summary.wall_s = time.monotonic() - started
+    summary.is_complete = summary.done == summary.planned
+    return summary
+
+
+def _count(summary: SweepSummary, record: Record) -> None:
+    summary.done += 1
+    word = record.verdict.status.value
+    summary.statuses[word] = summary.statuses.get(word, 0) + 1
+    summary.case_wall_s += record.measurements.wall_s or 0.0
+    summary.bare_s += record.measurements.bare_s or 0.0
+
+
+def _task(
+    case: PlannedCase, spec: SubjectSpec, limits: Limits, options: Mapping[str, Any], own: CaseLimits | None
+) -> Task:
+    return Task(
+        key=case.case_id,
+        function="oracle.case:run_case",
+        payload={"case": case.to_json(), "subject": spec.to_json(), "options": dict(options)},
+        group=f"{case.suite}/{case.group}",
+        timeout_s=(own.timeout_s if own and own.timeout_s else limits.timeout_s),
+        memory_bytes=(own.memory_bytes if own and own.memory_bytes else limits.memory_bytes),
+        environment=tuple(sorted(spec.env.items())),
+    )
+
+
+def record_of(case: PlannedCase, result: TaskResult, run_id: str) -> Record:
+    """The record of a case, from however its task ended."""
+    repro = repro_command(case)
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    end = result.end
+    match end:
+        case Completed():
+            value = end.value
+            return Record.of(
+                case,
+                run_id=run_id,
+                verdict=Verdict.from_json(value["verdict"]),
+                measurements=Measurements(**value["measurements"]),
+                seed=value["seed"],
+                repro=repro,
+                started_at=value["started_at"],
+                traceback=value["traceback"],
+            )
+        case Failed():
+            last_line = end.error.strip().splitlines()[-1]
+            verdict = Verdict(status=Status.MISSING, symptom=f"internal error of torch-oracle: {last_line}")
+            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now, traceback=end.error)
+        case Died():
+            how = f"signal {_signal_name(end.signal)}" if end.signal else f"exit code {end.exit_code}"
+            verdict = _ended(end.stage, Status.CRASH, f"the process died of {how}")
+            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now, traceback=end.traceback)
+        case TimedOut():
+            verdict = _ended(end.stage, Status.TIMEOUT, f"no end within {end.seconds:.0f} s")
+            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now, traceback=end.traceback)
+        case OutOfMemory():
+            verdict = _ended(end.stage, Status.OOM, f"over the memory limit at {end.bytes / 2**30:.1f} GiB")
+            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now)
+        case _:
+            assert_never(end)
+
+
+def _ended(stage: str, status: Status, what: str) -> Verdict:
+    """Eager's own ends are not the subject's; what happens after the subject ran is."""
+    if stage in ("", "load"):
+        return Verdict(status=Status.MODEL_FAIL_TO_LOAD, symptom=f"{what} while the program was loaded", stage=stage)
+    if stage.startswith("eager"):
+        return Verdict(status=Status.EAGER_FAIL_TO_RUN, symptom=f"{what} while eager ran", stage=stage)
+    where = "in the subject" if stage == "subject" else f"in stage {stage!r}, after the subject had run"
+    return Verdict(status=status, symptom=f"{what} {where}", stage=stage)
+
+
+def _signal_name(number: int) -> str:
+    names = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+    return f"{number} ({names[number]})" if number in names else str(number)
+
+
+def repro_command(case: PlannedCase) -> str:
+    """A command that runs this case alone."""
+    words = ["torch-oracle", "sweep", "--suite", case.suite, "--match", case.name, "--subject", case.subject]
+    if case.dtype:
+        words += ["--dtype", case.dtype]
+    words += ["--direction", case.direction]
+    for tag in case.tags[:1]:
+        words += ["--tag", tag]
+    if case.device != "cpu":
+        words += ["--device", case.device]
+    return shlex.join(words)

@@ -1,0 +1,440 @@
+"""`torch-oracle sweep` and `torch-oracle list`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from oracle.environment import check_supported, fingerprint
+from oracle.subjects.registry import check_requirements, known, resolve, split_names
+from results.report import show_run
+from rich.console import Console
+from rich.table import Table
+
+from oracle.errors import UsageError
+from oracle.isolate import Completed, Pool, Task
+from oracle.records import PlannedCase
+from oracle.subjects.spec import SubjectSpec
+from oracle.sweep import CaseLimits, Limits, SweepSummary, execute
+from results.store import Store
+from suites.base import Selection
+from suites.planning import Shard, make_plan
+from suites.progress import SweepProgress
+from suites.registry import SUITES, find_suite
+
+DEFAULT_DB = "torch-oracle.db"
+DIRECTIONS = ("forward", "backward")
+PRELOAD = ("torch", "oracle.case")
+ADDRESS_SPACE_MARGIN_BYTES = 4 * 2**30  # g++ under inductor maps more than it uses
+QUICK_SAMPLES = 1  # samples per operator when the user selected nothing: a table in minutes
+_DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """One run, fully decided: what is stored with it, and what a resumed run continues with."""
+
+    suites: tuple[str, ...]
+    selection: Selection
+    samples: Mapping[str, int | None]  # per suite
+    subjects: Mapping[str, tuple[SubjectSpec, ...]]  # per suite
+    shard: Shard
+    limits: Limits
+    options: Mapping[str, Any]
+    workers: int
+    threads: int
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["subjects"] = {suite: [spec.to_json() for spec in specs] for suite, specs in self.subjects.items()}
+        data["selection"] = self.selection.to_json()
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SweepRequest:
+        return cls(
+            suites=tuple(data["suites"]),
+            selection=Selection.from_json(data["selection"]),
+            samples=data["samples"],
+            subjects={suite: tuple(map(SubjectSpec.from_json, specs)) for suite, specs in data["subjects"].items()},
+            shard=Shard(**data["shard"]),
+            limits=Limits(**data["limits"]),
+            options=data["options"],
+            workers=data["workers"],
+            threads=data["threads"],
+        )
+
+    def spec_by_name(self) -> dict[str, SubjectSpec]:
+        return {spec.name: spec for specs in self.subjects.values() for spec in specs}
+
+
+def sweep(
+    suite: Annotated[str | None, typer.Option(help="Suites, by comma. Default: all, on a quick selection.")] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Subjects, by comma: names, module:function, compile:module:function.")
+    ] = None,
+    subjects_file: Annotated[Path | None, typer.Option(help="TOML file with [subjects.NAME] tables.")] = None,
+    match: Annotated[list[str] | None, typer.Option(help="Glob on group or program names; repeatable.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only programs with this tag; repeatable.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Dtypes, by comma.")] = None,
+    direction: Annotated[str | None, typer.Option(help="forward, backward, or both by comma.")] = None,
+    max_samples: Annotated[
+        int | None, typer.Option(help="At most so many programs per group, dtype and direction.")
+    ] = None,
+    shard: Annotated[str, typer.Option(help="Run part i of n, as i/n.")] = "1/1",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
+    time: Annotated[str | None, typer.Option(help="Stop after 90s, 10m, 1h30m; continue with --resume.")] = None,
+    case_timeout: Annotated[float, typer.Option(help="Seconds for one case.")] = 120.0,
+    memory: Annotated[float, typer.Option(help="GiB that one case may add.")] = 6.0,
+    workers: Annotated[
+        int | None, typer.Option(help="Worker processes. Default: one per core; 1 with --speed.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads per worker.")] = 1,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Also measure speed, compile time and memory of passing cases.")
+    ] = False,
+    speed_budget: Annotated[float, typer.Option(help="Seconds of interleaved timing per case.")] = 1.0,
+    db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --db.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON record per line on stdout, then a summary.")
+    ] = False,
+) -> None:
+    """Run suites on subjects and print what differs from eager, where, and by how much."""
+    check_supported()
+    with ExitStack() as stack:
+        if resume:
+            store = stack.enter_context(Store.open(db, create=False))
+            run_id = store.resumable_run()
+            if run_id is None:
+                raise UsageError(
+                    seen=f"--resume, but {db} holds no interrupted run with a complete plan",
+                    expected="a run that was stopped after it had been planned",
+                    do="start it without --resume",
+                )
+            request = SweepRequest.from_json(store.arguments(run_id))
+        else:
+            request = _request(
+                suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
+                max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
+                workers=workers, threads=threads, speed=speed, speed_budget=speed_budget,
+            )  # fmt: skip
+            for spec in request.spec_by_name().values():
+                check_requirements(spec)
+            store = stack.enter_context(Store.open(db, create=True))
+            run_id = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+        code = _run(store, run_id, request, is_resumed=resume, as_json=as_json)
+    raise typer.Exit(code)
+
+
+def _request(
+    *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
+    dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
+    case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
+) -> SweepRequest:  # fmt: skip
+    """Check every option, with what is expected, before anything is written."""
+    names = tuple(SUITES) if suite is None else tuple(find_suite(name).name for name in _words(suite))
+    selection = Selection(
+        match=tuple(match or ()),
+        tags=tuple(tag or ()),
+        dtypes=_words(dtype),
+        directions=_words(direction),
+        device=device,
+        max_samples=max_samples,
+    )
+    for word in selection.directions:
+        if word not in DIRECTIONS:
+            raise UsageError(
+                seen=f"--direction {word}", expected="forward or backward", do="name one, or both by comma"
+            )
+    for word in selection.tags:
+        if not any(word in SUITES[name].tags for name in names):
+            tags = sorted({known_tag for name in names for known_tag in SUITES[name].tags})
+            raise UsageError(
+                seen=f"--tag {word}", expected=f"one of {', '.join(tags)}", do="`torch-oracle list tags` explains them"
+            )
+    for word in selection.dtypes:
+        if not any(word in SUITES[name].dtypes for name in names):
+            dtypes = sorted({known_dtype for name in names for known_dtype in SUITES[name].dtypes})
+            raise UsageError(
+                seen=f"--dtype {word}", expected=f"one of {', '.join(dtypes)}", do="name dtypes without 'torch.'"
+            )
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
+    for option, value in (
+        ("--case-timeout", case_timeout),
+        ("--memory", memory),
+        ("--speed-budget", speed_budget),
+        ("--threads", threads),
+    ):
+        if value <= 0:
+            raise UsageError(
+                seen=f"{option} {value}", expected="a positive number", do=f"leave {option} out for the default"
+            )
+    if max_samples is not None and max_samples < 1:
+        raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
+    if workers is not None and workers < 1:
+        raise UsageError(seen=f"--workers {workers}", expected="at least 1", do="leave it out for one per core")
+    chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
+    is_quick = suite is None and not match and not tag and max_samples is None
+    return SweepRequest(
+        suites=names,
+        selection=selection,
+        samples={name: (QUICK_SAMPLES if is_quick and name == "opinfo" else max_samples) for name in names},
+        subjects={name: chosen or tuple(map(resolve, SUITES[name].default_subjects)) for name in names},
+        shard=_shard(shard),
+        limits=Limits(
+            timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=_duration(time) if time else None
+        ),
+        options={"speed": speed, "speed_budget_s": speed_budget, "device": device},
+        workers=workers
+        or (1 if speed else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+        threads=threads,
+    )
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else ()
+
+
+def _shard(text: str) -> Shard:
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError(seen=f"--shard {text}", expected="i/n with 1 <= i <= n", do="for example --shard 1/4")
+    return Shard(index=int(found[1]), count=int(found[2]))
+
+
+def _duration(text: str) -> float:
+    found = _DURATION.fullmatch(text.strip())
+    seconds = (
+        sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
+    )
+    if not seconds:
+        raise UsageError(seen=f"--time {text}", expected="a time such as 90s, 10m or 1h30m", do="mend --time")
+    return float(seconds)
+
+
+def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, as_json: bool) -> int:
+    """Plan (or read the plan), execute, close the run, print. Returns the exit code."""
+    err = Console(stderr=True)
+    is_cuda = request.options["device"].startswith("cuda")
+    signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job closes the run as Ctrl-C does
+    environment: dict[str, str] = {}
+    with ExitStack() as stack:
+        if request.options["speed"]:
+            # an empty cache directory of this run's own: cold compile times are cold
+            cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-oracle-cache-"))
+            environment["TORCHINDUCTOR_CACHE_DIR"] = cache
+        try:
+            pool = stack.enter_context(
+                Pool(
+                    workers=request.workers,
+                    preload=PRELOAD,
+                    start_method="spawn" if is_cuda else "forkserver",
+                    threads_per_worker=request.threads,
+                    environment=environment,
+                    address_space_margin_bytes=None if is_cuda else ADDRESS_SPACE_MARGIN_BYTES,
+                )
+            )
+            if is_resumed:
+                cases: Sequence[PlannedCase] = store.unfinished(run_id)
+                limits = {
+                    name: CaseLimits(**own) for name, own in (store.arguments(run_id).get("case_limits") or {}).items()
+                }
+                if not as_json:
+                    err.print(f"run {run_id}: {len(cases)} cases left")
+            else:
+                cases, limits = _plan(store, run_id, request, pool, err, as_json)
+            out = sys.stdout
+
+            def on_record(record: Any, summary: SweepSummary) -> None:
+                progress.update(record, summary)
+                if as_json:
+                    out.write(json.dumps(record.to_json()) + "\n")
+
+            with SweepProgress(total=len(cases), console=err, quiet=as_json) as progress:
+                summary = execute(
+                    cases,
+                    subjects=request.spec_by_name(),
+                    sink=store,
+                    run_id=run_id,
+                    pool=pool,
+                    limits=request.limits,
+                    options=request.options,
+                    case_limits=limits,
+                    on_record=on_record,
+                )
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the closing short
+            store.end_run(run_id, state="interrupted")
+            err.print(
+                f"interrupted: run {run_id} is closed, its records are kept; `torch-oracle sweep --resume` continues it"
+            )
+            return 2
+    store.end_run(run_id, state="complete" if summary.is_complete else "interrupted")
+    if as_json:
+        sys.stdout.write(json.dumps({"summary": asdict(summary), "run_id": run_id}) + "\n")
+    else:
+        show_run(store, run_id, console=Console())
+        _print_closing(summary, run_id, err)
+    if summary.internal_errors:
+        return 3
+    return 1 if summary.findings else 0
+
+
+def _raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _plan(
+    store: Store, run_id: str, request: SweepRequest, pool: Pool, err: Console, quiet: bool
+) -> tuple[list[PlannedCase], dict[str, CaseLimits]]:
+    """Write the planned set before the first case runs. Nothing is written when the selection is wrong."""
+    cases: list[PlannedCase] = []
+    limits: dict[str, CaseLimits] = {}
+    for suite in request.suites:
+        selection = _selection_for(suite, request)
+        if selection is None:
+            continue
+        names = [spec.name for spec in request.subjects[suite]]
+        try:
+            plan = make_plan(suite, selection, subjects=names, pool=pool, shard=request.shard)
+        except UsageError:
+            if len(request.suites) == 1:
+                raise
+            continue  # another suite may match; if none does, that is said below
+        cases.extend(plan.cases)
+        limits.update(plan.limits)
+    if not cases:
+        raise UsageError(
+            seen="a selection that no program of any suite matches"
+            if request.shard.count == 1
+            else "a shard without programs",
+            expected="at least one program",
+            do="`torch-oracle list` shows suites, groups, tags and dtypes",
+        )
+    arguments = request.to_json()
+    arguments["case_limits"] = {name: asdict(own) for name, own in limits.items()}
+    store.begin_run(run_id=run_id, environment=_environment(pool), arguments=arguments)
+    store.plan(run_id, cases)
+    store.finish_planning(run_id)
+    if not quiet:
+        err.print(f"run {run_id}: {len(cases)} cases, {request.workers} workers", highlight=False)
+    return cases, limits
+
+
+def _selection_for(suite: str, request: SweepRequest) -> Selection | None:
+    """The selection as far as it applies to a suite; None where a wanted dtype or tag is unknown to it."""
+    entry, asked = SUITES[suite], request.selection
+    tags = tuple(tag for tag in asked.tags if tag in entry.tags)
+    dtypes = tuple(dtype for dtype in asked.dtypes if dtype in entry.dtypes)
+    if (asked.tags and not tags) or (asked.dtypes and not dtypes):
+        return None
+    return Selection(
+        match=asked.match,
+        tags=tags,
+        dtypes=dtypes,
+        directions=asked.directions,
+        device=asked.device,
+        max_samples=request.samples[suite],
+    )
+
+
+def _environment(pool: Pool) -> dict[str, Any]:
+    """Fingerprint of this process and of what torch says in a worker."""
+    task = Task(
+        key="environment",
+        function="oracle.environment:torch_fingerprint_task",
+        payload={},
+        group="",
+        timeout_s=120,
+        memory_bytes=4 * 2**30,
+    )
+    (result,) = pool.run([task])
+    inside = result.end.value if isinstance(result.end, Completed) else {"error": str(result.end)}
+    return {**fingerprint(), "worker": inside}
+
+
+def _print_closing(summary: SweepSummary, run_id: str, err: Console) -> None:
+    rate = summary.done / summary.wall_s if summary.wall_s else 0.0
+    line = f"run {run_id}: {summary.done} of {summary.planned} cases in {summary.wall_s:.1f} s, {rate:.1f}/s, {summary.findings} findings"
+    if summary.bare_s:
+        line += f"; in the workers {summary.case_wall_s:.0f} s for {summary.bare_s:.0f} s of bare calls ({summary.case_wall_s / summary.bare_s:.2f}x)"
+    err.print(line, highlight=False, soft_wrap=True)
+    if not summary.is_complete:
+        err.print("not all cases ran: `torch-oracle sweep --resume` continues", highlight=False)
+    for error in summary.internal_errors[:3]:
+        err.print(f"internal error of torch-oracle, please report it: {error}", markup=False, highlight=False)
+
+
+def list_(
+    what: Annotated[
+        str, typer.Argument(help="suites, subjects, tags, or the name of a suite for its groups")
+    ] = "suites",
+    match: Annotated[list[str] | None, typer.Option(help="Glob on group names; repeatable.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    """List suites, subjects, tags, or the groups of one suite."""
+    rows = _rows(what, Selection(match=tuple(match or ()), device=device))
+    if as_json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            sys.stdout.write("\t".join(str(value) for value in row.values()) + "\n")
+        return
+    table = Table(*(rows[0] if rows else ("nothing",)))
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    console.print(table)
+
+
+def _rows(what: str, selection: Selection) -> list[dict[str, str]]:
+    if what == "suites":
+        return [
+            {
+                "suite": entry.name,
+                "what": entry.description,
+                "subjects by default": ", ".join(entry.default_subjects),
+                "dtypes": ", ".join(entry.dtypes),
+            }
+            for entry in SUITES.values()
+        ]
+    if what == "subjects":
+        return [{"subject": spec.name, "what": description} for spec, description in known()]
+    if what == "tags":
+        return [
+            {"suite": entry.name, "tag": tag, "what": text}
+            for entry in SUITES.values()
+            for tag, text in entry.tags.items()
+        ]
+    entry = find_suite(what)
+    task = Task(
+        key="groups",
+        function="suites.planning:list_groups",
+        payload={"suite": entry.name, "selection": selection.to_json()},
+        group="",
+        timeout_s=300,
+        memory_bytes=8 * 2**30,
+    )
+    with Pool(workers=1, preload=PRELOAD) as pool:
+        (result,) = pool.run([task])
+    if not isinstance(result.end, Completed):
+        raise UsageError(
+            seen=f"listing {what!r} ended as {result.end}", expected="a list of groups", do="see the text above"
+        )
+    return [{"group": str(group)} for group in result.end.value["groups"]]  # type: ignore[union-attr]

@@ -1,0 +1,62 @@
+"""The suites there are, torch-free: what `list` prints and what `--suite` may name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+import suites.features
+import suites.models
+import suites.opinfo
+import suites.regressions
+from oracle.errors import UsageError
+from suites.base import Suite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteEntry:
+    """What can be said of a suite without loading torch. `path` is "module:class"."""
+
+    name: str
+    description: str
+    tags: Mapping[str, str]
+    dtypes: tuple[str, ...]
+    default_subjects: tuple[str, ...]
+    path: str
+
+
+def _entry(module: ModuleType) -> SuiteEntry:
+    return SuiteEntry(
+        name=module.NAME,
+        description=module.DESCRIPTION,
+        tags=module.TAGS,
+        dtypes=tuple(module.DTYPES),
+        default_subjects=tuple(module.DEFAULT_SUBJECTS),
+        path=module.SUITE_PATH,
+    )
+
+
+SUITES: dict[str, SuiteEntry] = {
+    entry.name: entry for entry in map(_entry, (suites.opinfo, suites.models, suites.features, suites.regressions))
+}
+
+
+def find_suite(name: str) -> SuiteEntry:
+    """Raises UsageError with near matches for an unknown name."""
+    if name in SUITES:
+        return SUITES[name]
+    near = difflib.get_close_matches(name, SUITES, n=1)
+    raise UsageError(
+        seen=f"suite {name!r}",
+        expected=f"one of {', '.join(SUITES)}",
+        do=f"did you mean {near[0]!r}?" if near else "`torch-oracle list suites` shows them",
+    )
+
+
+def load_suite(name: str) -> Suite:
+    """Import the suite itself; in a worker, since suites import torch."""
+    module_name, _, attribute = find_suite(name).path.partition(":")
+    return getattr(importlib.import_module(module_name), attribute)()
