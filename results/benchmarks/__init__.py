@@ -1,0 +1,1 @@
+"""Benchmarks of results: run by hand or by `make bench`."""

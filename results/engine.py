@@ -1,0 +1,344 @@
+"""Opening a results database: SQLite by path, PostgreSQL by URL; and its errors said in the user's words.
+
+A database that is not ours, or is of a newer schema, is refused before anything is written to it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+
+from oracle.errors import UsageError
+from oracle.records import SCHEMA_VERSION
+from results.schema import META, METADATA, RESULTS_VIEW
+
+BUSY_TIMEOUT_S: Final = 30.0  # how long a writer waits for another writer of the same file
+_SCHEMA_LOCK: Final = 0x0AC1E  # PostgreSQL advisory lock: shards that start together create the tables once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """Where a database is. Exactly one of `path` (SQLite) and `url` (PostgreSQL) is set."""
+
+    path: Path | None = None
+    url: sa.URL | None = None
+
+    @classmethod
+    def parse(cls, text: str | os.PathLike[str]) -> Location:
+        """A bare path or sqlite:///PATH is SQLite, postgresql://... is PostgreSQL. Raises UsageError for others."""
+        text = os.fspath(text)
+        if "://" not in text:
+            if not text:
+                raise UsageError(seen="an empty --db", expected="a file or a URL", do="name the results database")
+            return cls(path=Path(text))
+        try:
+            url = sa.make_url(text)
+        except (ArgumentError, ValueError) as error:
+            raise UsageError(
+                seen=f"--db {text.split('://', 1)[0]}://..., which is not a URL ({error.__class__.__name__})",
+                expected="postgresql://USER:PASSWORD@HOST/DATABASE",
+                do="mend the URL; characters such as @ and / in a password must be percent-encoded",
+            ) from error
+        backend = url.get_backend_name()
+        if backend == "sqlite" and url.database:
+            return cls(path=Path(url.database))
+        if backend in ("postgresql", "postgres"):
+            # psycopg 3 is the driver of the extra; SQLAlchemy 2.0 would pick psycopg2 by itself.
+            return cls(url=url.set(drivername="postgresql+psycopg"))
+        raise UsageError(
+            seen=f"--db {url.render_as_string(hide_password=True)}",
+            expected="a file (SQLite), sqlite:///FILE or postgresql://...",
+            do="use one of these",
+        )
+
+    def __str__(self) -> str:
+        return str(self.path) if self.url is None else self.url.render_as_string(hide_password=True)
+
+
+def open_engine(location: Location, *, create: bool, read_only: bool) -> sa.Engine:
+    """An engine on a database whose schema is ours and current; made first when `create` allows it.
+
+    Raises UsageError when there is none, when it is not ours, newer, or not accessible.
+    """
+    with translated_errors(location):
+        if location.path is not None:
+            return _open_sqlite(location, location.path, create=create, read_only=read_only)
+        return _open_postgres(location, create=create, read_only=read_only)
+
+
+@contextmanager
+def writing(engine: sa.Engine, location: Location) -> Iterator[sa.Connection]:
+    """One transaction that writes: all of it or nothing. Database errors come out as UsageError."""
+    with (
+        translated_errors(location),
+        engine.connect().execution_options(is_write=True) as connection,
+        connection.begin(),
+    ):
+        yield connection
+
+
+@contextmanager
+def reading(engine: sa.Engine, location: Location) -> Iterator[sa.Connection]:
+    """One transaction that reads: a consistent view, also while a sweep is writing."""
+    with translated_errors(location), engine.connect() as connection, connection.begin():
+        yield connection
+
+
+# ------------------------------------------------------------------------------------------------------------ SQLite
+
+
+def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: bool) -> sa.Engine:
+    if path.is_dir():
+        raise UsageError(
+            seen=f"{path} is a directory", expected="a file", do=f"name a file, such as {path / 'results.db'}"
+        )
+    exists = path.exists()
+    if not exists and (read_only or not create):
+        raise UsageError(
+            seen=f"{path} does not exist",
+            expected="a results database written by `torch-oracle sweep`",
+            do="run a sweep first, or name the file with --db",
+        )
+    if not exists and not path.parent.is_dir():
+        raise UsageError(
+            seen=f"the directory {path.parent} does not exist",
+            expected=f"a directory to put {path.name} in",
+            do=f"mkdir -p {path.parent}",
+        )
+    has_schema = False
+    if exists and path.stat().st_size > 0:
+        # Looked at without writing first: even switching the journal mode changes the file.
+        inspector = _sqlite_engine(path, read_only=True)
+        try:
+            has_schema = _check_schema(inspector, location)
+        finally:
+            inspector.dispose()
+    if read_only or (has_schema and not _is_writable(path)):
+        if not read_only:
+            raise _read_only(location)
+        if not has_schema:
+            raise _no_schema(location)
+        return _sqlite_engine(path, read_only=True)
+    if not has_schema and not create:
+        raise _no_schema(location)
+    engine = _sqlite_engine(path, read_only=False)
+    try:
+        # WAL: `show` reads while a sweep writes. Not through a transaction: SQLite switches only outside of one.
+        raw = engine.raw_connection()
+        try:
+            raw.cursor().execute("PRAGMA journal_mode=WAL")
+        finally:
+            raw.close()
+        if not has_schema:
+            _create_schema(engine)
+    except BaseException:
+        engine.dispose()
+        if not exists:
+            _remove_database(path)  # nothing half-written
+        raise
+    return engine
+
+
+def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
+    mode = "rwc" if not read_only else "rw" if _is_writable(path) else "ro"
+    wal = path.with_name(path.name + "-wal")
+    # A reader of a WAL database needs a shared-memory file beside it. Where it may write it opens the file for writing
+    # all the same and forbids itself to (query_only), so that SQLite removes that file at the end. Where it may not,
+    # and no writer has left a log behind, the file alone is complete: "immutable" reads it without one.
+    is_immutable = mode == "ro" and not wal.exists()
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}{'&immutable=1' if is_immutable else ''}"
+
+    def connect() -> sqlite3.Connection:
+        # isolation_level None: transactions are ours alone, begun by the listener below.
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA foreign_keys=ON")
+        # NORMAL, not FULL: a commit is in the kernel's page cache when it returns, so kill -9 of this process loses
+        # nothing; only power loss can drop the last commits (never corrupt the file), and a sweep is resumable.
+        # FULL costs one fsync per append.
+        connection.execute("PRAGMA synchronous=NORMAL")
+        if read_only:
+            connection.execute("PRAGMA query_only=ON")
+        return connection
+
+    engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.pool.QueuePool)
+
+    def begin(connection: sa.Connection) -> None:
+        # IMMEDIATE: a writer that first reads must not find, when it writes, that another has overtaken it.
+        is_write = connection.get_execution_options().get("is_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
+
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _is_writable(path: Path) -> bool:
+    # The directory too: the log stands beside the file.
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _remove_database(path: Path) -> None:
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}-journal"):
+        path.with_name(name).unlink(missing_ok=True)
+
+
+# -------------------------------------------------------------------------------------------------------- PostgreSQL
+
+
+def _open_postgres(location: Location, *, create: bool, read_only: bool) -> sa.Engine:
+    assert location.url is not None
+    try:
+        engine = sa.create_engine(location.url, connect_args={"connect_timeout": 10})
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            seen=f"--db {location}, but {error.name} is not installed",
+            expected="psycopg 3",
+            do="pip install 'torch-oracle[postgres]'",
+        ) from error
+    try:
+        if not _check_schema(engine, location):
+            if read_only or not create:
+                raise _no_schema(location)
+            _create_schema(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine.execution_options(postgresql_readonly=True) if read_only else engine
+
+
+# ------------------------------------------------------------------------------------------------------------ schema
+
+
+def _check_schema(engine: sa.Engine, location: Location) -> bool:
+    """True: ours and current. False: no tables at all. Raises UsageError for anything else."""
+    with engine.connect() as connection:
+        tables = sa.inspect(connection).get_table_names()
+        if META.name not in tables:
+            if "runs" in tables or ("sqlite" in engine.dialect.name and tables):
+                raise UsageError(
+                    seen=f"{location} holds other tables ({', '.join(sorted(tables)[:5])}) and no {META.name}",
+                    expected="a database of torch-oracle, or an empty one",
+                    do="name another database with --db",
+                )
+            return False
+        value = connection.execute(sa.select(META.c.value).where(META.c.key == "schema_version")).scalar()
+    if value is None or not value.isdecimal():
+        raise UsageError(
+            seen=f"{location} with schema version {value!r}", expected="a number", do="restore the file from a copy"
+        )
+    if int(value) > SCHEMA_VERSION:
+        raise UsageError(
+            seen=f"{location} has schema version {value}",
+            expected=f"at most {SCHEMA_VERSION}; nothing was written",
+            do="upgrade torch-oracle to the version that wrote it, or name another database with --db",
+        )
+    if int(value) < SCHEMA_VERSION:
+        raise UsageError(
+            seen=f"{location} has the older schema version {value}",
+            expected=f"version {SCHEMA_VERSION}; nothing was written",
+            do="keep it with the torch-oracle that wrote it, and name a new database with --db",
+        )
+    return True
+
+
+def _create_schema(engine: sa.Engine) -> None:
+    with engine.connect().execution_options(is_write=True) as connection, connection.begin():
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
+        if META.name in sa.inspect(connection).get_table_names():
+            return  # another process was first
+        METADATA.create_all(connection, checkfirst=False)
+        connection.exec_driver_sql(RESULTS_VIEW)
+        connection.execute(sa.insert(META), [{"key": "schema_version", "value": str(SCHEMA_VERSION)}])
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+@contextmanager
+def translated_errors(location: Location) -> Iterator[None]:
+    """Errors of the database that the user can mend, as UsageError; others (our bugs) as they are."""
+    try:
+        yield
+    except sqlite3.Error as error:  # from the raw connection that sets the journal mode
+        translated = _translate(location, str(error))
+        if translated is None:
+            raise
+        raise translated from error
+    except DatabaseError as error:
+        translated = _translate(location, str(error.orig))
+        if translated is None and isinstance(error, OperationalError):
+            translated = _usage(location, error.orig, "a database that answers", "check that it can be reached")
+        if translated is None:
+            raise
+        raise translated from error
+
+
+# What a driver says (lower case) -> what was expected, what to do.
+_ERROR_RULES: Final = (
+    (
+        ("disk is full", "no space left", "disk full"),
+        "room for the results",
+        "free some space there, then use --resume",
+    ),
+    (
+        ("disk i/o error",),
+        "a file system that takes writes",
+        "check free space, quotas and file size limits (ulimit -f) there, then use --resume",
+    ),
+    (
+        ("file is not a database", "disk image is malformed", "file is encrypted"),
+        "a SQLite database written by torch-oracle",
+        "restore it from a copy, or name another file with --db",
+    ),
+    (
+        ("readonly database", "read-only transaction"),
+        "a database that can be written",
+        "make it writable, or name another with --db",
+    ),
+    (
+        ("unable to open database file",),
+        "a file that can be opened",
+        "check the permissions of the file and its directory",
+    ),
+    (("database is locked",), "at most one long write at a time", "wait for the other process, or end it"),
+    (("permission denied",), "rights to create and write tables", "ask for these rights on the database"),
+)
+
+
+def _translate(location: Location, message: str) -> UsageError | None:
+    lowered = message.lower()
+    for needles, expected, do in _ERROR_RULES:
+        if any(needle in lowered for needle in needles):
+            return _usage(location, message, expected, do)
+    return None
+
+
+def _usage(location: Location, message: Any, expected: str, do: str) -> UsageError:
+    return UsageError(seen=f"{location}: {' '.join(str(message).split())}", expected=expected, do=do)
+
+
+def _read_only(location: Location) -> UsageError:
+    return _usage(
+        location,
+        "the file or its directory is read-only",
+        "a database that can be written, in a directory that can be written",
+        "make both writable, or name another file with --db",
+    )
+
+
+def _no_schema(location: Location) -> UsageError:
+    return _usage(
+        location, "holds no results", "a database written by `torch-oracle sweep`", "run a sweep with this --db first"
+    )

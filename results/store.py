@@ -1,0 +1,403 @@
+"""Store: runs, planned cases and records in one database, SQLite or PostgreSQL.
+
+It is the `oracle.records.RecordSink` of a sweep, and what tables, comparisons, gates and exports read from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from oracle.errors import InternalError, UsageError
+from oracle.records import PlannedCase, Record
+from oracle.verdict import Status, Verdict
+from results.engine import Location, open_engine, reading, writing
+from results.schema import (
+    CASE_COLUMNS,
+    CASES,
+    PROGRAMS,
+    RECORD_COLUMNS,
+    RECORDS,
+    RUNS,
+    case_row,
+    record_row,
+    unflatten,
+)
+
+LATEST: Final = "latest"
+
+# States of a run. A killed run stays "planning" or "running"; both "running" and "interrupted" can be resumed.
+PLANNING: Final = "planning"
+RUNNING: Final = "running"
+COMPLETE: Final = "complete"
+INTERRUPTED: Final = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """One run: what was asked, where it ran, how far it got."""
+
+    run_id: str
+    state: str  # "planning" | "running" | "complete" | "interrupted"
+    started_at: str  # ISO 8601, UTC
+    ended_at: str | None
+    environment: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    planned: int  # cases
+    recorded: int  # of them with a record
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state == COMPLETE and self.planned == self.recorded
+
+    @property
+    def is_resumable(self) -> bool:
+        """Its planned set is complete, and the run did not end by itself."""
+        return self.state in (RUNNING, INTERRUPTED)
+
+
+class Store:
+    """A results database. Use as a context manager, or call `close`.
+
+    Every method that writes does so in one transaction: when it returns the rows survive `kill -9` of the process,
+    when it raises nothing of it was written. Errors of the database are UsageError: path, what was seen, what to do.
+    """
+
+    def __init__(self, engine: sa.Engine, location: Location) -> None:
+        self._engine = engine
+        self.location = location
+
+    @classmethod
+    def open(cls, url_or_path: str | os.PathLike[str], *, create: bool, read_only: bool = False) -> Store:
+        """Open a SQLite file (bare path) or a PostgreSQL URL; `create` makes the tables where there are none.
+
+        Raises UsageError for a database that is absent, foreign, newer, or cannot be opened as asked.
+        """
+        location = Location.parse(url_or_path)
+        return cls(open_engine(location, create=create, read_only=read_only), location)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[StoreTransaction]:
+        """Several writes as one: all or nothing."""
+        with writing(self._engine, self.location) as connection:
+            yield StoreTransaction(connection)
+
+    # ------------------------------------------------------------------------------------------- writing (RecordSink)
+
+    def begin_run(self, *, run_id: str, environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """A new run, in state "planning". Raises InternalError if the id is taken."""
+        with self.transaction() as transaction:
+            transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments)
+
+    def plan(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
+        """Add to the planned set. Raises InternalError for a case id planned twice, or after `finish_planning`."""
+        cases = list(cases)  # outside the transaction: the caller's generator may be slow
+        with self.transaction() as transaction:
+            transaction.plan(run_id, cases)
+
+    def finish_planning(self, run_id: str) -> None:
+        """The planned set is complete. Idempotent, so that a resumed run may say it again."""
+        with self.transaction() as transaction:
+            transaction.set_state(run_id, RUNNING)
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Write records. Raises InternalError for a case that was not planned, and for a second record of one."""
+        records = list(records)
+        if records:
+            with self.transaction() as transaction:
+                transaction.append(records)
+
+    def end_run(self, run_id: str, *, state: str) -> None:
+        """`state` is "complete" (every planned case has its record, else InternalError) or "interrupted"."""
+        with self.transaction() as transaction:
+            transaction.end_run(run_id, state=state)
+
+    # -------------------------------------------------------------------------------------------------------- reading
+
+    def runs(self) -> list[RunInfo]:
+        """All runs, in the order they began."""
+        with reading(self._engine, self.location) as connection:
+            return _run_infos(connection)
+
+    def run(self, run_id: str = LATEST) -> RunInfo:
+        """One run by id, or the latest. Raises UsageError when there is none."""
+        runs = self.runs()
+        for run in reversed(runs):
+            if run_id in (LATEST, run.run_id):
+                return run
+        known = ", ".join(run.run_id for run in runs[-5:]) or "none"
+        raise UsageError(
+            seen=f"run {run_id!r} is not in {self.location}",
+            expected=f"'latest' or the id of a run; the last ones are: {known}",
+            do="run a sweep with this --db first" if not runs else "name one of these with --run",
+        )
+
+    def latest_run_id(self) -> str | None:
+        runs = self.runs()
+        return runs[-1].run_id if runs else None
+
+    def resumable_run(self) -> str | None:
+        """The newest run whose planned set is complete and which did not end by itself; None if there is none."""
+        return next((run.run_id for run in reversed(self.runs()) if run.is_resumable), None)
+
+    def environment(self, run_id: str = LATEST) -> Mapping[str, Any]:
+        return self.run(run_id).environment
+
+    def arguments(self, run_id: str = LATEST) -> Mapping[str, Any]:
+        return self.run(run_id).arguments
+
+    def planned(self, run_id: str = LATEST) -> list[PlannedCase]:
+        """All planned cases, in planned order, with their programs."""
+        return self._cases(run_id, only_unfinished=False)
+
+    def unfinished(self, run_id: str = LATEST) -> list[PlannedCase]:
+        """Planned cases without a record, in planned order, with their programs."""
+        return self._cases(run_id, only_unfinished=True)
+
+    def records(self, run_id: str = LATEST, *, with_missing: bool = False) -> Iterator[Record]:
+        """Records in planned order. `with_missing` adds one of status `missing` for each planned case that has none."""
+        run = self.run(run_id)
+        query = (
+            sa.select(*_CASE_SELECTION, *_RECORD_SELECTION)
+            .join_from(CASES, RECORDS, _SAME_CASE, isouter=with_missing)
+            .join(RUNS, RUNS.c.run == CASES.c.run)
+            .where(RUNS.c.run_id == run.run_id)
+            .order_by(CASES.c.ordinal)
+        )
+        with reading(self._engine, self.location) as connection:
+            for row in connection.execution_options(yield_per=2000).execute(query).mappings():
+                yield _to_record(row, run)
+
+    def program(self, case_id: str, run_id: str = LATEST) -> Mapping[str, Any]:
+        """`Program.to_json()` of one planned case. Raises UsageError for a case that was not planned."""
+        run = self.run(run_id)
+        query = (
+            sa.select(PROGRAMS.c.program)
+            .join_from(CASES, PROGRAMS, CASES.c.program_hash == PROGRAMS.c.program_hash)
+            .join(RUNS, RUNS.c.run == CASES.c.run)
+            .where(RUNS.c.run_id == run.run_id, CASES.c.case_id == case_id)
+        )
+        with reading(self._engine, self.location) as connection:
+            text = connection.execute(query).scalar()
+        if text is None:
+            raise UsageError(
+                seen=f"case {case_id!r} is not planned in run {run.run_id}",
+                expected="a case id of that run",
+                do=f"torch-oracle show '*' --db {self.location} lists them",
+            )
+        return json.loads(text)
+
+    def _cases(self, run_id: str, *, only_unfinished: bool) -> list[PlannedCase]:
+        run = self.run(run_id)
+        query = (
+            sa.select(*_CASE_SELECTION, CASES.c.program_hash, PROGRAMS.c.program)
+            .join_from(CASES, PROGRAMS, CASES.c.program_hash == PROGRAMS.c.program_hash)
+            .join(RUNS, RUNS.c.run == CASES.c.run)
+            .where(RUNS.c.run_id == run.run_id)
+            .order_by(CASES.c.ordinal)
+        )
+        if only_unfinished:
+            query = query.join(RECORDS, _SAME_CASE, isouter=True).where(RECORDS.c.status.is_(None))
+        programs: dict[str, Mapping[str, Any]] = {}  # one object for all subjects of a program
+        cases = []
+        with reading(self._engine, self.location) as connection:
+            for row in connection.execution_options(yield_per=2000).execute(query).mappings():
+                if row["program_hash"] not in programs:
+                    programs[row["program_hash"]] = json.loads(row["program"])
+                labels = {column.field: row[column.name] for column in CASE_COLUMNS}
+                cases.append(PlannedCase(**labels, program=programs[row["program_hash"]]))
+        return cases
+
+
+class StoreTransaction:
+    """The writes of a Store inside one transaction; `merge` uses several of them at once."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def begin_run(
+        self,
+        *,
+        run_id: str,
+        environment: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        started_at: str | None = None,
+    ) -> None:
+        row = {
+            "run_id": run_id,
+            "state": PLANNING,
+            "started_at": started_at or _now(),
+            "environment": json.dumps(environment),
+            "arguments": json.dumps(arguments),
+        }
+        try:
+            self._connection.execute(sa.insert(RUNS), [row])
+        except IntegrityError as error:
+            raise InternalError(f"run {run_id} is begun a second time") from error
+
+    def update_environment(self, run_id: str, environment: Mapping[str, Any]) -> None:
+        self._connection.execute(
+            sa.update(RUNS).where(RUNS.c.run == self._run(run_id)).values(environment=json.dumps(environment))
+        )
+
+    def plan(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
+        run = self._run(run_id)
+        state = self._connection.execute(sa.select(RUNS.c.state).where(RUNS.c.run == run)).scalar_one()
+        if state != PLANNING:
+            raise InternalError(f"{len(cases)} cases planned in run {run_id}, whose planned set is already complete")
+        self.add_cases(run_id, cases)
+
+    def add_cases(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
+        """As `plan`, in any state of the run."""
+        if not cases:
+            return
+        run = self._run(run_id)
+        first = self._connection.execute(
+            sa.select(sa.func.coalesce(sa.func.max(CASES.c.ordinal) + 1, 0)).where(CASES.c.run == run)
+        ).scalar_one()
+        programs: dict[str, str] = {}
+        rows = []
+        for ordinal, case in enumerate(cases, first):
+            text = json.dumps(case.program, separators=(",", ":"))  # ASCII; key order kept, as it may matter (kwargs)
+            program_hash = hashlib.sha256(text.encode()).hexdigest()
+            programs[program_hash] = text
+            rows.append(case_row(case, run=run, ordinal=ordinal, program_hash=program_hash))
+        self._connection.execute(
+            self._insert_unless_present(PROGRAMS),
+            [{"program_hash": program_hash, "program": text} for program_hash, text in programs.items()],
+        )
+        try:
+            self._connection.execute(sa.insert(CASES), rows)
+        except IntegrityError as error:
+            raise InternalError(f"run {run_id}: {_twice(cases)} is planned twice ({error.orig})") from error
+
+    def append(self, records: Sequence[Record]) -> None:
+        rows = []
+        for run_id, of_run in _by_run(records).items():
+            run = self._run(run_id)
+            ordinals = self._ordinals(run, [record.case_id for record in of_run])
+            for record in of_run:
+                if record.case_id not in ordinals:
+                    raise InternalError(f"a record of {record.case_id}, which is not planned in run {run_id}")
+                rows.append(record_row(record, run=run, ordinal=ordinals[record.case_id]))
+        try:
+            self._connection.execute(sa.insert(RECORDS), rows)
+        except IntegrityError as error:
+            raise InternalError(
+                f"a second record of one case among {_twice(records)} ({error.orig}); is another process resuming the run?"
+            ) from error
+
+    def end_run(self, run_id: str, *, state: str) -> None:
+        if state not in (COMPLETE, INTERRUPTED):
+            raise InternalError(f"end_run with state {state!r}, but should be {COMPLETE!r} or {INTERRUPTED!r}")
+        if state == COMPLETE:
+            run = next((run for run in _run_infos(self._connection) if run.run_id == run_id), None)
+            if run is not None and run.planned != run.recorded:
+                left = f"{run.planned - run.recorded} of {run.planned} planned cases have no record"
+                raise InternalError(f"run {run_id} ends as complete, but {left}")
+        self.set_state(run_id, state)
+
+    def set_state(self, run_id: str, state: str) -> None:
+        ended_at = _now() if state in (COMPLETE, INTERRUPTED) else None
+        self._connection.execute(
+            sa.update(RUNS).where(RUNS.c.run == self._run(run_id)).values(state=state, ended_at=ended_at)
+        )
+
+    def _run(self, run_id: str) -> int:
+        run = self._connection.execute(sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id)).scalar()
+        if run is None:
+            raise InternalError(f"run {run_id} was never begun")
+        return run
+
+    def _ordinals(self, run: int, case_ids: Sequence[str]) -> dict[str, int]:
+        query = sa.select(CASES.c.case_id, CASES.c.ordinal).where(CASES.c.run == run)
+        # A few are looked up by name, as a sweep appends them; for a big batch reading all is faster, and SQLite
+        # limits the number of parameters.
+        if len(case_ids) <= 500:
+            query = query.where(CASES.c.case_id.in_(case_ids))
+        return {row.case_id: row.ordinal for row in self._connection.execute(query)}
+
+    def _insert_unless_present(self, table: sa.Table) -> sa.Insert:
+        if self._connection.dialect.name == "postgresql":
+            return postgresql.insert(table).on_conflict_do_nothing()
+        return sqlite.insert(table).on_conflict_do_nothing()
+
+
+_SAME_CASE: Final = sa.and_(RECORDS.c.run == CASES.c.run, RECORDS.c.ordinal == CASES.c.ordinal)
+# Labelled: a row is read by the names of FLAT_COLUMNS, whatever the SQL column is called.
+_CASE_SELECTION: Final = tuple(CASES.c[column.name].label(column.name) for column in CASE_COLUMNS)
+_RECORD_SELECTION: Final = (
+    *(RECORDS.c[column.name] for column in RECORD_COLUMNS),
+    RECORDS.c.extra,
+    RECORDS.c.nan_columns,
+)
+
+
+def _run_infos(connection: sa.Connection) -> list[RunInfo]:
+    def count(table: sa.Table) -> sa.ScalarSelect[int]:
+        return sa.select(sa.func.count()).select_from(table).where(table.c.run == RUNS.c.run).scalar_subquery()
+
+    query = sa.select(RUNS, count(CASES).label("planned"), count(RECORDS).label("recorded")).order_by(RUNS.c.run)
+    return [
+        RunInfo(
+            run_id=row.run_id,
+            state=row.state,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            environment=json.loads(row.environment),
+            arguments=json.loads(row.arguments),
+            planned=row.planned,
+            recorded=row.recorded,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def _to_record(row: sa.RowMapping, run: RunInfo) -> Record:
+    if row["status"] is not None:
+        nans = dict.fromkeys(row["nan_columns"], float("nan"))
+        return unflatten(dict(row) | nans, run_id=run.run_id)
+    case = PlannedCase(**{column.field: row[column.name] for column in CASE_COLUMNS})
+    symptom = f"planned, but has no record: the run is {run.state}"
+    return Record.of(case, run_id=run.run_id, verdict=Verdict(status=Status.MISSING, symptom=symptom))
+
+
+def _by_run(records: Sequence[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.run_id, []).append(record)
+    return groups
+
+
+def _twice(items: Sequence[PlannedCase] | Sequence[Record]) -> str:
+    """The first case id that occurs twice in a refused batch, or all of them in short."""
+    seen: set[str] = set()
+    for item in items:
+        if item.case_id in seen:
+            return item.case_id
+        seen.add(item.case_id)
+    ids = [item.case_id for item in items]
+    return ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]}"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

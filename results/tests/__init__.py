@@ -1,0 +1,1 @@
+"""Tests of results: our own code, never PyTorch's."""
