@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import math
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ from oracle.program import JsonTree
 
 _INLINE_ELEMENTS = 16
 _INLINE_DTYPES = frozenset(
-    getattr(torch, name) for name in "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+    getattr(torch, name)
+    for name in ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 )
 _LARGEST_BYTES = 64 << 20  # of one storage: a plan is JSON, not a data set
 _EXACT_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -67,7 +69,9 @@ class _Encoder:
     def _dict(self, value: dict[Any, Any], path: str) -> JsonTree:
         if all(type(key) is str for key in value) and "$" not in value:
             return {key: self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
-        pairs = [[self.encode(key, f"{path}.keys"), self.encode(item, f"{path}[{key!r}]")] for key, item in value.items()]
+        pairs = [
+            [self.encode(key, f"{path}.keys"), self.encode(item, f"{path}[{key!r}]")] for key, item in value.items()
+        ]
         return {"$": "dict", "items": pairs}
 
     def _tagged(self, value: Any, path: str) -> JsonTree:

@@ -24,7 +24,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -55,7 +56,9 @@ def fill_elements(fill: Mapping[str, Any], *, count: int, dtype: torch.dtype, se
         raise bad_input(path, f"fill kind {kind!r}", f"one of {', '.join(sorted(_RULES))}, values")
     unknown = set(fill) - _FIELDS[str(kind)] - {"kind", "seed"}
     if unknown:
-        raise bad_input(path, f"fill fields {sorted(unknown)}", f"for {kind!r}: {sorted(_FIELDS[str(kind)] | {'seed'})}")
+        raise bad_input(
+            path, f"fill fields {sorted(unknown)}", f"for {kind!r}: {sorted(_FIELDS[str(kind)] | {'seed'})}"
+        )
     generator = torch.Generator().manual_seed(_seed_of(fill.get("seed", seed), "" if "seed" in fill else path))
     return rule(fill, count, dtype, generator, path)
 
@@ -92,7 +95,9 @@ def parse_scalar(value: Any, path: str) -> bool | int | float | complex:
 
 def bad_input(path: str, seen: str, expected: str) -> UsageError:
     """UsageError for a place in an input tree."""
-    return UsageError(seen=f"input {path or 'tree'}: {seen}", expected=expected, do="mend the input specs of the program")
+    return UsageError(
+        seen=f"input {path or 'tree'}: {seen}", expected=expected, do="mend the input specs of the program"
+    )
 
 
 def _seed_of(seed: int, path: str) -> int:
@@ -141,7 +146,9 @@ def _integers(fill: Mapping[str, Any], count: int, dtype: torch.dtype, g: torch.
     if not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool):
         info = torch.iinfo(dtype)
         if low < info.min or high - 1 > info.max:
-            raise bad_input(path, f"integers from {low} below {high}", f"the range of {dtype}: {info.min} to {info.max}")
+            raise bad_input(
+                path, f"integers from {low} below {high}", f"the range of {dtype}: {info.min} to {info.max}"
+            )
     return torch.randint(low, high, (count,), generator=g, device="cpu", dtype=torch.int64).to(dtype)
 
 

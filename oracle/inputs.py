@@ -31,7 +31,8 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,12 +47,43 @@ __all__ = ["clone_tree", "decode", "decode_call", "encode", "map_tensors"]
 
 _LARGEST_BYTES = 1 << 40  # a spec above this is a typing error, not a tensor
 _STRIDED_FIELDS = frozenset(
-    "$ id shape dtype stride offset storage_size storage memory_format device layout requires_grad parameter conj neg fill"
-    " quantizer".split()
+    [
+        "$",
+        "id",
+        "shape",
+        "dtype",
+        "stride",
+        "offset",
+        "storage_size",
+        "storage",
+        "memory_format",
+        "device",
+        "layout",
+        "requires_grad",
+        "parameter",
+        "conj",
+        "neg",
+        "fill",
+        "quantizer",
+    ]
 )
-_COO_FIELDS = frozenset("$ id shape dtype device layout requires_grad parameter indices values is_coalesced".split())
+_COO_FIELDS = frozenset(
+    ["$", "id", "shape", "dtype", "device", "layout", "requires_grad", "parameter", "indices", "values", "is_coalesced"]
+)
 _COMPRESSED_FIELDS = frozenset(
-    "$ id shape dtype device layout requires_grad parameter compressed_indices plain_indices values".split()
+    [
+        "$",
+        "id",
+        "shape",
+        "dtype",
+        "device",
+        "layout",
+        "requires_grad",
+        "parameter",
+        "compressed_indices",
+        "plain_indices",
+        "values",
+    ]
 )
 _COMPRESSED_LAYOUTS = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _QUANTISED_STORAGE = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
@@ -67,12 +99,16 @@ def decode(tree: JsonTree, *, seed: int, device: str = "cpu", root: str = "") ->
     return _Decoder(tree, seed=seed, device=device, root=root).decode(tree, root)
 
 
-def decode_call(call: Call, *, seed: int, device: str = "cpu", root: str = "") -> tuple[tuple[Any, ...], dict[str, Any]]:
+def decode_call(
+    call: Call, *, seed: int, device: str = "cpu", root: str = ""
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """(args, kwargs) of a call that carries input specs. Aliases and `same` reach across args and kwargs."""
     arguments = decode([call.args or [], call.kwargs or {}], seed=seed, device=device, root=root)
     args, kwargs = arguments
     if not isinstance(args, (list, tuple)) or not isinstance(kwargs, dict):
-        raise bad_input(root, f"args of {type(args).__name__}, kwargs of {type(kwargs).__name__}", "a list and an object")
+        raise bad_input(
+            root, f"args of {type(args).__name__}, kwargs of {type(kwargs).__name__}", "a list and an object"
+        )
     return tuple(args), kwargs
 
 
@@ -169,7 +205,9 @@ class _Decoder:
             result = result.conj()
         return torch._neg_view(result) if spec.get("neg", False) else result
 
-    def _fill(self, spec: Mapping[str, Any], geometry: _Geometry, count: int, device: torch.device, path: str) -> torch.Tensor:
+    def _fill(
+        self, spec: Mapping[str, Any], geometry: _Geometry, count: int, device: torch.device, path: str
+    ) -> torch.Tensor:
         """The elements of the storage, in storage order."""
         if device.type == "meta":
             return torch.empty(count, dtype=geometry.dtype, device=device)
@@ -235,7 +273,9 @@ class _Decoder:
         try:
             return build()
         except (RuntimeError, TypeError, ValueError) as error:
-            raise bad_input(path, f"a sparse tensor that is none: {error}", "indices, values and shape that fit") from error
+            raise bad_input(
+                path, f"a sparse tensor that is none: {error}", "indices, values and shape that fit"
+            ) from error
 
     def _quantised(self, spec: Mapping[str, Any], path: str) -> torch.Tensor:
         dtype, quantizer = named(torch.dtype, spec.get("dtype"), path), spec["quantizer"]
@@ -268,7 +308,9 @@ class _Geometry:
             try:
                 self.stride = torch.empty(self.shape, device="meta", memory_format=memory_format).stride()
             except RuntimeError as error:
-                raise bad_input(path, f"memory_format of shape {list(self.shape)}: {error}", "a shape it fits") from error
+                raise bad_input(
+                    path, f"memory_format of shape {list(self.shape)}: {error}", "a shape it fits"
+                ) from error
         if "stride" in spec:
             self.stride = _sizes(spec["stride"], "stride", path)
             if len(self.stride) != len(self.shape):

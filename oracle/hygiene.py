@@ -1,0 +1,455 @@
+"""Process state that a case must leave as it found it: snapshot, compare, restore.
+
+A subject that leaves the default dtype, a thread count or a flag of the floating-point unit changed makes every later
+case in its worker wrong, so each case is bracketed by `snapshot` and `differences`. Reading everything costs about
+100 microseconds. What can be put back is (`restore`); what cannot stays in `differences`, and the worker is replaced.
+
+Not seen: the frame-evaluation hook (no public way to read it), FTZ in threads other than the caller's, and the
+environment as C code sees it. RNG states are not part of it: every case seeds them first, see `rng_digest`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import gc
+import hashlib
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+# Compilers record where their caches live, and libraries their own defaults, in the environment: no effect on values.
+ENVIRONMENT_MAY_CHANGE = (
+    "TORCHINDUCTOR_",
+    "_TORCHINDUCTOR_",
+    "TORCH_COMPILE_",
+    "TRITON_",
+    "KMP_",
+    "PYTEST_CURRENT_TEST",
+    "CUDA_MODULE_LOADING",
+    "TOKENIZERS_PARALLELISM",
+)
+
+_PATCHABLE: tuple[tuple[Any, str], ...] = (
+    *((torch, name) for name in ("add", "matmul", "cat", "sum", "manual_seed", "compile", "is_grad_enabled", "tensor")),
+    *((torch.Tensor, name) for name in ("__add__", "__mul__", "add_", "backward", "to", "__torch_function__", "item")),
+    *((torch.nn.Module, name) for name in ("__call__", "_call_impl", "__setattr__", "__getattr__", "train")),
+    *((torch.nn.functional, name) for name in ("relu", "linear", "dropout", "softmax", "scaled_dot_product_attention")),
+    (torch.autograd, "grad"),
+    (torch.autograd.Function, "apply"),
+    *((builtins, name) for name in ("print", "isinstance", "len", "range", "__import__")),
+    (random, "random"),
+    (time, "time"),
+    (copy, "deepcopy"),
+)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+_SMALLEST_NORMAL = sys.float_info.min
+_HALF_EPSILON = sys.float_info.epsilon / 2
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+_held_guards: list[Any] = []  # contexts entered to undo a leaked one; leaving them would bring the leak back
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What was read, one value per probe, in the order of `_PROBES`. Equal exactly when nothing differs."""
+
+    values: tuple[Any, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[_POSITIONS[name]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    name: str  # as in the message: "default dtype is torch.float64, but should be torch.float32"
+    read: Callable[[], Any]
+    write: Callable[[Any], object] | None = None  # None: cannot be put back from Python
+    differences: Callable[[str, Any, Any], list[str]] | None = None  # None: values are compared with ==
+
+
+def snapshot() -> ProcessState:
+    """Read the state of this process and thread."""
+    return ProcessState(tuple([probe.read() for probe in _PROBES]))
+
+
+def differences(before: ProcessState, after: ProcessState) -> tuple[str, ...]:
+    """What changed, one line each: "default dtype is torch.float64, but should be torch.float32"."""
+    found: list[str] = []
+    for probe, old, new in zip(_PROBES, before.values, after.values, strict=True):
+        found += _compare(probe, old, new)
+    return tuple(found)
+
+
+def restore(state: ProcessState) -> None:
+    """Put back what differs from `state` and can be put back. Take a new snapshot to see what could not."""
+    for _ in range(2):  # some settings write others (inference mode grad mode, matmul precision the TF32 flags)
+        for probe, old in zip(_PROBES, state.values, strict=True):
+            if probe.write is not None and _compare(probe, old, probe.read()):
+                probe.write(old)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every global generator: torch on all devices, `random`, NumPy. `seed` is any non-negative integer."""
+    torch.manual_seed(seed % 2**63)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def rng_digest() -> str:
+    """The states of all global generators in short, one word each: "cpu=9f... python=... numpy=... cuda:0=..."."""
+    version, numbers, gauss = random.getstate()
+    words = [
+        f"cpu={_digest(torch.get_rng_state().numpy().tobytes())}",
+        f"python={_digest(f'{version}{hash(numbers)}{gauss}'.encode())}",  # hashes of integers are the same everywhere
+        f"numpy={_numpy_digest()}",
+    ]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            words.append(f"cuda:{index}={_digest(state.numpy().tobytes())}")
+    return " ".join(words)
+
+
+def _compare(probe: _Probe, old: Any, new: Any) -> list[str]:
+    if old is new or old == new:
+        return []
+    return probe.differences(probe.name, old, new) if probe.differences else [_says(probe.name, new, old)]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def _numpy_digest() -> str:
+    _, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    return _digest(np.asarray(keys).tobytes() + f"{position}{has_gauss}{gauss}".encode())
+
+
+def _says(what: str, new: Any, old: Any) -> str:
+    return f"{what} is {new!s:.200}, but should be {old!s:.200}"
+
+
+def _read_default_device() -> tuple[str, bool]:
+    # an explicitly set default device is a function mode, so "cpu" by default and "cpu" as set are two states
+    is_set = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not None
+    return (str(torch.get_default_device()) if is_set else "cpu", is_set)
+
+
+def _write_default_device(value: tuple[str, bool]) -> None:
+    torch.set_default_device(value[0] if value[1] else None)
+
+
+def _write_inference_mode(is_on: bool) -> None:
+    guard = torch.inference_mode(is_on)
+    guard.__enter__()
+    _held_guards.append(guard)
+
+
+def _write_anomaly(value: tuple[bool, bool]) -> None:
+    torch.autograd.set_detect_anomaly(value[0], check_nan=value[1])
+
+
+def _read_deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _write_deterministic(value: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+
+
+def _read_matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:  # the old and the new flags contradict each other
+        return "inconsistent"
+
+
+def _attribute(name: str, owner: Any, attribute: str) -> _Probe:
+    return _Probe(
+        name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value)
+    )
+
+
+def _read_autocast() -> tuple[Any, ...]:
+    devices = [(torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in _AUTOCAST_DEVICES]
+    return (*devices, torch.is_autocast_cache_enabled())
+
+
+def _write_autocast(value: tuple[Any, ...]) -> None:
+    for name, (is_enabled, dtype) in zip(_AUTOCAST_DEVICES, value[:-1], strict=True):
+        torch.set_autocast_enabled(name, is_enabled)
+        torch.set_autocast_dtype(name, dtype)
+    torch.set_autocast_cache_enabled(value[-1])
+
+
+def _flushes_denormals() -> bool:
+    return _SMALLEST_NORMAL * 0.5 == 0.0  # torch's kernels run in this thread's floating-point environment
+
+
+def _rounding_mode() -> str:
+    up, down = 1.0 + _HALF_EPSILON, 1.0 - _HALF_EPSILON / 2  # both are ties, and go to 1.0 when rounding to nearest
+    return "to nearest" if up == down == 1.0 else "upward" if up > 1.0 else "downward or to zero"
+
+
+def _pop_modes(depth: Callable[[], int], pop: Callable[[], object]) -> Callable[[int], None]:
+    def write(wanted: int) -> None:
+        while depth() > wanted:
+            pop()
+
+    return write
+
+
+def _read_saved_tensor_hooks() -> tuple[bool, Any]:
+    autograd = torch._C._autograd
+    return autograd._saved_tensors_hooks_is_enabled(), autograd._top_saved_tensors_default_hooks(True)
+
+
+def _write_saved_tensor_hooks(value: tuple[bool, Any]) -> None:
+    autograd = torch._C._autograd
+    if value[0]:
+        autograd._saved_tensors_hooks_enable()
+    top = autograd._top_saved_tensors_default_hooks(True)
+    while top is not None and top != value[1]:
+        autograd._pop_saved_tensors_default_hooks()
+        top = autograd._top_saved_tensors_default_hooks(True)
+
+
+def _functorch_level() -> int:
+    level = torch._C._functorch.maybe_current_level()
+    return 0 if level is None else level
+
+
+def _warning_differences(name: str, old: list[Any], new: list[Any]) -> list[str]:
+    """Libraries add filters for their own warnings when they are first imported; only sweeping changes count."""
+    found = [f"a warning filter {entry!r:.150} is gone, but should be there" for entry in old if entry not in new]
+    for entry in new:
+        action, message, category, module, _ = entry
+        if entry not in old and message is None and module is None and category is Warning:
+            found.append(f"a warning filter {action!r} for all warnings is set, but should not be")
+    return found
+
+
+def _write_warnings(filters: list[Any]) -> None:
+    warnings.resetwarnings()  # also invalidates what modules remember of the filters
+    warnings.filters[:] = filters  # pyright: ignore  (a list at run time)
+
+
+def _recursion_differences(name: str, old: int, new: int) -> list[str]:
+    """Compilers raise the limit on import, for good reason; only a lower one takes something away."""
+    return [_says(name, new, old)] if new < old else []
+
+
+def _environment_differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
+    found = []
+    for key in _changed_variables(old, new):  # names only: values may be secrets
+        verb = "changed" if key in old and key in new else "set" if key in new else "removed"
+        found.append(f"environment variable {key} is {verb}, but should be as before")
+    return found
+
+
+def _changed_variables(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    keys = sorted(old.keys() | new.keys())
+    return [key for key in keys if old.get(key) != new.get(key) and not key.startswith(ENVIRONMENT_MAY_CHANGE)]
+
+
+def _write_environment(value: dict[str, str]) -> None:
+    for key in _changed_variables(value, os.environ.copy()):
+        if key in value:
+            os.environ[key] = value[key]
+        else:
+            del os.environ[key]
+
+
+def _write_signals(handlers: tuple[Any, ...]) -> None:
+    if threading.current_thread() is threading.main_thread():  # only it may set handlers
+        for number, handler in zip(_SIGNALS, handlers, strict=True):
+            if handler is not None:  # None: installed by C code, not ours to set
+                signal.signal(number, handler)
+
+
+def _write_gc(value: tuple[bool, tuple[int, int, int]]) -> None:
+    if value[0]:
+        gc.enable()
+    else:
+        gc.disable()
+    gc.set_threshold(*value[1])
+
+
+def _write_standard_streams(value: tuple[Any, ...]) -> None:
+    sys.stdout, sys.stderr, sys.excepthook, sys.displayhook = value
+
+
+def _stream_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -> list[str]:
+    names = ("sys.stdout", "sys.stderr", "sys.excepthook", "sys.displayhook")
+    return [
+        f"{what} is {n!r:.80}, but should be {o!r:.80}"
+        for what, o, n in zip(names, old, new, strict=True)
+        if o is not n
+    ]
+
+
+def _is_patched(original: Any, found: Any) -> bool:
+    """Importing torch's compiler wraps a few functions for good (`torch.manual_seed`); the wrapper names the original."""
+    return found != original and getattr(found, "_torchdynamo_orig_callable", None) is not original
+
+
+def _patch_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -> list[str]:
+    rows = zip(_PATCHABLE, old, new, strict=True)
+    return [f"{owner.__name__}.{what} is replaced by {n!r:.80}" for (owner, what), o, n in rows if _is_patched(o, n)]
+
+
+def _write_patches(originals: tuple[Any, ...]) -> None:
+    for (owner, name), original in zip(_PATCHABLE, originals, strict=True):
+        if _is_patched(original, getattr(owner, name)):
+            setattr(owner, name, original)
+
+
+def _read_global_module_hooks() -> tuple[int, ...]:
+    module = torch.nn.modules.module
+    return tuple([len(getattr(module, name)) for name in _GLOBAL_HOOKS])
+
+
+def _write_global_module_hooks(counts: tuple[int, ...]) -> None:
+    for name, count in zip(_GLOBAL_HOOKS, counts, strict=True):
+        hooks = getattr(torch.nn.modules.module, name)
+        for key in list(hooks)[count:]:
+            del hooks[key]
+
+
+_GLOBAL_HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_parameter_registration_hooks",
+    "_global_module_registration_hooks",
+    "_global_buffer_registration_hooks",
+)
+
+# Order matters to `restore`: modes that intercept torch functions go first, grad mode after inference mode.
+_PROBES: tuple[_Probe, ...] = (
+    _Probe(
+        name="functorch level",
+        read=_functorch_level,
+        write=_pop_modes(_functorch_level, lambda: torch._C._functorch.pop_dynamic_layer_stack()),
+    ),
+    _Probe(
+        name="number of TorchDispatchModes",
+        read=torch._C._len_torch_dispatch_stack,
+        write=_pop_modes(torch._C._len_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack),
+    ),
+    _Probe(name="default device", read=_read_default_device, write=_write_default_device),
+    _Probe(
+        name="number of TorchFunctionModes",
+        read=torch._C._len_torch_function_stack,
+        write=_pop_modes(torch._C._len_torch_function_stack, torch._C._pop_torch_function_stack),
+    ),
+    _Probe(name="default dtype", read=torch.get_default_dtype, write=torch.set_default_dtype),
+    _Probe(name="inference mode", read=torch.is_inference_mode_enabled, write=_write_inference_mode),
+    _Probe(name="grad mode", read=torch.is_grad_enabled, write=torch._C._set_grad_enabled),
+    _Probe(
+        name="anomaly mode (enabled, checks NaN)",
+        read=lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        write=_write_anomaly,
+    ),
+    _Probe(name="deterministic algorithms (enabled, warn only)", read=_read_deterministic, write=_write_deterministic),
+    _attribute(
+        "torch.utils.deterministic.fill_uninitialized_memory", torch.utils.deterministic, "fill_uninitialized_memory"
+    ),
+    _attribute("torch.backends.fp32_precision", torch.backends, "fp32_precision"),
+    _Probe(
+        name="float32 matmul precision",
+        read=_read_matmul_precision,
+        write=lambda value: None if value == "inconsistent" else torch.set_float32_matmul_precision(value),
+    ),
+    *(
+        _attribute(f"torch.backends.{name}.fp32_precision", owner, "fp32_precision")
+        for name, owner in (
+            ("cuda.matmul", torch.backends.cuda.matmul),
+            ("cudnn", torch.backends.cudnn),
+            ("cudnn.conv", torch.backends.cudnn.conv),
+            ("cudnn.rnn", torch.backends.cudnn.rnn),
+            ("mkldnn", torch.backends.mkldnn),
+            ("mkldnn.matmul", torch.backends.mkldnn.matmul),
+            ("mkldnn.conv", torch.backends.mkldnn.conv),
+        )
+    ),
+    _attribute("torch.backends.cudnn.enabled", torch.backends.cudnn, "enabled"),
+    _attribute("torch.backends.cudnn.benchmark", torch.backends.cudnn, "benchmark"),
+    _attribute("torch.backends.cudnn.deterministic", torch.backends.cudnn, "deterministic"),
+    _attribute("torch.backends.mkldnn.enabled", torch.backends.mkldnn, "enabled"),
+    _attribute("torch.backends.mkldnn.deterministic", torch.backends.mkldnn, "deterministic"),
+    _Probe(
+        name="flash attention enabled",
+        read=torch.backends.cuda.flash_sdp_enabled,
+        write=torch.backends.cuda.enable_flash_sdp,
+    ),
+    _Probe(
+        name="memory-efficient attention enabled",
+        read=torch.backends.cuda.mem_efficient_sdp_enabled,
+        write=torch.backends.cuda.enable_mem_efficient_sdp,
+    ),
+    _Probe(
+        name="math attention enabled",
+        read=torch.backends.cuda.math_sdp_enabled,
+        write=torch.backends.cuda.enable_math_sdp,
+    ),
+    _Probe(name="autocast (cpu, cuda, cache)", read=_read_autocast, write=_write_autocast),
+    _Probe(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
+    _Probe(name="number of interop threads", read=torch.get_num_interop_threads),
+    _Probe(name="flush denormals", read=_flushes_denormals, write=torch.set_flush_denormal),
+    _Probe(name="floating-point rounding", read=_rounding_mode),
+    _Probe(name="saved-tensor hooks (enabled, top)", read=_read_saved_tensor_hooks, write=_write_saved_tensor_hooks),
+    _Probe(name="global module hooks", read=_read_global_module_hooks, write=_write_global_module_hooks),
+    _Probe(name="torch warns always", read=torch.is_warn_always_enabled, write=torch.set_warn_always),
+    _Probe(
+        name="warning filters",
+        read=lambda: list(warnings.filters),
+        write=_write_warnings,
+        differences=_warning_differences,
+    ),
+    _Probe(name="logging.disable level", read=lambda: logging.root.manager.disable, write=logging.disable),
+    _Probe(name="sys.settrace function", read=sys.gettrace, write=sys.settrace),
+    _Probe(name="sys.setprofile function", read=sys.getprofile, write=sys.setprofile),
+    _Probe(
+        name="recursion limit",
+        read=sys.getrecursionlimit,
+        write=sys.setrecursionlimit,
+        differences=_recursion_differences,
+    ),
+    _Probe(
+        name="standard streams",
+        read=lambda: (sys.stdout, sys.stderr, sys.excepthook, sys.displayhook),
+        write=_write_standard_streams,
+        differences=_stream_differences,
+    ),
+    _Probe(name="working directory", read=os.getcwd, write=os.chdir),
+    _Probe(name="environment", read=os.environ.copy, write=_write_environment, differences=_environment_differences),
+    _Probe(
+        name="handlers of SIGINT, SIGTERM, SIGALRM",
+        read=lambda: tuple([signal.getsignal(number) for number in _SIGNALS]),
+        write=_write_signals,
+    ),
+    _Probe(
+        name="garbage collector (enabled, thresholds)",
+        read=lambda: (gc.isenabled(), gc.get_threshold()),
+        write=_write_gc,
+    ),
+    _Probe(name="NumPy error state", read=np.geterr, write=lambda value: np.seterr(**value)),
+    _Probe(
+        name="functions of torch and Python",
+        read=lambda: tuple([getattr(owner, name) for owner, name in _PATCHABLE]),
+        write=_write_patches,
+        differences=_patch_differences,
+    ),
+)
+_POSITIONS = {probe.name: position for position, probe in enumerate(_PROBES)}
