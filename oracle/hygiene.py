@@ -22,8 +22,9 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,6 +57,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _SMALLEST_NORMAL = sys.float_info.min
 _HALF_EPSILON = sys.float_info.epsilon / 2
 _AUTOCAST_DEVICES = ("cpu", "cuda")
+_TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
+_NO_CODE = compile("", "", "exec")
 _held_guards: list[Any] = []  # contexts entered to undo a leaked one; leaving them would bring the leak back
 
 
@@ -298,8 +301,11 @@ def _stream_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -
 
 
 def _is_patched(original: Any, found: Any) -> bool:
-    """Importing torch's compiler wraps a few functions for good (`torch.manual_seed`); the wrapper names the original."""
-    return found != original and getattr(found, "_torchdynamo_orig_callable", None) is not original
+    """Importing torch's compiler wraps a few functions for good (`torch.manual_seed`), by wrappers of its own."""
+    if found == original:
+        return False
+    is_wrapper = getattr(found, "__wrapped__", None) is original
+    return not (is_wrapper and getattr(found, "__code__", _NO_CODE).co_filename.startswith(_TORCH_DIRECTORY))
 
 
 def _patch_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -> list[str]:
