@@ -6,8 +6,8 @@ in a worker, because the database costs more than two seconds and pulls in all o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Mapping
 
 NAME = "opinfo"
 DESCRIPTION = "torch's operator database: all entries, dtypes and sample inputs, forward and backward, and error inputs"
@@ -18,9 +18,9 @@ TAGS: Mapping[str, str] = MappingProxyType(
     {
         "sample": "the entry's sample inputs (default)",
         "error": "inputs that eager refuses, and the subject must too (default; forward, under the first dtype only)",
-        "inplace": "the in-place variant on each sample whose result fits the input",
-        "out": "the out= variant on each sample, with a contiguous and with a strided buffer (forward only)",
-        "noncontiguous": "each sample with a non-contiguous copy of its tensors, where that differs",
+        "inplace": "the in-place variant on each sample, where eager takes it",
+        "out": "the out= variant on each sample, with a dense and with a strided buffer, where eager takes it (forward only)",
+        "noncontiguous": "each sample with a non-contiguous copy of its tensors, where that differs and eager takes it",
         "reference": "the entry's reference inputs: many, with large tensors and extremal values; only when asked for",
         "all": "every kind but reference",
     }

@@ -6,16 +6,19 @@ tensors; only what no graph can take (callables, generators) is bound beforehand
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Callable, Mapping
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from oracle.clone import clone_tree
 from suites.opinfo.database import OpInfo, SampleInput
 from suites.opinfo.generate import isolated_rng, tensors_of
+from suites.opinfo.operators import inplace_of, operator_of
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -37,14 +40,15 @@ class Kind:
     tag: str
     source: str  # which of upstream's generators: "sample", "reference", "error"
     directions: tuple[str, ...]
-    has: Callable[[OpInfo], bool]  # does the entry have this kind at all
+    has: Callable[[OpInfo, bool], bool]  # (entry, backward): does the entry have this kind at all
     fits: Callable[[OpInfo, SampleInput], bool]  # does the sample
+    is_derived: bool = False  # ours, not upstream's: no promise where eager refuses it, and then not planned
     call: Callable[[OpInfo, SampleInput, bool], OpCall]  # (entry, sample, backward)
 
 
 def direct(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
     """op(input, *args, **kwargs)."""
-    op, args, kwargs = _without_callables(info.op, (one.input, *one.args), one.kwargs)
+    op, args, kwargs = _without_callables(operator_of(info), (one.input, *one.args), one.kwargs)
     return OpCall(function=_processed(op, one) if backward else _plain(op), args=args, kwargs=kwargs)
 
 
@@ -55,7 +59,7 @@ def noncontiguous(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
 
 def inplace(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
     """input.op_(*args, **kwargs). Forward writes into the argument; backward into a copy, since leaves refuse it."""
-    op, args, kwargs = _without_callables(info.get_inplace(), (_writable(one.input), *one.args), one.kwargs)
+    op, args, kwargs = _without_callables(inplace_of(info), (_writable(one.input), *one.args), one.kwargs)
     return OpCall(function=_processed_on_copy(op, one) if backward else _plain(op), args=args, kwargs=kwargs)
 
 
@@ -129,14 +133,21 @@ def _writable(tensor: torch.Tensor) -> torch.Tensor:
 
 def _eager_result(info: OpInfo, one: SampleInput) -> Any:
     """What the operator returns in eager, on copies, with the RNG left alone."""
-    copies = pytree.tree_map_only(torch.Tensor, _detached_clone, (one.input, one.args, one.kwargs))
-    first, args, kwargs = copies
+    first, args, kwargs = clone_tree((one.input, one.args, one.kwargs))
     with torch.no_grad(), isolated_rng(0, _device_of(one)):
-        return info.op(first, *args, **kwargs)
+        return operator_of(info)(first, *args, **kwargs)
 
 
-def _detached_clone(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone()
+def eager_takes(kind: Kind, info: OpInfo, one: SampleInput, backward: bool) -> bool:
+    """Whether eager returns from this kind of call (its forward part), on copies and with the RNG left alone."""
+    try:
+        call = kind.call(info, one, backward)
+        args, kwargs = clone_tree((call.args, call.kwargs))
+        with isolated_rng(0, _device_of(one)):
+            call.function(*args, **kwargs)
+    except Exception:  # the answer is no; where the call is planned, a run observes and compares the exception itself
+        return False
+    return True
 
 
 def _device_of(one: SampleInput) -> torch.device:
@@ -160,8 +171,16 @@ def _as_out(buffers: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------- the table
 
 
-def _always(info: OpInfo) -> bool:
+def _always(info: OpInfo, backward: bool) -> bool:
     return True
+
+
+def _has_inplace(info: OpInfo, backward: bool) -> bool:
+    return inplace_of(info) is not None and (not backward or bool(info.supports_inplace_autograd))
+
+
+def _has_out(info: OpInfo, backward: bool) -> bool:
+    return info.supports_out
 
 
 def _any_sample(info: OpInfo, one: SampleInput) -> bool:
@@ -169,15 +188,7 @@ def _any_sample(info: OpInfo, one: SampleInput) -> bool:
 
 
 def _fits_inplace(info: OpInfo, one: SampleInput) -> bool:
-    """Upstream's rule: the result has the input's shape, and its dtype can be stored in the input's."""
-    if not isinstance(one.input, torch.Tensor) or one.broadcasts_input:
-        return False
-    result = _eager_result(info, one)
-    return (
-        isinstance(result, torch.Tensor)
-        and result.shape == one.input.shape
-        and torch.can_cast(result.dtype, one.input.dtype)
-    )
+    return isinstance(one.input, torch.Tensor)
 
 
 def _fits_out(info: OpInfo, one: SampleInput) -> bool:
@@ -199,20 +210,28 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             tag="inplace",
             source="sample",
             directions=BOTH,
-            has=lambda info: info.get_inplace() is not None,
+            has=_has_inplace,
             fits=_fits_inplace,
             call=inplace,
+            is_derived=True,
         ),
         "out": Kind(
-            tag="out", source="sample", directions=FORWARD, has=lambda info: info.supports_out, fits=_fits_out, call=out
+            tag="out",
+            source="sample",
+            directions=FORWARD,
+            has=_has_out,
+            fits=_fits_out,
+            call=out,
+            is_derived=True,
         ),
         "out_strided": Kind(
             tag="out",
             source="sample",
             directions=FORWARD,
-            has=lambda info: info.supports_out,
+            has=_has_out,
             fits=_fits_out,
             call=out_strided,
+            is_derived=True,
         ),
         "noncontiguous": Kind(
             tag="noncontiguous",
@@ -221,6 +240,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             has=_always,
             fits=_differs_noncontiguous,
             call=noncontiguous,
+            is_derived=True,
         ),
         "reference": Kind(
             tag="reference", source="reference", directions=BOTH, has=_always, fits=_any_sample, call=direct

@@ -6,8 +6,8 @@ Differs: importing it leaves the process as it was (upstream freezes torch.backe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Mapping
 
 import torch
 

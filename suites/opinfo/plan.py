@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Iterator, Sequence
 
 import torch
 
@@ -11,7 +11,7 @@ from oracle.errors import UsageError
 from oracle.program import Call, Program
 from suites.base import Selection, SuiteProgram
 from suites.opinfo import DEFAULT_DTYPES, DIRECTIONS, DTYPES, TAGS
-from suites.opinfo.calls import KINDS
+from suites.opinfo.calls import KINDS, eager_takes
 from suites.opinfo.database import ENTRIES, OpInfo, dtypes_of, entry, runs_on
 from suites.opinfo.generate import SampleKey, sample_list
 from suites.opinfo.policies import policy_for
@@ -100,7 +100,7 @@ def _cells(info: OpInfo, wanted: Axes) -> Iterator[tuple[str, str]]:
 def _indices(info: OpInfo, dtype: str, direction: str, kind: str, device: torch.device) -> list[int]:
     """Numbers of the samples that this kind takes; one past the end where the generator raised, so that it shows."""
     rule = KINDS[kind]
-    if direction not in rule.directions or not rule.has(info):
+    if direction not in rule.directions or not rule.has(info, direction == "backward"):
         return []
     key = SampleKey(
         op=info.full_name,
@@ -110,7 +110,11 @@ def _indices(info: OpInfo, dtype: str, direction: str, kind: str, device: torch.
         requires_grad=direction == "backward",
     )
     found = sample_list(key)
-    indices = [index for index, one in enumerate(found.samples) if rule.fits(info, one)]
+    indices = [
+        index
+        for index, one in enumerate(found.samples)
+        if rule.fits(info, one) and (not rule.is_derived or eager_takes(rule, info, one, direction == "backward"))
+    ]
     is_empty = kind == "sample" and not found.samples
     if found.failure is not None or is_empty:
         indices.append(len(found.samples))
@@ -126,7 +130,7 @@ def _suite_program(
             name=_name(op, dtype, direction, kind, index),
             source=source_of(op, dtype=dtype, kind=kind, index=index, device=str(device), direction=direction),
             calls=BACKWARD if direction == "backward" else FORWARD,
-            expects_raise=kind == "error",
+            expects_raise=kind == "error" and _is_refused(info, dtype, index, device),
             policy=policy_for(info, dtype=dtype, direction=direction, kind=kind, index=index, device=str(device)),
         ),
         group=op,
@@ -134,6 +138,13 @@ def _suite_program(
         direction=direction,
         tags=(KINDS[kind].tag,),
     )
+
+
+def _is_refused(info: OpInfo, dtype: str, index: int, device: torch.device) -> bool:
+    """Upstream lists some error inputs that only its Python reference implementations refuse: eager decides."""
+    key = SampleKey(op=info.full_name, dtype=dtype, source="error", device=str(device), requires_grad=False)
+    found = sample_list(key)
+    return index < len(found.samples) and not eager_takes(KINDS["error"], info, found.samples[index], False)
 
 
 def _name(group: str, dtype: str, direction: str, kind: str, index: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from suites import opinfo
 from suites.base import Selection, SuiteProgram
