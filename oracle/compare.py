@@ -1,0 +1,418 @@
+"""Leaves of one call, eager's beside the subject's: structure, metadata, values.
+
+What is found goes into a `FindingsBuilder`, most findings under the severity they have in `Severity`. How values of one plain
+tensor are compared is oracle.accuracy; this module takes leaves apart into plain tensors first (sparse, quantised,
+nested, wrapper subclasses) and pairs them with the same leaf of the run in fp64 and of the runs under noise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oracle.accuracy import ValueReport, compare_values
+from oracle.outcome import CallObservation, Leaf, Outcome, Raised, Returned
+from oracle.program import ComparePolicy
+from oracle.tolerance import PYTHON_NUMBER
+from oracle.verdict import Compared, Status, WorstElement
+
+
+class Severity(IntEnum):
+    """The order in which findings of one call decide its status; the first is the verdict, the others stand in `also`.
+
+    What makes values incomparable comes first, then wrong values, then what a caller sees only when asking for it.
+    """
+
+    STRUCTURE = 0  # other leaves
+    METADATA = 1  # shape, dtype, device, layout
+    RANDOM_STREAM = 2  # of a random program: explains the values that follow
+    VALUES = 3
+    MUTATION = 4
+    GRADIENT = 5
+    STATE = 6
+    FLAGS = 7  # type, requires_grad, is_leaf, conj, neg, inference, coalesced, quantizer
+    ALIAS = 8
+    STRIDE = 9
+    RNG = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One difference that is wrong."""
+
+    severity: Severity
+    status: Status
+    call: int
+    symptom: str
+    worst: WorstElement | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class FindingsBuilder:
+    """Collects what is found while two outcomes are compared."""
+
+    findings: list[Finding] = field(default_factory=list)
+    explained: list[str] = field(default_factory=list)
+    compared: Compared = field(default_factory=Compared)
+    max_ulp: float | None = None
+    produced: int = 0  # elements and numbers of outputs and gradients: what the program is run for
+
+    def add(
+        self, severity: Severity, status: Status, call: int, symptom: str, worst: WorstElement | None = None
+    ) -> None:
+        self.findings.append(
+            Finding(severity=severity, status=status, call=call, symptom=f"call {call}: {symptom}", worst=worst)
+        )
+
+    def explain(self, call: int, text: str) -> None:
+        self.explained.append(f"call {call}: {text}")
+
+    def count(self, *, tensors: int = 0, elements: int = 0, others: int = 0, unstable: int = 0) -> None:
+        self.compared += Compared(tensors=tensors, elements=elements, others=others, unstable_elements=unstable)
+
+    def take_counts(self, other: FindingsBuilder) -> None:
+        self.compared += other.compared
+        self.produced += other.produced
+
+    def saw_ulp(self, ulp: float | None) -> None:
+        if ulp is not None:
+            self.max_ulp = ulp if self.max_ulp is None else max(self.max_ulp, ulp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One part of a call's observation, and what a difference in it is called."""
+
+    name: str  # attribute of CallObservation
+    severity: Severity
+    status: Status
+    has_flags: bool = True  # requires_grad and the like are part of the promise
+
+
+OUTPUTS = Section(name="outputs", severity=Severity.VALUES, status=Status.FAIL_ACCURACY)
+INPUTS = Section(name="inputs_after", severity=Severity.MUTATION, status=Status.FAIL_MUTATION)
+# A gradient's flags and strides are autograd's own business: accumulation may or may not keep the tensor it is given.
+GRADIENTS = Section(name="gradients", severity=Severity.GRADIENT, status=Status.FAIL_GRAD, has_flags=False)
+STATE = Section(name="module_state", severity=Severity.STATE, status=Status.FAIL_STATE)
+SECTIONS = (OUTPUTS, INPUTS, GRADIENTS, STATE)
+
+
+class RunsState:
+    """The run in fp64 and the runs under noise, each started at most once, when first asked for."""
+
+    def __init__(self, truth: Callable[[], Outcome | None], noise: Callable[[], Sequence[Outcome]]) -> None:
+        self._start_truth, self._start_noise = truth, noise
+        self._truth: list[dict[tuple[int, str, str], Leaf]] | None = None
+        self._noise: list[dict[tuple[int, str, str], Leaf]] | None = None
+
+    def truth_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
+        if self._truth is None:
+            outcome = self._start_truth()
+            self._truth = [] if outcome is None else [_leaves_by_key(outcome)]
+        return next((leaves.get((call, section.name, path)) for leaves in self._truth), None)
+
+    def noise_leaves(self, call: int, section: Section, path: str) -> list[Leaf]:
+        if self._noise is None:
+            self._noise = [_leaves_by_key(outcome) for outcome in self._start_noise()]
+        found = (leaves.get((call, section.name, path)) for leaves in self._noise)
+        return [leaf for leaf in found if leaf is not None]
+
+
+def no_runs() -> RunsState:
+    """Neither fp64 nor noise: only what is close counts as equal."""
+    return RunsState(lambda: None, lambda: ())
+
+
+def calls_of(outcome: Outcome) -> tuple[CallObservation, ...]:
+    """The calls that returned."""
+    return outcome.calls if isinstance(outcome, (Returned, Raised)) else ()
+
+
+def _leaves_by_key(outcome: Outcome) -> dict[tuple[int, str, str], Leaf]:
+    return {
+        (number, section.name, leaf.path): leaf
+        for number, call in enumerate(calls_of(outcome))
+        for section in SECTIONS
+        for leaf in getattr(call, section.name)
+    }
+
+
+# --------------------------------------------------------------------------------------------- one section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafPair:
+    """One leaf on both sides, comparable: its structure and metadata agree."""
+
+    call: int
+    section: Section
+    eager: Leaf
+    subject: Leaf
+
+    @property
+    def path(self) -> str:
+        return self.eager.path
+
+
+def pair_leaves(
+    call: int,
+    section: Section,
+    eager: Sequence[Leaf],
+    subject: Sequence[Leaf],
+    builder: FindingsBuilder,
+) -> list[LeafPair]:
+    """Reports missing, extra and differently typed leaves; returns those whose values can be compared."""
+    subject_leaves = {leaf.path: leaf for leaf in subject}
+    pairs = []
+    for leaf in eager:
+        other = subject_leaves.pop(leaf.path, None)
+        if other is None:
+            status = Status.FAIL_METADATA if section is OUTPUTS else section.status
+            builder.add(
+                Severity.STRUCTURE, status, call, f"{leaf.path} is missing, but should be {_kind(leaf)}"
+            )
+        elif compare_metadata(call, section, leaf, other, builder):
+            pairs.append(LeafPair(call=call, section=section, eager=leaf, subject=other))
+    for path, leaf in subject_leaves.items():
+        status = Status.FAIL_METADATA if section is OUTPUTS else section.status
+        builder.add(Severity.STRUCTURE, status, call, f"{path} is {_kind(leaf)}, but should not be there")
+    return pairs
+
+
+_SHAPING = ("shape", "dtype", "device", "layout")
+_FLAGS = ("type_name", "requires_grad", "is_leaf", "is_conj", "is_neg", "is_inference", "is_coalesced", "quantizer")
+
+
+def compare_metadata(call: int, section: Section, eager: Leaf, subject: Leaf, builder: FindingsBuilder) -> bool:
+    """Whether values can be compared. Strides and aliases are compared elsewhere (oracle.alias)."""
+    expected, seen = eager.facts, subject.facts
+    status, severity = Status.FAIL_METADATA, Severity.METADATA
+    if section is not OUTPUTS:
+        status, severity = section.status, section.severity
+    if expected is None or seen is None:
+        if (expected is None) != (seen is None) or type(eager.value) is not type(subject.value):
+            builder.add(severity, status, call, f"{eager.path} is {_kind(subject)}, but should be {_kind(eager)}")
+            return False
+        return True
+    if expected == seen:
+        return True
+    is_comparable = True
+    for name in _SHAPING:
+        left, right = getattr(expected, name), getattr(seen, name)
+        if left != right:
+            builder.add(severity, status, call, _attribute_symptom(eager.path, name, right, left))
+            is_comparable = False
+    flag_severity = Severity.FLAGS if section is OUTPUTS else severity
+    for name in _FLAGS if section.has_flags else ("type_name",):
+        left, right = getattr(expected, name), getattr(seen, name)
+        if left != right:
+            builder.add(flag_severity, status, call, _attribute_symptom(eager.path, name, right, left))
+    return is_comparable
+
+
+def _attribute_symptom(path: str, name: str, seen: Any, expected: Any) -> str:
+    if name == "dtype":
+        seen, expected = f"torch.{seen}", f"torch.{expected}"
+    return f"{path}.{name} is {seen}, but should be {expected}"
+
+
+def _kind(leaf: Leaf) -> str:
+    if leaf.facts is not None:
+        return f"{leaf.facts.type_name} of shape {leaf.facts.shape} and dtype torch.{leaf.facts.dtype}"
+    return "None" if leaf.value is None else f"{type(leaf.value).__name__} {_shortened(leaf.value)}"
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def compare_pair(
+    pair: LeafPair,
+    *,
+    runs: RunsState,
+    builder: FindingsBuilder,
+    flushes_denormals: bool = False,
+) -> bool:
+    """Values of one leaf. Returns whether they are right; says what is wrong in `builder`."""
+    if pair.eager.facts is None:
+        return _compare_python_values(pair, runs, builder)
+    is_right = True
+    eager_parts, subject_parts = parts_of(pair.eager.value), parts_of(pair.subject.value)
+    if [suffix for suffix, _ in eager_parts] != [suffix for suffix, _ in subject_parts]:
+        builder.add(
+            pair.section.severity, pair.section.status, pair.call,
+            f"{pair.path} is made of {[suffix for suffix, _ in subject_parts]}, "
+            f"but should be of {[suffix for suffix, _ in eager_parts]}",
+        )  # fmt: skip
+        return False
+    for position, ((suffix, eager), (_, subject)) in enumerate(zip(eager_parts, subject_parts, strict=True)):
+        if eager.shape != subject.shape or eager.dtype != subject.dtype:
+            builder.add(
+                pair.section.severity, pair.section.status, pair.call,
+                f"{pair.path}{suffix} is {tuple(subject.shape)} of {subject.dtype}, "
+                f"but should be {tuple(eager.shape)} of {eager.dtype}",
+            )  # fmt: skip
+            is_right = False
+            continue
+        report = compare_values(
+            eager,
+            subject,
+            truth=lambda at=position: _part(runs.truth_leaf(pair.call, pair.section, pair.path), at),
+            noise=lambda at=position: [
+                part
+                for leaf in runs.noise_leaves(pair.call, pair.section, pair.path)
+                if (part := _part(leaf, at)) is not None
+            ],
+            flushes_denormals=flushes_denormals,
+        )
+        is_right &= take_report(pair, suffix, report, builder)
+    builder.count(tensors=1)
+    return is_right
+
+
+def take_report(pair: LeafPair, suffix: str, report: ValueReport, builder: FindingsBuilder) -> bool:
+    """Write one tensor's report into the builder, under its path."""
+    builder.count(elements=report.elements, unstable=report.unstable)
+    if pair.section in (OUTPUTS, GRADIENTS):
+        builder.produced += report.elements
+    builder.saw_ulp(report.max_ulp)
+    for text in report.explained:
+        builder.explain(pair.call, f"{pair.path}{suffix}{text}")
+    if not report.is_right:
+        where = f"call {pair.call}: {pair.path}{suffix}"
+        worst = replace(report.worst, where=where) if report.worst is not None else None
+        builder.add(
+            pair.section.severity, pair.section.status, pair.call, f"{pair.path}{suffix}{report.detail}", worst
+        )
+    return report.is_right
+
+
+# --------------------------------------------------------------------------------------------- parts of a tensor
+
+
+def parts_of(value: Tensor) -> list[tuple[str, Tensor]]:
+    """The plain strided tensors a tensor consists of, on the CPU, with the suffix each has in a path.
+
+    Sparse COO: coalesced first, for the order of uncoalesced entries is nobody's promise. Tensors on the meta device
+    have no values and so no parts.
+    """
+    if value.device.type == "meta":
+        return []
+    if value.is_nested:
+        return [
+            (f"[{number}]{suffix}", part)
+            for number, component in enumerate(value.unbind())
+            for suffix, part in parts_of(component)
+        ]
+    if type(value) is not Tensor:
+        if hasattr(value, "__tensor_flatten__"):
+            names, _ = value.__tensor_flatten__()
+            return [
+                (f".{name}{suffix}", part) for name in names for suffix, part in parts_of(getattr(value, name))
+            ]
+        value = value.as_subclass(Tensor)
+    if value.layout is torch.strided:
+        if value.is_quantized:
+            value = value.int_repr()
+        return [("", value.cpu())]
+    if value.layout is torch.sparse_coo:
+        value = value.coalesce()
+        named = [(".indices()", value.indices()), (".values()", value.values())]
+    elif value.layout in (torch.sparse_csr, torch.sparse_bsr):
+        named = [
+            (".crow_indices()", value.crow_indices()),
+            (".col_indices()", value.col_indices()),
+            (".values()", value.values()),
+        ]
+    elif value.layout in (torch.sparse_csc, torch.sparse_bsc):
+        named = [
+            (".ccol_indices()", value.ccol_indices()),
+            (".row_indices()", value.row_indices()),
+            (".values()", value.values()),
+        ]
+    else:
+        return [("", value.to_dense().cpu())]
+    return [(suffix, part.cpu()) for suffix, part in named]
+
+
+def _part(leaf: Leaf | None, position: int) -> Tensor | None:
+    if leaf is None or leaf.facts is None:
+        return None
+    parts = parts_of(leaf.value)
+    return parts[position][1] if position < len(parts) else None
+
+
+# --------------------------------------------------------------------------------------------- Python values
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def _compare_python_values(pair: LeafPair, runs: RunsState, builder: FindingsBuilder) -> bool:
+    expected, seen = pair.eager.value, pair.subject.value
+    builder.count(others=1)
+    if pair.section in (OUTPUTS, GRADIENTS):
+        builder.produced += 1
+    if isinstance(expected, (float, complex)):
+        return _compare_python_floats(pair, runs, builder)
+    if expected == seen:
+        return True
+    if isinstance(expected, str):
+        if _ADDRESS.sub("", expected) == _ADDRESS.sub("", seen):
+            return True
+        if expected.startswith("<") and expected.split()[0].rstrip(">") == seen.split()[0].rstrip(">"):
+            builder.explain(pair.call, f"{pair.path} is an opaque object: only its type was compared")
+            return True
+    if isinstance(expected, int):
+        others = [runs.truth_leaf(pair.call, pair.section, pair.path)]
+        if not _is_flipped(expected, others):
+            others = runs.noise_leaves(pair.call, pair.section, pair.path)
+        if _is_flipped(expected, others):
+            builder.count(unstable=1)
+            builder.explain(
+                pair.call,
+                f"{pair.path} is {seen}, not {expected}: eager itself flips it under rounding noise or in fp64",
+            )
+            return True
+    builder.add(
+        pair.section.severity, pair.section.status, pair.call,
+        f"{pair.path} is {_shortened(seen)}, but should be {_shortened(expected)}",
+    )  # fmt: skip
+    return False
+
+
+def _is_flipped(expected: int, others: Sequence[Leaf | None]) -> bool:
+    return any(
+        leaf is not None and type(leaf.value) is type(expected) and leaf.value != expected for leaf in others
+    )
+
+
+def _compare_python_floats(pair: LeafPair, runs: RunsState, builder: FindingsBuilder) -> bool:
+    dtype = torch.complex128 if isinstance(pair.eager.value, complex) else torch.float64
+
+    def as_tensor(value: Any) -> Tensor:
+        return torch.tensor(value, dtype=dtype)
+
+    def numbers(leaves: Sequence[Leaf | None]) -> list[Tensor]:
+        return [as_tensor(leaf.value) for leaf in leaves if leaf is not None and type(leaf.value) is type(pair.eager.value)]
+
+    report = compare_values(
+        as_tensor(pair.eager.value),
+        as_tensor(pair.subject.value),
+        truth=lambda: next(iter(numbers([runs.truth_leaf(pair.call, pair.section, pair.path)])), None),
+        noise=lambda: numbers(runs.noise_leaves(pair.call, pair.section, pair.path)),
+        row=PYTHON_NUMBER,
+    )
+    # Not among the tensor elements, and ULPs of float64 say nothing about a float32 computation.
+    return take_report(pair, "", replace(report, elements=0, max_ulp=None), builder)
+
+
+def is_undefined(path: str, policy: ComparePolicy) -> bool:
+    """Whether the policy says that this leaf's values are not defined; a path covers the leaves below it."""
+    return any(path == name or path.startswith((f"{name}[", f"{name}.")) for name in policy.undefined_outputs)

@@ -1,0 +1,157 @@
+"""Random programs whose subject draws its own numbers: the same distribution instead of the same values.
+
+Three checks, each on what both sides must share whatever the seed:
+
+- a float that is never NaN or infinite in eager is not so in the subject either;
+- the elements of eager's and of the subject's tensor come from one distribution (two-sample Kolmogorov-Smirnov at
+  p < 1e-6, so that a sweep of a hundred thousand tensors raises a tenth of a false alarm);
+- where dropout zeroes an output it zeroes the gradient: if the zeros of an output and of a gradient coincide in eager,
+  they coincide in the subject. A recomputed forward with a fresh mask breaks this and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from oracle.accuracy import is_float, widen
+from oracle.compare import FindingsBuilder, LeafPair, Severity, parts_of
+from oracle.outcome import CallObservation, Leaf
+from oracle.verdict import Status
+
+_ENOUGH = 32  # elements below which p < 1e-6 needs all but disjoint samples
+_AT_MOST = 1 << 20
+# The asymptotic p-value is about 2 exp(-2 z^2) at z = D sqrt(nm / (n + m)); it is conservative for small and tied samples.
+_CRITICAL = math.sqrt(math.log(2 / 1e-6) / 2)
+
+
+def kolmogorov_smirnov(left: Tensor, right: Tensor) -> tuple[float, float]:
+    """(largest distance of the two empirical distributions, that distance scaled by the sample sizes).
+
+    Any real or bool tensors; both are flattened. NaN are left out.
+    """
+    a, b = _sample(left), _sample(right)
+    if a.numel() == 0 or b.numel() == 0:
+        return 0.0, 0.0
+    everything = torch.cat([a, b])
+    below_a = torch.searchsorted(a, everything, right=True).to(torch.float64) / a.numel()
+    below_b = torch.searchsorted(b, everything, right=True).to(torch.float64) / b.numel()
+    distance = (below_a - below_b).abs().max().item()
+    return distance, distance * math.sqrt(a.numel() * b.numel() / (a.numel() + b.numel()))
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    flat = tensor.reshape(-1)
+    if flat.numel() > _AT_MOST:
+        flat = flat[:: flat.numel() // _AT_MOST + 1]
+    flat = flat.to(torch.float64)
+    return flat[~flat.isnan()].sort().values
+
+
+def compare_distribution(
+    pair: LeafPair, *, other_seed: Callable[[LeafPair], Leaf | None], builder: FindingsBuilder
+) -> bool:
+    """Whether one leaf's values may come from eager's distribution.
+
+    `other_seed` gives the same leaf of an eager run under another seed, or None. Elements need not be independent
+    (`x + rand(())` shifts them all): with such a run, the subject is wrong only if eager agrees with itself.
+    """
+    if pair.eager.facts is None:
+        builder.count(others=1)
+        return True
+    builder.count(tensors=1)
+    is_right = True
+    other = other_seed(pair)
+    other_parts = [part for _, part in parts_of(other.value)] if other is not None and other.facts is not None else []
+    eager_parts, subject_parts = parts_of(pair.eager.value), parts_of(pair.subject.value)
+    for position, ((suffix, eager), (_, subject)) in enumerate(zip(eager_parts, subject_parts, strict=False)):
+        builder.count(elements=eager.numel())
+        third = other_parts[position] if position < len(other_parts) else None
+        symptom = _finite_symptom(eager, subject) or _distribution_symptom(eager, subject, third)
+        if symptom:
+            is_right = False
+            builder.add(pair.section.severity, pair.section.status, pair.call, f"{pair.path}{suffix}{symptom}")
+    return is_right
+
+
+def _finite_symptom(eager: Tensor, subject: Tensor) -> str:
+    if not is_float(eager.dtype) or eager.dtype != subject.dtype:
+        return ""
+    if bool(widen(eager).isfinite().all()):
+        count = int((~widen(subject).isfinite()).sum())
+        if count:
+            return f" has {count} of {subject.numel()} elements that are not finite, but should have none"
+    return ""
+
+
+def _distribution_symptom(eager: Tensor, subject: Tensor, other: Tensor | None) -> str:
+    if min(eager.numel(), subject.numel()) < _ENOUGH:
+        return ""
+    for name, left, right, third in _real_parts(eager, subject, other):
+        distance, scaled = kolmogorov_smirnov(left, right)
+        if scaled <= _CRITICAL:
+            continue
+        if third is not None:
+            own, own_scaled = kolmogorov_smirnov(left, third)
+            if own_scaled > _CRITICAL or distance <= 2 * own:
+                continue
+        return (
+            f"{name} is of another distribution: mean {left.double().mean():.4g} in eager, {right.double().mean():.4g} "
+            f"here; Kolmogorov-Smirnov distance is {distance:.3g}, but should be at most "
+            f"{_CRITICAL * distance / scaled:.3g} (p = 1e-6)"
+        )
+    return ""
+
+
+def _real_parts(
+    eager: Tensor, subject: Tensor, other: Tensor | None
+) -> list[tuple[str, Tensor, Tensor, Tensor | None]]:
+    if other is not None and other.dtype != eager.dtype:
+        other = None
+    if not eager.is_complex():
+        return [("", eager, subject, other)]
+    return [
+        (".real", widen(eager).real, widen(subject).real, None if other is None else widen(other).real),
+        (".imag", widen(eager).imag, widen(subject).imag, None if other is None else widen(other).imag),
+    ]
+
+
+def compare_masks(call: int, eager: CallObservation, subject: CallObservation, builder: FindingsBuilder) -> None:
+    """Outputs and gradients of one shape whose zeros coincide in eager: they must coincide in the subject."""
+    subject_outputs = _plain_floats(subject.outputs)
+    subject_gradients = _plain_floats(subject.gradients)
+    for path, output in _plain_floats(eager.outputs).items():
+        mask = output == 0
+        if path not in subject_outputs or not bool(mask.any()) or bool(mask.all()):
+            continue
+        for grad_path, gradient in _plain_floats(eager.gradients).items():
+            if gradient.shape != output.shape or grad_path not in subject_gradients:
+                continue
+            if not torch.equal(mask, gradient == 0):
+                continue
+            theirs = subject_outputs[path] == 0
+            their_gradient = subject_gradients[grad_path] == 0
+            if theirs.shape != their_gradient.shape or torch.equal(theirs, their_gradient):
+                continue
+            builder.add(
+                Severity.GRADIENT, Status.FAIL_GRAD, call,
+                f"{grad_path}: the mask of the gradient is not the mask of the forward, but should be: zeros differ from "
+                f"those of {path} in {int((theirs != their_gradient).sum())} of {output.numel()} elements",
+            )  # fmt: skip
+
+
+def _plain_floats(leaves: Sequence[Leaf]) -> dict[str, Tensor]:
+    """Leaves that are one strided float tensor, by path."""
+    found = {}
+    for leaf in leaves:
+        if leaf.facts is None or leaf.facts.layout != "strided" or not is_float(leaf.value.dtype):
+            continue
+        parts = parts_of(leaf.value)
+        if len(parts) == 1:
+            found[leaf.path] = widen(parts[0][1])
+    return found
+
+

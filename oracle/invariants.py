@@ -1,0 +1,290 @@
+"""Comparisons up to a symmetry: results that mathematics leaves a choice in.
+
+A table by name (`ComparePolicy.invariant`), one short function each. A rule is asked only when the outputs are not close as
+they stand, and compares what does not depend on the choice: eigenvectors have a phase and, in degenerate subspaces, a
+rotation; unordered collections have an order. Factors are compared by their product and their orthogonality, under the bound
+of a backward stable algorithm, `k * n * eps * norm`, n being the larger side of a matrix.
+
+Index outputs (argmax, topk, sort, unique) are here too: ties leave a choice of the index, not of the value behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oracle.accuracy import compare_values, widen
+from oracle.compare import LeafPair, parts_of
+from oracle.errors import UsageError
+from oracle.outcome import Leaf
+from oracle.tolerance import TABLE, ToleranceRow
+
+InvariantRule = Callable[[Sequence[Tensor], Sequence[Tensor]], str]
+
+
+def check_invariant(name: str, eager: Sequence[Leaf], subject: Sequence[Leaf]) -> str:
+    """Empty if the tensor outputs agree up to the symmetry called `name`; else what differs.
+
+    The outputs are those of the operator, in its order: (L, V) of eig and eigh, (U, S, Vh) or (U, S, V) of svd, (Q, R) of qr.
+    """
+    left, right = _plain_tensors(eager), _plain_tensors(subject)
+    if len(left) != len(right) or any(a.shape != b.shape for a, b in zip(left, right, strict=True)):
+        return "the outputs have other shapes"
+    return rule_of(name)(left, right)
+
+
+def rule_of(name: str) -> InvariantRule:
+    """Raises UsageError for a name that is not in the table."""
+    if name not in INVARIANT_RULES:
+        raise UsageError(
+            seen=f"invariant {name!r} in a program's policy",
+            expected=f"one of {', '.join(sorted(INVARIANT_RULES))}, or none",
+            do="mend the program's ComparePolicy",
+        )
+    return INVARIANT_RULES[name]
+
+
+def _plain_tensors(leaves: Sequence[Leaf]) -> list[Tensor]:
+    return [part for leaf in leaves if leaf.facts is not None for _, part in parts_of(leaf.value)]
+
+
+def _row(tensors: Sequence[Tensor]) -> ToleranceRow:
+    """Of the least precise dtype among them; float32 for integers."""
+    rows = [TABLE[tensor.dtype] for tensor in tensors if tensor.dtype in TABLE]
+    return max(rows, key=lambda row: row.eps, default=TABLE[torch.float32])
+
+
+def _has_other_finiteness(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
+    return any(
+        bool((widen(a).isfinite() != widen(b).isfinite()).any()) for a, b in zip(left, right, strict=True)
+    )
+
+
+def _excess(seen: Tensor, expected: Tensor, row: ToleranceRow, side: int, factor: float = 1.0) -> float:
+    """Largest `|seen - expected|` over a batch of matrices, in units of what each is allowed; above 1 is wrong."""
+    if expected.numel() == 0:
+        return 0.0
+    allowed = row.k * max(side, 1) * row.eps * factor * torch.linalg.matrix_norm(expected) + row.atol
+    return (torch.linalg.matrix_norm(seen - expected) / allowed).nan_to_num(nan=0.0).max().item()
+
+
+def _is_orthonormal(columns: Tensor, row: ToleranceRow) -> bool:
+    side = max(columns.shape[-2:], default=1)
+    identity = torch.eye(columns.shape[-1], dtype=columns.dtype).expand(*columns.shape[:-2], -1, -1)
+    return _excess(columns.mH @ columns, identity, row, side) <= 1
+
+
+def _svd(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
+    if len(eager) != 3:
+        return f"svd has {len(eager)} outputs, but should have 3"
+    row = _row(eager)
+    if _has_other_finiteness(eager, subject):
+        return "NaN or infinity elsewhere"
+    (ue, se, ve), (us, ss, vs) = ([widen(t) for t in side] for side in (eager, subject))
+    side = max(*ue.shape[-2:], *ve.shape[-2:], 1)
+    if (message := _spectrum_symptom("singular values", se, ss, row, side)) != "":
+        return message
+    rank = se.shape[-1]
+
+    def as_vh(v: Tensor, u: Tensor) -> list[Tensor]:
+        """The right factor, read as Vh and as V: torch.linalg.svd returns the one, torch.svd the other."""
+        readings = []
+        if v.shape[-2] >= rank:
+            readings.append(v[..., :rank, :])
+        if v.shape[-1] >= rank:
+            readings.append(v.mH[..., :rank, :])
+        return readings
+
+    excess = min(
+        _excess(
+            (us[..., :rank] * ss.unsqueeze(-2)) @ right, (ue[..., :rank] * se.unsqueeze(-2)) @ left, row, side
+        )
+        for left, right in zip(as_vh(ve, ue), as_vh(vs, us), strict=True)
+    )
+    if excess > 1:
+        return f"U diag(S) Vh is {excess:.3g} times further from eager's than a stable algorithm is"
+    for name, theirs, ours in (("U", us, ue), ("V", vs, ve)):
+        is_wide = theirs.shape[-1] > theirs.shape[-2]
+        theirs, ours = (theirs.mH, ours.mH) if is_wide else (theirs, ours)
+        if _is_orthonormal(ours, row) and not _is_orthonormal(theirs, row):
+            return f"{name} is not orthonormal, but should be"
+    return ""
+
+
+def _eigenvectors(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
+    if len(eager) != 2:
+        return f"an eigendecomposition has {len(eager)} outputs, but should have 2"
+    row = _row(eager)
+    if _has_other_finiteness(eager, subject):
+        return "NaN or infinity elsewhere"
+    (le, ve), (ls, vs) = ([widen(t) for t in side] for side in (eager, subject))
+    common = torch.complex128 if any(t.is_complex() for t in (le, ve, ls, vs)) else torch.float64
+    le, ve, ls, vs = (t.to(common) for t in (le, ve, ls, vs))
+    side = max(*ve.shape[-2:], 1)
+    if ve.numel() == 0 or not bool(ve.isfinite().all()):
+        return ""
+    if _is_orthonormal(ve, row):
+        if (message := _spectrum_symptom("eigenvalues", le, ls, row, side)) != "":
+            return message
+        excess = _excess((vs * ls.unsqueeze(-2)) @ vs.mH, (ve * le.unsqueeze(-2)) @ ve.mH, row, side)
+        if excess > 1:
+            return f"V diag(L) V^H is {excess:.3g} times further from eager's than a stable algorithm is"
+        return "" if _is_orthonormal(vs, row) else "V is not orthonormal, but should be"
+    return _general_eigenvectors(le, ve, ls, vs, row, side)
+
+
+def _general_eigenvectors(le: Tensor, ve: Tensor, ls: Tensor, vs: Tensor, row: ToleranceRow, side: int) -> str:
+    """eig of a matrix that is not normal: A is recovered from eager, and the subject's pairs must be A's."""
+    condition = torch.linalg.cond(ve).max().item()
+    if condition * row.eps * side * row.k >= 1:
+        return "the matrix is too near a defective one to compare its eigenvectors"
+    A = torch.linalg.solve(ve.mH, (ve * le.unsqueeze(-2)).mH).mH  # V diag(L) V^-1
+    norms = torch.linalg.vector_norm(vs, dim=-2) - torch.linalg.vector_norm(ve, dim=-2)
+    if bool((norms.abs() > row.k * side * row.eps).any()):
+        return "the eigenvectors have other norms"
+    excess = _excess(A + A @ vs - vs * ls.unsqueeze(-2), A, row, side, factor=condition)
+    if excess > 1:
+        return f"A V - V diag(L) is {excess:.3g} times further from zero than a stable algorithm leaves it"
+    # Each eigenvalue of eager's has one of the subject's next to it: none is returned twice instead of another.
+    bound = row.k * side * row.eps * condition * torch.linalg.matrix_norm(A).unsqueeze(-1) + row.atol
+    gaps = (le.unsqueeze(-1) - ls.unsqueeze(-2)).abs()
+    if bool((gaps.amin(-1) > bound).any()) or bool((gaps.amin(-2) > bound).any()):
+        return "the eigenvalues are others"
+    return ""
+
+
+def _qr(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
+    if len(eager) != 2:
+        return f"qr has {len(eager)} outputs, but should have 2"
+    row = _row(eager)
+    if _has_other_finiteness(eager, subject):
+        return "NaN or infinity elsewhere"
+    (qe, re), (qs, rs) = ([widen(t) for t in side] for side in (eager, subject))
+    side = max(*re.shape[-2:], *qe.shape[-2:], 1)
+    if bool((rs.tril(-1) != 0).any()):
+        return "R is not upper triangular, but should be"
+    if qe.numel() == 0:  # mode "r": R^H R is what the signs leave alone
+        excess = _excess(rs.mH @ rs, re.mH @ re, row, side)
+        return "" if excess <= 1 else f"R^H R is {excess:.3g} times further from eager's than a stable algorithm is"
+    excess = _excess(qs @ rs, qe @ re, row, side)
+    if excess > 1:
+        return f"Q R is {excess:.3g} times further from eager's than a stable algorithm is"
+    return "" if _is_orthonormal(qs, row) or not _is_orthonormal(qe, row) else "Q is not orthonormal, but should be"
+
+
+def _spectrum_symptom(name: str, expected: Tensor, seen: Tensor, row: ToleranceRow, side: int) -> str:
+    if expected.numel() == 0:
+        return ""
+    scale = expected.abs().amax(-1, keepdim=True)
+    if bool(((seen - expected).abs() > row.k * side * row.eps * scale + row.atol).any()):
+        return f"the {name} are others"
+    return ""
+
+
+def _order(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
+    """The same collection in another order: outputs of one length are permuted together, each other length by itself."""
+    for length, group in itertools.groupby(
+        sorted(range(len(eager)), key=lambda at: eager[at].shape[0] if eager[at].ndim else -1),
+        key=lambda at: eager[at].shape[0] if eager[at].ndim else -1,
+    ):
+        members = list(group)
+        left, right = [eager[at] for at in members], [subject[at] for at in members]
+        if length >= 0:
+            left, right = _sorted_together(left), _sorted_together(right)
+        for at, a, b in zip(members, left, right, strict=True):
+            if not (report := compare_values(a, b)).is_right:
+                return f"output number {at}, sorted{report.detail}"
+    return ""
+
+
+def _sorted_together(tensors: Sequence[Tensor]) -> list[Tensor]:
+    keys = [column for tensor in tensors for column in _columns(tensor)]
+    if not keys or tensors[0].shape[0] == 0:
+        return list(tensors)
+    order = torch.from_numpy(np.lexsort(keys[::-1]).copy())
+    return [tensor[order] for tensor in tensors]
+
+
+def _columns(tensor: Tensor) -> list[np.ndarray]:
+    rows = tensor.reshape(tensor.shape[0], -1) if tensor.shape[0] else tensor.reshape(0, 1)
+    if rows.is_floating_point() or rows.is_complex():
+        rows = widen(rows)
+    values = rows.numpy()
+    if np.iscomplexobj(values):
+        return [part for at in range(values.shape[1]) for part in (values[:, at].real, values[:, at].imag)]
+    return [values[:, at] for at in range(values.shape[1])]
+
+
+INVARIANT_RULES: dict[str, InvariantRule] = {
+    "eigenvectors": _eigenvectors,
+    "svd": _svd,
+    "qr": _qr,
+    "order": _order,
+}
+
+
+# ------------------------------------------------------------------------------------------- index outputs
+
+
+def explain_indices(
+    pair: LeafPair, spec: Mapping[str, Any], eager_source: Leaf | None, subject_source: Leaf | None
+) -> str:
+    """A reason if other indices point to the same values, else "".
+
+    `spec` is a value of ComparePolicy.index_outputs: "dim" is the dimension the indices run along, None for the flattened
+    tensor; "stable" says that ties have one right order, so that only equal indices are equal. Raises UsageError if a
+    source is not there.
+    """
+    if eager_source is None or subject_source is None or eager_source.facts is None or subject_source.facts is None:
+        raise UsageError(
+            seen=f"index_outputs of {pair.path!r} names {spec.get('of')!r}, which is no tensor of this program",
+            expected="the path of an argument or an output that is a tensor",
+            do="mend the program's ComparePolicy",
+        )
+    if spec.get("stable"):
+        return ""
+    dim = spec.get("dim")
+    eager = _pointed_at(eager_source.value, pair.eager.value, dim)
+    subject = _pointed_at(subject_source.value, pair.subject.value, dim)
+    if eager is None or subject is None:
+        return ""
+    if not compare_values(eager, subject).is_right or _repeats_more(pair.eager.value, pair.subject.value, dim):
+        return ""
+    differing = int((pair.eager.value != pair.subject.value).sum())
+    return (
+        f"{pair.path} differs in {differing} of {pair.eager.value.numel()} indices that point to the same values of "
+        f"{spec.get('of')}"
+    )
+
+
+def _pointed_at(source: Tensor, index: Tensor, dim: int | None) -> Tensor | None:
+    """The values behind the indices; None where an index points outside."""
+    source = source.cpu()
+    index = index.cpu().to(torch.int64)
+    flat = dim is None or source.ndim <= 1
+    size = source.numel() if flat else source.shape[dim]
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+        return None
+    if flat:
+        return source.reshape(-1)[index]
+    is_reduced = index.ndim == source.ndim - 1
+    values = torch.gather(source, dim, index.unsqueeze(dim) if is_reduced else index)
+    return values.squeeze(dim) if is_reduced else values
+
+
+def _repeats_more(eager: Tensor, subject: Tensor, dim: int | None) -> bool:
+    """Whether a line of indices that are all different in eager repeats one in the subject (topk, sort)."""
+    if eager.ndim == 0 or eager.numel() == 0:
+        return False
+    along = 0 if dim is None or eager.ndim == 1 else dim
+
+    def repeats(index: Tensor) -> Tensor:
+        ordered = index.to(torch.int64).sort(along).values
+        return (ordered.diff(dim=along) == 0).any(along)
+
+    return bool((repeats(subject) & ~repeats(eager)).any())

@@ -1,0 +1,150 @@
+"""Outcomes made by hand for tests: what an observer would have written down of these values.
+
+`returned(x, y)` is a program of one call that returns `(x, y)`; `returned_calls([...])` one of several calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oracle.outcome import (
+    AliasGraph,
+    CallObservation,
+    ExceptionFacts,
+    Leaf,
+    Raised,
+    Returned,
+    TensorFacts,
+)
+
+
+def facts_of(tensor: Tensor) -> TensorFacts:
+    """Metadata of a tensor as the caller of a program sees it."""
+    has_strides = tensor.layout is torch.strided and not tensor.is_nested
+    kind = type(tensor)
+    return TensorFacts(
+        type_name="torch.Tensor" if kind is Tensor else f"{kind.__module__}.{kind.__qualname__}",
+        shape=() if tensor.is_nested else tuple(tensor.shape),
+        stride=tuple(tensor.stride()) if has_strides else None,
+        storage_offset=tensor.storage_offset() if has_strides else None,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=str(tensor.device),
+        layout=str(tensor.layout).removeprefix("torch."),
+        requires_grad=tensor.requires_grad,
+        is_leaf=tensor.is_leaf,
+        is_conj=tensor.is_conj() if has_strides else False,
+        is_neg=tensor.is_neg() if has_strides else False,
+        is_inference=tensor.is_inference(),
+        is_coalesced=tensor.is_coalesced() if tensor.layout is torch.sparse_coo else None,
+        quantizer=f"{tensor.qscheme()} {tensor.q_scale()} {tensor.q_zero_point()}" if tensor.is_quantized else None,
+    )
+
+
+def leaf(path: str, value: Any) -> Leaf:
+    if isinstance(value, Tensor):
+        return Leaf(path=path, value=value.detach(), facts=facts_of(value))
+    return Leaf(path=path, value=value, facts=None)
+
+
+def leaves(path: str, value: Any) -> list[Leaf]:
+    """Tuples, lists and dicts taken apart."""
+    if isinstance(value, (tuple, list)):
+        return [found for at, item in enumerate(value) for found in leaves(f"{path}[{at}]", item)]
+    if isinstance(value, dict):
+        return [found for key, item in value.items() for found in leaves(f"{path}[{key!r}]", item)]
+    return [leaf(path, value)]
+
+
+def structure_of(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__}({', '.join(map(structure_of, value))})"
+    if isinstance(value, dict):
+        return f"dict({', '.join(f'{key!r}: {structure_of(item)}' for key, item in value.items())})"
+    return "Tensor" if isinstance(value, Tensor) else type(value).__name__
+
+
+def alias_graph(named: Mapping[str, Any]) -> AliasGraph:
+    """Found out from the tensors themselves."""
+    tensors = {path: value for path, value in named.items() if isinstance(value, Tensor)}
+    storages: dict[int, list[str]] = {}
+    objects: dict[int, list[str]] = {}
+    for path, tensor in tensors.items():
+        objects.setdefault(id(tensor), []).append(path)
+        if tensor.layout is torch.strided and not tensor.is_nested and tensor.untyped_storage().nbytes():
+            storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(path)
+    return AliasGraph(
+        storages=tuple(sorted(tuple(sorted(group)) for group in storages.values() if len(group) > 1)),
+        objects=tuple(sorted(tuple(sorted(group)) for group in objects.values() if len(group) > 1)),
+    )
+
+
+def observation(
+    output: Any,
+    *,
+    args: Sequence[Any] = (),
+    gradients: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
+    rng: str = "rng",
+) -> CallObservation:
+    """One call. `args` are the arguments after it; keys of `gradients` are input paths, of `state` names in the module."""
+    outputs = leaves("output", output)
+    inputs = [found for at, item in enumerate(args) for found in leaves(f"args[{at}]", item)]
+    modules = [leaf(f"module.{name}", value) for name, value in (state or {}).items()]
+    originals: dict[str, Any] = {}
+    _name_originals("output", output, originals)
+    for at, item in enumerate(args):
+        _name_originals(f"args[{at}]", item, originals)
+    originals.update({f"module.{name}": value for name, value in (state or {}).items()})
+    return CallObservation(
+        structure=structure_of(output),
+        outputs=tuple(outputs),
+        inputs_after=tuple(inputs),
+        gradients=tuple(leaf(f"grad of {path}", value) for path, value in (gradients or {}).items()),
+        module_state=tuple(modules),
+        aliases=alias_graph(originals),
+        rng_digest=rng,
+        seconds=0.0,
+    )
+
+
+def _name_originals(path: str, value: Any, named: dict[str, Any]) -> None:
+    if isinstance(value, (tuple, list)):
+        for at, item in enumerate(value):
+            _name_originals(f"{path}[{at}]", item, named)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _name_originals(f"{path}[{key!r}]", item, named)
+    else:
+        named[path] = value
+
+
+def returned(*output: Any, **parts: Any) -> Returned:
+    """A program of one call: `returned(x)` returns a tensor, `returned(x, y)` a tuple. `parts` as in `observation`."""
+    return Returned(calls=(observation(output[0] if len(output) == 1 else output, **parts),))
+
+
+def returned_calls(*calls: CallObservation) -> Returned:
+    return Returned(calls=calls)
+
+
+def raised(error: BaseException, *, call: int = 0, phase: str = "call", calls: tuple[CallObservation, ...] = ()) -> Raised:
+    kind = type(error)
+    return Raised(
+        exception=ExceptionFacts(
+            type_name=_qualified(kind),
+            ancestry=tuple(_qualified(base) for base in kind.__mro__),
+            message=str(error),
+            traceback="",
+            call=call,
+            phase=phase,
+        ),
+        calls=calls,
+    )
+
+
+def _qualified(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

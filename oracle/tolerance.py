@@ -1,0 +1,96 @@
+"""Tolerances: one frozen table, a row per dtype, each with its reason. No case has a row of its own.
+
+Three bounds of growing cost are applied to an element, and the first that it satisfies settles it (see oracle.accuracy):
+
+1. close to eager: `|subject - eager| <= relative_eps * eps * |eager|`, plus as many of the smallest subnormals, so that values
+   in the subnormal range, which have no relative precision, can agree. There is no other absolute term: a fixed
+   1e-5 would call a tensor of values around 1e-6 equal to zeros.
+2. no further from fp64 than `k` times eager is;
+3. no further than `k` times what eager's own rounding noise moves that element.
+
+The whole tensor is bounded by its root mean square error separately, by the smaller factor `rmse`, because over many elements
+chance averages out and a loss of one bit everywhere becomes visible.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToleranceRow:
+    """What one dtype is allowed. `eps` is the gap between 1 and the next value, `tiny` the smallest subnormal."""
+
+    name: str
+    eps: float
+    tiny: float
+    smallest_normal: float
+    relative_eps: float  # bound 1, in eps of the dtype
+    k: float  # bounds 2 and 3
+    rmse: float  # the bound of the whole tensor, for many elements
+    reason: str
+
+    @property
+    def rtol(self) -> float:
+        return self.relative_eps * self.eps
+
+    @property
+    def atol(self) -> float:
+        return self.relative_eps * self.tiny
+
+    def rmse_factor(self, effective_elements: float) -> float:
+        """From `k` for a single element down to `rmse` for many: the chance in a mean falls with the root of its size."""
+        return self.rmse + (self.k - self.rmse) / math.sqrt(max(effective_elements, 1.0))
+
+
+_DOUBLE = ToleranceRow(
+    name="float64", eps=2.0**-52, tiny=2.0**-1074, smallest_normal=2.0**-1022, relative_eps=16, k=8, rmse=3,
+    reason="4 bits: one elementary function of another library (1-4 ULP) after a few reordered additions. There is no wider "
+    "dtype, so eager is the ground truth and noise the only further bound",
+)  # fmt: skip
+_SINGLE = ToleranceRow(
+    name="float32", eps=2.0**-23, tiny=2.0**-149, smallest_normal=2.0**-126, relative_eps=16, k=8, rmse=3,
+    reason="4 bits, 1.9e-6: vectorised exp, tanh, erf are good to 4 ULP, contracted multiply-adds and short reductions to a "
+    "few more. Longer reductions are judged against fp64",
+)  # fmt: skip
+_HALF = ToleranceRow(
+    name="float16", eps=2.0**-10, tiny=2.0**-24, smallest_normal=2.0**-14, relative_eps=4, k=4, rmse=2,
+    reason="2 bits: eager rounds after each op, a fused kernel once at the end, which moves an element by an ULP or two. A "
+    "whole op in half is computed in float32 on both sides",
+)  # fmt: skip
+_BRAIN = ToleranceRow(
+    name="bfloat16", eps=2.0**-7, tiny=2.0**-133, smallest_normal=2.0**-126, relative_eps=2, k=4, rmse=2,
+    reason="1 bit, 1.6 %: as float16, but with 8 bits of significand two more would already be 6 %",
+)  # fmt: skip
+
+
+def _byte(name: str, *, eps: float, smallest_normal: float, tiny: float | None = None, relative_eps: float = 1) -> ToleranceRow:
+    return ToleranceRow(
+        name=name, eps=eps, tiny=smallest_normal * eps if tiny is None else tiny, smallest_normal=smallest_normal,
+        relative_eps=relative_eps, k=2 if relative_eps else 1, rmse=1.5 if relative_eps else 1,
+        reason="the neighbouring value: a float8 is made by one conversion, and only a tie can round either way"
+        if relative_eps
+        else "a power of two, a scale factor: the neighbour is twice as much, so it is exact",
+    )  # fmt: skip
+
+
+TABLE: dict[torch.dtype, ToleranceRow] = {
+    torch.float64: _DOUBLE,
+    torch.complex128: _DOUBLE,
+    torch.float32: _SINGLE,
+    torch.complex64: _SINGLE,
+    torch.float16: _HALF,
+    torch.complex32: _HALF,
+    torch.bfloat16: _BRAIN,
+    torch.float8_e4m3fn: _byte("float8_e4m3fn", eps=2.0**-3, smallest_normal=2.0**-6),
+    torch.float8_e4m3fnuz: _byte("float8_e4m3fnuz", eps=2.0**-3, smallest_normal=2.0**-7),
+    torch.float8_e5m2: _byte("float8_e5m2", eps=2.0**-2, smallest_normal=2.0**-14),
+    torch.float8_e5m2fnuz: _byte("float8_e5m2fnuz", eps=2.0**-2, smallest_normal=2.0**-15),
+    torch.float8_e8m0fnu: _byte("float8_e8m0fnu", eps=1.0, smallest_normal=2.0**-127, tiny=0.0, relative_eps=0),
+}
+
+PYTHON_NUMBER = _SINGLE
+"""Of Python floats and complex numbers in outputs: they come out of `.item()` of tensors, which are float32 as a rule."""
