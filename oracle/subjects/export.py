@@ -1,0 +1,93 @@
+"""The subject `export`: torch.export.export, strict or not, and the exported program's module run.
+
+Counterpart: torch/export/_trace.py export
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+from oracle.clone import clone_tree
+from oracle.subjects.base import CompileRequest, Counters
+from oracle.subjects.spec import SubjectSpec
+from oracle.subjects.traced import copy_of_target, unchanged_rng
+
+
+class FunctionModule(torch.nn.Module):
+    """export takes modules only."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+class Export:
+    """Exports on the first call, on copies of its inputs and of the module; the exported parameters and buffers are then
+    the original's. Another shape than the exported one is refused by export's own guards. Training mode has none: a
+    module is exported again when it changes, as its user would.
+    """
+
+    def __init__(self, spec: SubjectSpec) -> None:
+        self.spec = spec
+        self._exports = 0
+
+    def reset(self) -> None:
+        self._exports = 0
+        torch._dynamo.reset()
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        target = request.target
+        exported: dict[tuple[bool, ...], torch.nn.Module] = {}
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            training = tuple(m.training for m in target.modules()) if isinstance(target, torch.nn.Module) else ()
+            if training not in exported:
+                exported[training] = self._export(
+                    target, args, kwargs, dynamic=self.spec.options.get("dynamic", request.dynamic)
+                )
+            return exported[training](*args, **kwargs)
+
+        return call
+
+    def counters(self) -> Counters:
+        return Counters(graphs=self._exports, graph_breaks=0, recompiles=max(self._exports - 1, 0))
+
+    def _export(
+        self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, dynamic: bool | None
+    ) -> torch.nn.Module:
+        copied, originals = copy_of_target(target)
+        module = copied if isinstance(copied, torch.nn.Module) else FunctionModule(copied)
+        example_args, example_kwargs = clone_tree((args, kwargs))
+        with unchanged_rng():
+            program = torch.export.export(
+                module,
+                example_args,
+                example_kwargs,
+                dynamic_shapes=_all_dynamic(example_args, example_kwargs) if dynamic else None,
+                strict=self.spec.options.get("strict", True),
+            )
+        runnable = program.module()
+        for owner in runnable.modules():
+            for name, value in {**owner._parameters, **owner._buffers, **owner.__dict__}.items():
+                original = originals.get(id(value)) if isinstance(value, torch.Tensor) else None
+                if original is not None:
+                    setattr(owner, name, original)
+        self._exports += 1
+        return runnable
+
+
+def _all_dynamic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Every dimension of every tensor may vary, as far as export finds that it can."""
+
+    def dims(leaf: Any) -> Any:
+        return dict.fromkeys(range(leaf.dim()), Dim.AUTO) if isinstance(leaf, torch.Tensor) else None
+
+    return pytree.tree_map(dims, (*args, *kwargs.values()))

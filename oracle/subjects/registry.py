@@ -1,0 +1,326 @@
+"""The registry: from what the user typed to a SubjectSpec, and in a worker from a SubjectSpec to a Subject. Torch-free.
+
+A subject's code is imported by `load` only. To add one: a file beside this one with a class of the protocol
+`oracle.subjects.base.Subject` that takes its spec, and one row in `BUILT_IN`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import importlib
+import importlib.util
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from oracle.errors import UsageError
+from oracle.subjects.base import Subject
+from oracle.subjects.options import OptionSpec, check_options, split_names, split_options
+from oracle.subjects.spec import SubjectSpec
+from oracle.subjects.subjects_file import SubjectEntry, read_subjects_file
+
+__all__ = ["BUILT_IN", "BuiltIn", "check_requirements", "known", "load", "of_callable", "resolve", "split_names"]
+
+_FLAG = OptionSpec(types=(bool,))
+_FLAG_OR_NONE = OptionSpec(types=(bool, type(None)))
+_ANY = OptionSpec()
+_COMPILE = {"dynamic": _FLAG_OR_NONE, "fullgraph": _FLAG}
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """One row of the table of subjects."""
+
+    kind: str
+    code: str  # "module:class", imported in the worker
+    description: str
+    options: Mapping[str, OptionSpec] = field(default_factory=dict)
+    rng: str = "eager"
+    rung: int | None = None
+    requires: tuple[str, ...] = ()
+
+
+_COMPILED = "oracle.subjects.torch_compile:TorchCompile"
+BUILT_IN: dict[str, BuiltIn] = {
+    "eager": BuiltIn(
+        kind="eager",
+        code="oracle.subjects.eager:Eager",
+        rung=0,
+        description="the program as it is: eager judged against itself",
+    ),
+    "eager_fp64": BuiltIn(
+        kind="eager_fp64",
+        code="oracle.subjects.eager_fp64:EagerFp64",
+        description="eager with floats widened to float64",
+    ),
+    "dynamo": BuiltIn(
+        kind="torch_compile",
+        code=_COMPILED,
+        options=_COMPILE,
+        rung=1,
+        description='torch.compile(backend="eager"): capture only',
+    ),
+    "aot_eager": BuiltIn(
+        kind="torch_compile",
+        code=_COMPILED,
+        options=_COMPILE,
+        rung=2,
+        description="capture and AOTAutograd, no decompositions",
+    ),
+    "aot_eager_decomp_partition": BuiltIn(
+        kind="torch_compile",
+        code=_COMPILED,
+        options=_COMPILE,
+        rung=3,
+        description="capture, AOTAutograd, inductor's decompositions, min-cut partitioner",
+    ),
+    "inductor": BuiltIn(
+        kind="torch_compile",
+        code=_COMPILED,
+        options={**_COMPILE, "mode": OptionSpec(choices=_MODES), "options.*": _ANY},
+        rng="own",
+        rung=4,
+        requires=("g++",),
+        description="torch.compile as it comes: fused kernels",
+    ),
+    "make_fx": BuiltIn(
+        kind="make_fx",
+        code="oracle.subjects.make_fx:MakeFx",
+        options={"mode": OptionSpec(choices=("real", "fake", "symbolic"))},
+        description="torch's proxy tracing to an aten graph, then the graph",
+    ),
+    "export": BuiltIn(
+        kind="export",
+        code="oracle.subjects.export:Export",
+        options={"strict": _FLAG, "dynamic": _FLAG_OR_NONE},
+        description="torch.export.export (strict unless said otherwise), then its module()",
+    ),
+    "jit_trace": BuiltIn(
+        kind="jit_trace", code="oracle.subjects.jit_trace:JitTrace", description="torch.jit.trace, then its graph"
+    ),
+    "refimpl.make_fx": BuiltIn(
+        kind="refimpl.make_fx",
+        code="oracle.subjects.refimpl:RefimplMakeFx",
+        options={"mode": OptionSpec(choices=("real", "fake"))},
+        description="the reference implementation's proxy tracing, then the graph",
+    ),
+}
+_GIVEN_BY_USER = {
+    "backend": BuiltIn(
+        kind="backend",
+        code="oracle.subjects.import_path:GivenBackend",
+        options={**_COMPILE, "mode": OptionSpec(types=(str,)), "options.*": _ANY},
+        description="torch.compile with the backend module:function",
+    ),
+    "compiler": BuiltIn(
+        kind="compiler",
+        code="oracle.subjects.import_path:GivenCompiler",
+        options={"*": _ANY},
+        description="the whole compiler compile:module:function, f(fn, *, dynamic=None) -> compiled",
+    ),
+}
+
+
+def resolve(name: str, *, subjects_file: Path | None = None) -> SubjectSpec:
+    """The spec of what the user typed: a name of the table or of the subjects file, `module:function`, or
+    `compile:module:function`, each with options in brackets.
+
+    Raises UsageError for an unknown name (with near ones), a malformed path, an unknown option or a value it may not have.
+    """
+    entries = read_subjects_file(subjects_file) if subjects_file is not None else {}
+    _check_entry_names(entries, subjects_file)
+    base, options = split_options(name.strip())
+    if base in entries:
+        return _from_entry(name.strip(), entries[base], options)
+    if base in BUILT_IN:
+        return _spec(name.strip(), BUILT_IN[base], options, base=base)
+    if ":" in base:
+        return _from_path(name.strip(), base, options)
+    names = [*BUILT_IN, *entries]
+    near = difflib.get_close_matches(base, names, n=3, cutoff=0.5)
+    raise UsageError(
+        seen=f"subject {name!r}",
+        expected=f"one of {', '.join(names)}; or module:function (a torch.compile backend); or compile:module:function",
+        do=f"did you mean {' or '.join(near)}?" if near else "choose one of these",
+    )
+
+
+def known(*, subjects_file: Path | None = None) -> list[tuple[SubjectSpec, str]]:
+    """Every subject with a name and what it is, options included, in the order of the table and the file."""
+    listed = [(_spec(name, row, {}, base=name), row.description + _options_text(row)) for name, row in BUILT_IN.items()]
+    entries = read_subjects_file(subjects_file) if subjects_file is not None else {}
+    _check_entry_names(entries, subjects_file)
+    for name, entry in entries.items():
+        listed.append((_from_entry(name, entry, {}), f"{entry.path or entry.kind}, from {subjects_file}"))
+    return listed
+
+
+def check_requirements(spec: SubjectSpec, *, device: str = "cpu") -> None:
+    """Raises UsageError when something the subject needs on that device is not on this machine."""
+    requires = set(spec.requires)
+    if device.startswith("cuda"):
+        requires.add("cuda")
+        if spec.kind == "torch_compile" and spec.rung == BUILT_IN["inductor"].rung:
+            requires.add("triton")
+    for requirement in sorted(requires):
+        match requirement:
+            case "g++":
+                _check_compiler(spec)
+            case "triton":
+                _check_triton(spec)
+            case "cuda":
+                _check_cuda(spec)
+            case _:
+                raise UsageError(
+                    seen=f"requirement {requirement!r} of subject {spec.name!r}",
+                    expected="g++, triton or cuda",
+                    do="mend the spec",
+                )
+
+
+def load(spec: SubjectSpec) -> Subject:
+    """Import the subject's code and make it. Called in a worker.
+
+    Raises UsageError if a path given by the user does not import or is not callable, or an option is refused by torch.
+    """
+    rows = {row.kind: row for row in (*BUILT_IN.values(), *_GIVEN_BY_USER.values())}
+    if spec.kind not in rows:
+        raise UsageError(
+            seen=f"subject {spec.name!r} of kind {spec.kind!r}",
+            expected=f"one of {', '.join(rows)}",
+            do="use the torch-oracle version that wrote it",
+        )
+    module_name, _, class_name = rows[spec.kind].code.partition(":")
+    return getattr(importlib.import_module(module_name), class_name)(spec)
+
+
+def of_callable(function: Callable[..., Any]) -> Subject:
+    """The subject of a live Dynamo backend `f(gm, example_inputs)`; for use in this process, its spec names no path."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return importlib.import_module("oracle.subjects.import_path").GivenBackend(
+        SubjectSpec(name=name, kind="backend"), function
+    )
+
+
+def _options_text(row: BuiltIn) -> str:
+    described = ", ".join(f"{key}={option.describe().replace(', ', '|')}" for key, option in row.options.items())
+    return f" [{described}]" if described else ""
+
+
+def _spec(name: str, row: BuiltIn, options: Mapping[str, Any], *, base: str, **more: Any) -> SubjectSpec:
+    check_options(name, options, row.options)
+    if "mode" in options and any(key.startswith("options.") for key in options):
+        raise UsageError(
+            seen=f"both mode and options.* for subject {name!r}",
+            expected="one of the two: torch.compile takes either",
+            do="write the mode's settings as options.*",
+        )
+    options = dict(options)
+    rng = row.rng
+    if row.kind == "torch_compile":
+        options["backend"] = "eager" if base == "dynamo" else base
+        if options.get("options.fallback_random") is True:  # inductor then calls eager's random ops
+            rng = "eager"
+    return SubjectSpec(
+        name=name, kind=row.kind, options=options, **{"rng": rng, "rung": row.rung, "requires": row.requires, **more}
+    )
+
+
+def _from_path(name: str, path: str, options: Mapping[str, Any]) -> SubjectSpec:
+    row = _GIVEN_BY_USER["backend"]
+    if path.startswith("compile:"):
+        row, path = _GIVEN_BY_USER["compiler"], path.removeprefix("compile:")
+    module_name, _, attribute = path.partition(":")
+    parts = [*module_name.split("."), *attribute.split(".")]
+    if not all(part.isidentifier() for part in parts):
+        raise UsageError(
+            seen=f"subject {name!r}",
+            expected="module:function or compile:module:function, importable from the current directory or PYTHONPATH",
+            do="write for example mypackage.backend:compile_graph",
+        )
+    # A backend or a compiler of the user's has a generator of its own only if it says so in the subjects file.
+    return _spec(name, row, options, base=path, path=path)
+
+
+def _from_entry(name: str, entry: SubjectEntry, more_options: Mapping[str, Any]) -> SubjectSpec:
+    options = {**entry.options, **more_options}
+    if entry.path:
+        path = f"compile:{entry.path}" if entry.kind == "compiler" else entry.path
+        spec = _from_path(name, path, {})
+        check_options(name, options, _GIVEN_BY_USER[spec.kind].options)
+        spec = replace(spec, options=options)
+    else:
+        spec = _spec(name, BUILT_IN[entry.kind], options, base=entry.kind)
+    return replace(spec, env=dict(entry.env), rng=entry.rng or spec.rng)
+
+
+def _check_entry_names(entries: Mapping[str, SubjectEntry], subjects_file: Path | None) -> None:
+    for name, entry in entries.items():
+        if name in BUILT_IN:
+            raise UsageError(
+                seen=f"[subjects.{name}] in {subjects_file}",
+                expected="a name of your own",
+                do=f"rename it: {name!r} is built in",
+            )
+        if not entry.path and entry.kind not in BUILT_IN:
+            raise UsageError(
+                seen=f"[subjects.{name}] in {subjects_file}: kind = {entry.kind!r} without a path",
+                expected=f"a path, or a kind among {', '.join(BUILT_IN)}",
+                do='give it path = "module:function"',
+            )
+
+
+def _check_compiler(spec: SubjectSpec) -> None:
+    command = spec.env.get("CXX") or os.environ.get("CXX") or "g++"
+    words = shlex.split(command)
+    if not words or shutil.which(words[0]) is None:
+        raise UsageError(
+            seen=f"no C++ compiler {command!r} for subject {spec.name!r}",
+            expected="g++ on the PATH, or CXX naming another compiler",
+            do="install one (Debian: apt-get install g++; Fedora: dnf install gcc-c++), or leave this subject out",
+        )
+
+
+def _check_triton(spec: SubjectSpec) -> None:
+    if importlib.util.find_spec("triton") is None:
+        raise UsageError(
+            seen=f"no triton for subject {spec.name!r}",
+            expected="the package triton, which inductor generates kernels for on a GPU",
+            do="pip install 'torch-oracle[triton]', or use another device",
+        )
+
+
+def _check_cuda(spec: SubjectSpec) -> None:
+    if metadata.version("torch").endswith("+cpu"):
+        raise UsageError(
+            seen=f"a CPU build of torch ({metadata.version('torch')}) for subject {spec.name!r} on cuda",
+            expected="a CUDA build of torch",
+            do="install one, or use --device cpu",
+        )
+    if not _has_cuda_device():
+        raise UsageError(
+            seen=f"no CUDA device for subject {spec.name!r}",
+            expected="at least one, visible to the driver",
+            do="use --device cpu",
+        )
+
+
+def _has_cuda_device() -> bool:
+    """By NVML: asking CUDA itself would make it unusable in processes forked later."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_uint(0)
+    if nvml.nvmlInit_v2() != 0:
+        return False
+    found = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 and count.value > 0
+    nvml.nvmlShutdown()
+    return found

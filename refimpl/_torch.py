@@ -1,0 +1,91 @@
+"""The only door to non-public torch: every such name refimpl uses stands here with its reason.
+
+What is allowed: the dispatcher, pytrees, fx's graph printer, weak maps over tensors, and `FakeTensorMode`, a named exception
+to independence (docs/adr/0001-independence.md): fake kernels say which shapes and dtypes an op gives, and writing them anew
+would be a second operator library. Everything that captures, traces, functionalizes, partitions or lowers is refimpl's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# Tensors with metadata and no data, and the errors their kernels raise where data would be needed. The named exception.
+from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # noqa: TID251
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException  # noqa: TID251
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # noqa: TID251
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # noqa: TID251
+from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
+
+# A graph whose inputs or outputs are nested containers: fx prints the flattening and unflattening code.
+from torch.fx.graph import _PyTreeCodeGen as PyTreeCodeGen
+from torch.fx.graph import _PyTreeInfo as PyTreeInfo
+
+# Extracting "val"/"tensor_meta" in the form that fx passes and backends read.
+from torch.fx.passes.shape_prop import TensorMetadata as TensorMetadata
+from torch.fx.passes.shape_prop import _extract_tensor_metadata as extract_tensor_metadata
+
+# Containers: torch.utils._pytree knows every container a user has registered with torch.
+from torch.utils import _pytree as pytree
+
+# The dispatcher's hook: sees every call of an aten overload below autograd.
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+# Maps keyed by the identity of a tensor that do not keep it alive. A strong reference would change what is traced: autograd
+# detaches a tensor somebody else holds, where it moves one that nobody does.
+from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
+
+
+def is_decomposed_by_autograd(func: torch._ops.OpOverload, device_types: set[str]) -> bool:
+    """Whether eager runs the op's composite kernel rather than one of the devices' own.
+
+    Autograd does that before the mode sees the call; in inference mode nobody does. Kernel tables are only readable through
+    `torch._C`.
+    """
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        return False
+    keys = [torch._C._dispatch_key_for_device(device_type) for device_type in device_types]
+    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
+
+
+def active_dispatch_modes() -> list[Any]:
+    """The dispatch modes now on, outermost first. Only the C++ stack knows."""
+    return [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+
+
+def has_no_dispatch_of_its_own(kind: type[torch.Tensor]) -> bool:
+    """Whether a class of tensors, like Parameter, does at the dispatcher what Tensor does."""
+    return getattr(kind, "__torch_dispatch__") is getattr(torch.Tensor, "__torch_dispatch__")
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Identity of the storage: `untyped_storage()` makes a new Python object at every call, the C++ object stays."""
+    return tensor.untyped_storage()._cdata
+
+
+def written_arguments(func: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """Position and name of every argument the op writes to, by its schema."""
+    arguments = func._schema.arguments
+    return tuple((i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+
+
+__all__ = [
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "PyTreeCodeGen",
+    "PyTreeInfo",
+    "TensorMetadata",
+    "TorchDispatchMode",
+    "WeakTensorKeyDictionary",
+    "active_dispatch_modes",
+    "extract_tensor_metadata",
+    "has_no_dispatch_of_its_own",
+    "is_decomposed_by_autograd",
+    "pytree",
+    "storage_key",
+    "without_fake_mode",
+    "written_arguments",
+]

@@ -1,0 +1,53 @@
+"""Constants known while tracing: tensors whose value does not depend on the inputs, so that reading them is allowed.
+
+Counterpart: the constant propagation in torch/fx/experimental/proxy_tensor.py proxy_call
+Differs: a constant that is overwritten by something unknown is forgotten together with all views of it; upstream goes on
+to answer `.item()` on the views with the old value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl._torch import storage_key, without_fake_mode
+from refimpl.trace.tracker import Tracked
+
+NUMEL_LIMIT = 1  # of the result: a constant costs a second computation of the op
+
+
+class ConstantsState:
+    """Decides which results are constants. Mutable: remembers which constants were overwritten."""
+
+    def __init__(self) -> None:
+        self._stale: dict[int, torch.Tensor] = {}  # storage -> a tensor that keeps it, and so its address, alive
+
+    def value_of(self, tracked: Tracked | None) -> torch.Tensor | None:
+        """The tracked tensor's value where it is known."""
+        if tracked is None or tracked.constant is None or storage_key(tracked.constant) in self._stale:
+            return None
+        return tracked.constant
+
+    def forget(self, tracked: Tracked | None) -> None:
+        """The tensor was overwritten by something unknown: neither it nor any view of it is a constant any longer."""
+        if tracked is not None and tracked.constant is not None:
+            self._stale[storage_key(tracked.constant)] = tracked.constant
+
+    def of_literal(self, literal: torch.Tensor) -> torch.Tensor | None:
+        """The constant of a tensor written in the program, `torch.tensor(3)`."""
+        with without_fake_mode():
+            return literal.clone() if literal.numel() <= NUMEL_LIMIT else None
+
+    def compute(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> Any:
+        """Do an op on constants, for real; None when the result is too big to do it twice."""
+        if isinstance(func, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in func.tags:
+            return None
+        tensors = [
+            t for t in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(t, torch.Tensor)
+        ]
+        if not tensors or any(t.numel() > NUMEL_LIMIT for t in tensors):
+            return None
+        with without_fake_mode():
+            return func(*args, **kwargs)

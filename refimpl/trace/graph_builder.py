@@ -1,0 +1,109 @@
+"""Builds the graph: placeholders, calls, constants, output. Knows nothing of the dispatcher.
+
+Counterpart: torch/fx/experimental/proxy_tensor.py PythonKeyTracer, and torch/fx/_symbolic_trace.py Tracer.create_arg
+Differs: one `get_attr` node per constant, not one per use.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl._torch import PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl.errors import UntraceableOutput
+from refimpl.trace.metadata import describe
+
+# Leaves that a graph holds as they are.
+LITERALS = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    type(None),
+    type(...),
+    slice,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+
+
+class GraphBuilder:
+    """Mutable; one per trace."""
+
+    def __init__(self) -> None:
+        self.graph = torch.fx.Graph()
+        self.root = torch.nn.Module()
+        self._constants: dict[int, torch.fx.Node] = {}
+        self._kept: list[object] = []  # constants by id stay alive, so that no id is used twice
+
+    def placeholder(self, name: str, value: Any) -> torch.fx.Node:
+        node = self.graph.placeholder(name)
+        describe(node, value)
+        return node
+
+    def call(self, func: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
+        """`args` and `kwargs` hold nodes in place of tensors. Nodes are named after the op: `add`, `add_1`."""
+        packet = getattr(func, "overloadpacket", func)
+        return self.graph.create_node(
+            "call_function", func, args, kwargs, name=self.graph._target_to_str(packet.__name__)
+        )
+
+    def getitem(self, node: torch.fx.Node, index: int | str, value: Any) -> torch.fx.Node:
+        item = self.graph.call_function(operator.getitem, (node, index))
+        describe(item, value)
+        return item
+
+    def constant(self, value: object) -> torch.fx.Node:
+        """The node of an attribute that holds this very object: aliasing with the program's own state is kept."""
+        node = self._constants.get(id(value))
+        if node is None:
+            name = self._free_name(_stem(value))
+            setattr(self.root, name, value)
+            node = self.graph.get_attr(name)
+            describe(node, value)
+            self._constants[id(value)] = node
+            self._kept.append(value)
+        return node
+
+    def output(self, value: Any, *, in_spec: pytree.TreeSpec, names: list[str]) -> None:
+        """`value` holds nodes in place of tensors. Nested inputs or foreign containers make fx print flattening code."""
+        leaves, out_spec = pytree.tree_flatten(value)
+        for leaf in leaves:
+            if not isinstance(leaf, (torch.fx.Node, *LITERALS)):
+                raise UntraceableOutput(leaf)
+        is_flat = all(child.is_leaf() for child in in_spec.children())
+        if is_flat and _is_plain(value):
+            self.graph.output(value)
+            return
+        self.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(names, in_spec, out_spec)))
+        self.graph.output(leaves)
+
+    def finish(self, class_name: str) -> torch.fx.GraphModule:
+        return torch.fx.GraphModule(self.root, self.graph, class_name)
+
+    def _free_name(self, stem: str) -> str:
+        count = 0
+        while hasattr(self.root, f"{stem}{count}"):
+            count += 1
+        return f"{stem}{count}"
+
+
+def _stem(value: object) -> str:
+    if isinstance(value, torch.nn.Parameter):
+        return "_param_constant"
+    return "_tensor_constant" if isinstance(value, torch.Tensor) else "_object_constant"
+
+
+def _is_plain(value: object) -> bool:
+    """Whether Python's own literals can print the value: then no flattening code is needed."""
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))  # type: ignore[call-overload]
+    if type(value) is dict:
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return isinstance(value, (torch.fx.Node, *LITERALS))
