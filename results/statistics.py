@@ -1,0 +1,119 @@
+"""Statistics of timings: means of ratios, intervals by bootstrap, and when a change of speed is real.
+
+All of it is seeded: the same records give the same table.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE: Final = 0.95
+REAL_CHANGE: Final = 0.03  # speed changes of 3 % and less are not reported: neighbours on the machine cause them
+_RESAMPLES: Final = 2000
+_BATCH_ELEMENTS: Final = 4_000_000  # of one block of resamples: 32 MB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A value with its confidence interval; low and high are None where there is too little to say."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def has_interval(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+def geomean(values: Sequence[float]) -> float:
+    """Geometric mean of positive ratios, none of them clipped. NaN for no values.
+
+    Differs: PyTorch's dashboard clips ratios below 1 to 1 first, which hides every slowdown.
+    Raises ValueError for a ratio that is not positive and finite: it has no logarithm, and leaving it out is a choice
+    that the caller must make in the open.
+    """
+    ratios = np.asarray(values, dtype=np.float64)
+    if ratios.size == 0:
+        return math.nan
+    if not np.all(np.isfinite(ratios) & (ratios > 0)):
+        raise ValueError(f"geomean of {ratios[~(np.isfinite(ratios) & (ratios > 0))][0]}, but should be > 0 and finite")
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def geomean_estimate(values: Sequence[float], *, seed: int = 0) -> Estimate:
+    """Geometric mean with its bootstrap interval."""
+    center = geomean(values)
+    if len(values) < 2:
+        return Estimate(value=center)
+    low, high = _bootstrap(np.log(np.asarray(values, dtype=np.float64)), "mean", seed)
+    return Estimate(value=center, low=math.exp(low), high=math.exp(high))
+
+
+def median_estimate(values: Sequence[float], *, seed: int = 0) -> Estimate:
+    """Median with its bootstrap interval. NaN for no values."""
+    if len(values) == 0:
+        return Estimate(value=math.nan)
+    samples = np.asarray(values, dtype=np.float64)
+    center = float(np.median(samples))
+    if len(values) < 2:
+        return Estimate(value=center)
+    low, high = _bootstrap(samples, "median", seed)
+    return Estimate(value=center, low=low, high=high)
+
+
+def _bootstrap(samples: np.ndarray, statistic: Literal["mean", "median"], seed: int) -> tuple[float, float]:
+    if np.all(samples == samples[0]):
+        return float(samples[0]), float(samples[0])  # nothing varies
+    # The percentile method by hand: scipy.stats.bootstrap renamed its seed argument between the versions we allow.
+    rng = np.random.default_rng(seed)
+    estimates: list[np.ndarray] = []
+    batch = max(1, _BATCH_ELEMENTS // samples.size)
+    for start in range(0, _RESAMPLES, batch):
+        drawn = rng.choice(samples, size=(min(batch, _RESAMPLES - start), samples.size))  # (resamples, samples)
+        estimates.append(drawn.mean(axis=1) if statistic == "mean" else np.median(drawn, axis=1))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(np.concatenate(estimates), (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def sign_test(ratios: Sequence[float]) -> float:
+    """P-value that as many of the ratios lie above 1 as below (two-sided); ties are left out. 1.0 for no ratios.
+
+    For many cases that each changed a little: is the whole faster or slower?
+    """
+    above = sum(1 for ratio in ratios if ratio > 1)
+    below = sum(1 for ratio in ratios if ratio < 1)
+    if above + below == 0:
+        return 1.0
+    return float(stats.binomtest(above, above + below, 0.5).pvalue)
+
+
+def mann_whitney(base: Sequence[float], head: Sequence[float]) -> float:
+    """P-value that two sets of timings come from one distribution (two-sided). 1.0 when either is empty."""
+    if not base or not head:
+        return 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all values equal: p is NaN, which means no difference
+        p = float(stats.mannwhitneyu(base, head, alternative="two-sided").pvalue)
+    return 1.0 if math.isnan(p) else p
+
+
+def is_real_speed_change(base: Estimate, head: Estimate) -> bool:
+    """Both intervals known and apart, and the centres more than REAL_CHANGE apart.
+
+    Without intervals nothing is claimed: one number against one number is noise until shown otherwise.
+    """
+    if base.low is None or base.high is None or head.low is None or head.high is None:
+        return False
+    if not all(math.isfinite(x) and x > 0 for x in (base.value, head.value)):
+        return False
+    is_apart = head.low > base.high or head.high < base.low
+    return is_apart and abs(math.log(head.value / base.value)) > math.log1p(REAL_CHANGE)

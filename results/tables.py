@@ -1,0 +1,221 @@
+"""Tables: a data frame of records, and the questions asked of it.
+
+A frame has one row per planned case: hand over `Store.records(run, with_missing=True)`, so that a case without a
+record counts as `missing`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pandas as pd
+
+from oracle.records import Record
+from oracle.verdict import Status
+from results.schema import FLAT_COLUMNS, flatten
+from results.statistics import Estimate, geomean, geomean_estimate
+
+# The ladder from eager to kernels, as names of subjects without their options ("inductor[mode=...]" is "inductor").
+# Stated here because `results` must not import oracle.subjects; a test of suites or oracle may compare the two.
+LADDER: Final = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
+
+# Nothing could be held against the subject: such rows are neither for nor against it.
+NOT_COMPARABLE: Final = frozenset(
+    {Status.PASS_DUE_TO_SKIP, Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.MODEL_FAIL_TO_LOAD}
+)
+
+_DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts": "object", "ints": "object"}
+
+
+def frame(records: Iterable[Record]) -> pd.DataFrame:
+    """One row per record; columns are results.schema.FLAT_COLUMNS (their `meaning` says what each is) and three more.
+
+    `run_id`; `is_finding` and `is_silent`, as of the status. Integers are Int64 with NA where not known, floats
+    float64 with NaN, lists are tuples or None.
+    """
+    rows, run_ids, statuses = [], [], []
+    for record in records:
+        rows.append(flatten(record))
+        run_ids.append(record.run_id)
+        statuses.append(record.verdict.status)
+    data = {
+        column.name: pd.Series([row[column.name] for row in rows], dtype=_DTYPES[column.kind])
+        for column in FLAT_COLUMNS
+    }
+    data["run_id"] = pd.Series(run_ids, dtype="object")
+    data["is_finding"] = pd.Series([status.is_finding for status in statuses], dtype="bool")
+    data["is_silent"] = pd.Series([status.is_silent for status in statuses], dtype="bool")
+    return pd.DataFrame(data)
+
+
+def pass_rates(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per suite and subject: `cases`, `comparable`, `pass_percent`, then the count of each status that occurs.
+
+    `pass_percent` is of the comparable rows, NaN where there is none; statuses are in the order of `Status`.
+    """
+    counts = pd.crosstab([table["suite"], table["subject"]], table["status"])
+    occurring = [status for status in Status if status.value in counts.columns]
+    rates = pd.DataFrame(index=counts.index)
+    rates["cases"] = counts.sum(axis=1)
+    incomparable = [status.value for status in occurring if status in NOT_COMPARABLE]
+    rates["comparable"] = rates["cases"] - counts[incomparable].sum(axis=1)
+    passed = counts[Status.PASS.value] if Status.PASS in occurring else pd.Series(0, index=counts.index)
+    rates["pass_percent"] = (100.0 * passed / rates["comparable"].astype("float64")).where(rates["comparable"] > 0)
+    for status in occurring:
+        rates[status.value] = counts[status.value]
+    return rates.reset_index().rename_axis(columns=None)
+
+
+_FAILURE_COLUMNS: Final = (
+    "case_id",
+    "status",
+    "symptom",
+    "stage",
+    "worst_where",
+    "worst_index",
+    "worst_eager",
+    "worst_subject",
+    "worst_truth",
+    "worst_eager_error",
+    "worst_subject_error",
+    "worst_allowed_error",
+    "worst_ulp",
+    "repro",
+)
+
+
+def failures(table: pd.DataFrame) -> pd.DataFrame:
+    """The findings, with the worst element and both errors; silent ones first, then as planned."""
+    found = _where(table, table["is_finding"]).sort_values("is_silent", ascending=False, kind="stable")
+    return found.loc[:, list(_FAILURE_COLUMNS)].reset_index(drop=True)
+
+
+def _where(table: pd.DataFrame, is_wanted: Any) -> pd.DataFrame:
+    return table.loc[is_wanted]
+
+
+_SPEED_COLUMNS: Final = (
+    "case_id",
+    "eager_s",
+    "subject_s",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "compile_cold_s",
+    "compile_warm_s",
+    "compression_ratio",
+    "graph_breaks",
+    "recompiles",
+)
+
+
+def timed(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose speed counts: passing, with a positive finite speedup. The speed of a wrong answer is no speed."""
+    speedup = table["speedup"]
+    return _where(table, (table["status"] == Status.PASS.value) & (speedup > 0) & (speedup < math.inf))
+
+
+def speed(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per passing case that was timed; slowest first.
+
+    `compression_ratio` is eager's peak memory over the subject's, as in PyTorch's benchmarks: above 1 is less memory.
+    """
+    rows = timed(table).copy()
+    rows["compression_ratio"] = _compression_ratio(rows)
+    return rows.sort_values("speedup", kind="stable").loc[:, list(_SPEED_COLUMNS)].reset_index(drop=True)
+
+
+def speed_summary(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+    """One row per suite and subject: geomean of speedups with its interval, compile times, memory, breaks, recompiles.
+
+    `speedup*`, `slower` and `compression_ratio` are over the passing timed rows (`timed`); medians of compile times and
+    sums of `graph_breaks` and `recompiles` over all passing rows that have them.
+    """
+    rows = []
+    for suite, subject, of_subject in _groups(table, "suite", "subject", sort=True):
+        passing = _where(of_subject, of_subject["status"] == Status.PASS.value)
+        fast = timed(of_subject)
+        if fast.empty and passing["compile_cold_s"].isna().all():
+            continue
+        estimate = geomean_estimate(fast["speedup"].tolist(), seed=seed) if len(fast) else Estimate(value=math.nan)
+        ratios = _compression_ratio(fast).dropna()
+        rows.append(
+            {
+                "suite": suite,
+                "subject": subject,
+                "timed": len(fast),
+                "speedup": estimate.value,
+                "speedup_low": math.nan if estimate.low is None else estimate.low,
+                "speedup_high": math.nan if estimate.high is None else estimate.high,
+                "slower": int((fast["speedup_high"] < 1).sum()),
+                "compile_cold_s": passing["compile_cold_s"].median(),
+                "compile_warm_s": passing["compile_warm_s"].median(),
+                "compression_ratio": geomean(ratios.tolist()),
+                "graph_breaks": int(passing["graph_breaks"].sum()),
+                "recompiles": int(passing["recompiles"].sum()),
+            }
+        )
+    columns = (
+        "suite subject timed speedup speedup_low speedup_high slower "
+        "compile_cold_s compile_warm_s compression_ratio graph_breaks recompiles"
+    )
+    return pd.DataFrame(rows, columns=columns.split())
+
+
+def _groups(table: pd.DataFrame, first: str, second: str, *, sort: bool) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    keys: Any
+    for keys, group in table.groupby([first, second], sort=sort):
+        yield keys[0], keys[1], group
+
+
+def _compression_ratio(rows: pd.DataFrame) -> pd.Series:
+    eager = rows["eager_peak_memory"].astype("float64")
+    subject = rows["peak_memory"].astype("float64")
+    return (eager / subject).where((eager > 0) & (subject > 0))
+
+
+def rung_of(subject: str) -> int | None:
+    """Position of a subject on LADDER, options ignored; None for a subject beside the ladder."""
+    base = subject.split("[", 1)[0]
+    return LADDER.index(base) if base in LADDER else None
+
+
+def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
+    """For each program that fails on the ladder, the lowest rung that does: the stage to look at first.
+
+    Columns: suite, name, dtype, `first_wrong` (subject), status, symptom, `agrees_below` (highest lower rung that
+    passes; empty when none ran), `not_run_below` (lower rungs without a usable row, so that the stage may be earlier),
+    `also_wrong` (higher rungs that fail too).
+    """
+    on_ladder = table.assign(rung=[rung_of(subject) for subject in table["subject"]])
+    on_ladder = _where(on_ladder, on_ladder["rung"].notna())
+    rows: list[dict[str, Any]] = []
+    # A rung that did not run, or could not be compared, is not evidence either way.
+    unusable = [status.value for status in (*NOT_COMPARABLE, Status.MISSING)]
+    for suite, name, of_program in _groups(
+        _where(on_ladder, ~on_ladder["status"].isin(unusable)), "suite", "name", sort=False
+    ):
+        by_rung = of_program.sort_values("rung", kind="stable")
+        wrong = _where(by_rung, by_rung["is_finding"])
+        if wrong.empty:
+            continue
+        first = wrong.iloc[0]
+        below = _where(by_rung, by_rung["rung"] < first["rung"])
+        ran_below = {int(rung) for rung in below["rung"]}
+        rows.append(
+            {
+                "suite": suite,
+                "name": name,
+                "dtype": first["dtype"],
+                "first_wrong": first["subject"],
+                "status": first["status"],
+                "symptom": first["symptom"],
+                "agrees_below": "" if below.empty else below.iloc[-1]["subject"],
+                "not_run_below": ", ".join(LADDER[i] for i in range(1, int(first["rung"])) if i not in ran_below),
+                "also_wrong": ", ".join(wrong.iloc[1:]["subject"]),
+            }
+        )
+    columns = "suite name dtype first_wrong status symptom agrees_below not_run_below also_wrong"
+    return pd.DataFrame(rows, columns=columns.split())
