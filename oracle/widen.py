@@ -1,0 +1,346 @@
+"""Eager in the widest dtype: the ground truth that errors are measured against.
+
+Low-precision floats become float64 and complex numbers complex128, in the inputs (`widen_tree`), the module
+(`widen_module`) and, inside the program, wherever a dtype is named (`Widened`).
+
+What this cannot do, and therefore reports (`Widened.meaning_changed`) or leaves to the caller:
+
+- Functions whose meaning is the dtype: bit casts, `element_size`, `nextafter`, rank decisions with a dtype's epsilon.
+- Random floats whose draw depends on the dtype. Factories draw in the dtype they name and are widened afterwards; for
+  `rand_like`, `normal_` and the like the narrow dtype must be known (`narrow`), else the meaning has changed. Compare
+  `oracle.hygiene.rng_digest` after both runs: if it differs, other numbers were drawn.
+- A program that branches on `x.dtype` takes the wide branch; constants such as `torch.finfo(torch.float16).max` stay.
+- Tensors the program's source made at module level, and those in closures, stay narrow; mixing them with wide ones raises in
+  some operators, and then there is no ground truth.
+- Overflow: what is infinite in float16 is finite here. The judge looks at eager too.
+- Calls of torch functions from inside a torch function written in Python are not intercepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from oracle.clone import has_plain_storage, keep_attributes, rebuild, view_of_storage
+from oracle.errors import TorchOracleError
+
+_NARROW_FLOATS = (
+    "float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()  # noqa: SIM905
+)
+WIDE: dict[torch.dtype, torch.dtype] = {
+    **{getattr(torch, name): torch.float64 for name in _NARROW_FLOATS if hasattr(torch, name)},
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+_WIDE_TENSOR_TYPES: dict[Any, Any] = {}
+for _prefix in ("", "cuda."):
+    for _narrow_name in ("FloatTensor", "HalfTensor", "BFloat16Tensor"):
+        _narrow_text, _wide_text = f"torch.{_prefix}{_narrow_name}", f"torch.{_prefix}DoubleTensor"
+        _WIDE_TENSOR_TYPES[_narrow_text] = _wide_text
+        _owner = torch.cuda if _prefix else torch
+        _WIDE_TENSOR_TYPES[getattr(_owner, _narrow_name)] = _wide_text
+
+
+class CannotWiden(TorchOracleError):
+    """There is no wide form that means the same. The caller does without a ground truth."""
+
+
+def widen_tree(value: Any) -> Any:
+    """A copy of `value` with every narrow float or complex tensor in the wide dtype; other tensors are kept as they are.
+
+    Strides, offsets, aliases, `requires_grad` (as leaves), classes and identities are kept. Python numbers stay.
+    Raises CannotWiden for tensors of different dtypes in one storage, and for packed dtypes.
+    """
+    return rebuild(value, leaf=_Widener().widen, unknown=lambda other, memo: other)
+
+
+def widen_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Parameters, buffers and tensors kept as plain attributes of `module`, widened in place. Returns `module`.
+
+    Tied parameters stay tied; gradients are dropped. Raises CannotWiden like `widen_tree`.
+    """
+    widener = _Widener()
+    module._apply(lambda tensor: widener.widen(tensor) if tensor.dtype in WIDE else tensor)
+    for child in module.modules():
+        for name, value in list(vars(child).items()):
+            if isinstance(value, (torch.Tensor, list, tuple, dict)) and not name.startswith("_"):
+                child.__dict__[name] = rebuild(value, leaf=widener.widen, unknown=lambda other, memo: other)
+    for parameter in module.parameters():
+        parameter.grad = None
+    return module
+
+
+def narrow_dtype(value: Any) -> torch.dtype | None:
+    """The one narrow float or complex dtype among the tensors of a tree; the default dtype if there is no such tensor.
+
+    None if there are several: then nobody can say what a wide tensor was before.
+    """
+    found: dict[torch.dtype, None] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype in WIDE:
+            found[tensor.dtype] = None
+        return tensor
+
+    rebuild(value, leaf=note, unknown=lambda other, memo: other)
+    return None if len(found) > 1 else next(iter(found), torch.get_default_dtype())
+
+
+class _Widener:
+    """Widens tensors of one tree; remembers widened storages so that aliases stay aliases."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, tuple[torch.dtype, torch.UntypedStorage]] = {}
+        self._originals: list[torch.Tensor] = []  # kept alive: their addresses are the keys
+
+    def widen(self, tensor: torch.Tensor) -> torch.Tensor:
+        wide = WIDE.get(tensor.dtype)
+        if tensor.is_quantized:
+            return tensor
+        if wide is None:
+            self._refuse_packed(tensor)
+            return tensor
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and has_plain_storage(tensor):
+            result = self._widen_strided(tensor, wide)
+        else:
+            result = tensor.detach().to(wide)
+        if isinstance(tensor, torch.nn.Parameter) and not isinstance(result, torch.nn.Parameter):
+            result = torch.nn.Parameter(result, requires_grad=tensor.requires_grad)
+        elif tensor.requires_grad:
+            result.requires_grad_()
+        return keep_attributes(tensor, result)
+
+    def _widen_strided(self, tensor: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        if known is None:
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            flat.set_(storage, 0, (storage.nbytes() // tensor.dtype.itemsize,), (1,))  # pyright: ignore
+            known = (tensor.dtype, flat.to(wide).untyped_storage())
+            self._storages[storage._cdata] = known
+            self._originals.append(tensor)
+        if known[0] != tensor.dtype:
+            raise CannotWiden(f"tensors of {known[0]} and {tensor.dtype} share one storage")
+        return view_of_storage(known[1], like=tensor, dtype=wide)
+
+    def _refuse_packed(self, tensor: torch.Tensor) -> None:
+        if tensor.dtype.is_floating_point and tensor.dtype is not torch.float64:
+            raise CannotWiden(f"{tensor.dtype} has no conversion to float64")
+        if tensor.layout is torch.strided and has_plain_storage(tensor):
+            known = self._storages.get(tensor.untyped_storage()._cdata)
+            if known is not None and tensor.numel():
+                raise CannotWiden(f"tensors of {known[0]} and {tensor.dtype} share one storage")
+
+
+class Widened(TorchFunctionMode):
+    """Within it, torch functions compute in the wide dtypes whatever dtypes the program names.
+
+    dtype arguments, `Tensor.float()`, `.half()`, `.to(dtype)`, `.type(...)`, `.type_as(...)` and the default dtype are
+    mapped to the wide ones; autocast is off. Run the backward pass under it as well. Everything is restored on exit.
+
+    `narrow`: the one float dtype the program's tensors had before widening, or None if there were several; see
+    `narrow_dtype`. Read `meaning_changed` (and its `reason`) afterwards: if set, the result is not the ground truth of
+    this program. Copy and observe tensors outside: looking at a storage counts as depending on the dtype.
+    """
+
+    def __init__(self, *, narrow: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.narrow = narrow
+        self.reason = ""
+        self._outer_dtype = torch.get_default_dtype()
+
+    @property
+    def meaning_changed(self) -> bool:
+        return bool(self.reason)
+
+    def __enter__(self) -> Widened:
+        self._outer_dtype = torch.get_default_dtype()
+        super().__enter__()
+        torch.set_default_dtype(torch.float64)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        try:
+            if torch.get_default_dtype() is not torch.float64:
+                self._note("the program set the default dtype")
+        finally:
+            super().__exit__(exc_type, exc_val, exc_tb)
+            torch.set_default_dtype(self._outer_dtype)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _SHORTHANDS and args:
+            return _SHORTHANDS[name](args[0])
+        if func in _RANDOM_FACTORIES:
+            return self._draw_narrow(func, args, kwargs)
+        if name in _RANDOM_LIKE and args and isinstance(args[0], torch.Tensor) and _is_wide(args[0]):
+            return self._draw_like(func, name, args, kwargs)
+        self._note_meaning(func, name, args, kwargs)
+        if (name == "type" and len(args) > 1) or ("dtype" in kwargs and not isinstance(kwargs["dtype"], torch.dtype)):
+            args, kwargs = _widen_type_names(args, kwargs)
+        return func(
+            *[_widen_argument(arg) for arg in args], **{key: _widen_argument(arg) for key, arg in kwargs.items()}
+        )
+
+    def _note(self, reason: str) -> None:
+        if not self.reason:
+            self.reason = reason
+
+    def _note_meaning(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args[1:], *kwargs.values())):
+            self._note("the program reinterprets bits: view(dtype)")
+        elif name in _MEANS_ITS_DTYPE:
+            self._note(f"{name} depends on the dtype: {_MEANS_ITS_DTYPE[name]}")
+        elif func in _MEANS_ITS_DTYPE_GETTERS:
+            self._note(f"{_MEANS_ITS_DTYPE_GETTERS[func]} depends on the dtype")
+        elif name in _RANDOM_BY_DTYPE_ON_CUDA and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
+            self._note(f"{name} on CUDA may draw numbers that depend on the dtype")
+        elif name in _EPSILON_BY_DEFAULT and kwargs.get("eps", args[3] if len(args) > 3 else None) is None:
+            self._supply_epsilon(kwargs)
+        elif name in ("nan_to_num", "nan_to_num_"):
+            self._supply_largest(args, kwargs)
+
+    def _supply_epsilon(self, kwargs: dict[str, Any]) -> None:
+        if self.narrow is None:
+            self._note("rms_norm takes its epsilon from the dtype")
+        else:
+            kwargs["eps"] = torch.finfo(torch.float32 if self.narrow in WIDE else self.narrow).eps
+
+    def _supply_largest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (args and isinstance(args[0], torch.Tensor) and _is_wide(args[0])):
+            return
+        if self.narrow is None:
+            self._note("nan_to_num takes its largest numbers from the dtype")
+            return
+        info = torch.finfo(self.narrow)
+        if len(args) < 3 and kwargs.get("posinf") is None:
+            kwargs["posinf"] = info.max
+        if len(args) < 4 and kwargs.get("neginf") is None:
+            kwargs["neginf"] = info.min
+
+    def _draw_narrow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Draw as the program would, in the dtype it would, and widen the numbers."""
+        if kwargs.get("out") is not None:
+            self._note("random numbers drawn into `out`")
+            return func(*args, **kwargs)
+        if any(isinstance(arg, torch.Tensor) for arg in args):  # torch.normal(mean, std) of tensors
+            self._note("random numbers drawn in the dtype of a tensor")
+            return func(*args, **kwargs)
+        requires_grad = kwargs.pop("requires_grad", False)
+        drawn = widen_tree(func(*args, **{**kwargs, "dtype": kwargs.get("dtype") or self._outer_dtype}))
+        return drawn.requires_grad_() if requires_grad else drawn
+
+    def _draw_like(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        narrow = kwargs.get("dtype") or self.narrow
+        if narrow is None:
+            self._note(f"{name} draws numbers that depend on the dtype")
+            return func(*args, **kwargs)
+        if narrow not in WIDE:
+            return func(*args, **kwargs)
+        like = args[0].detach().to(narrow)
+        if name.endswith("_"):
+            func(like, *args[1:], **kwargs)
+            return args[0].copy_(like)
+        drawn = func(like, *args[1:], **({**kwargs, "dtype": narrow} if "dtype" in kwargs else kwargs))
+        requires_grad = drawn.requires_grad
+        return drawn.detach().to(WIDE[narrow]).requires_grad_(requires_grad)
+
+
+def _is_wide(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in (torch.float64, torch.complex128)
+
+
+def _widen_argument(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return WIDE.get(value, value)
+    return value
+
+
+def _widen_type_names(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Legacy names of tensor types: "torch.FloatTensor", torch.HalfTensor."""
+    wide = tuple(_WIDE_TENSOR_TYPES.get(arg, arg) if isinstance(arg, (str, type)) else arg for arg in args)
+    return wide, {
+        key: _WIDE_TENSOR_TYPES.get(arg, arg) if isinstance(arg, (str, type)) else arg for key, arg in kwargs.items()
+    }
+
+
+def _to_double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float64)
+
+
+def _to_cdouble(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128)
+
+
+_SHORTHANDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "float": _to_double,
+    "half": _to_double,
+    "bfloat16": _to_double,
+    "cfloat": _to_cdouble,
+    "chalf": _to_cdouble,
+}
+_RANDOM_FACTORIES = frozenset({torch.rand, torch.randn, torch.normal})
+_RANDOM_LIKE = frozenset(
+    {
+        "rand_like",
+        "randn_like",
+        "normal_",
+        "uniform_",
+        "exponential_",
+        "cauchy_",
+        "log_normal_",
+        "geometric_",
+        "bernoulli",
+        "kaiming_uniform_",  # draws inside a torch function written in Python
+        "kaiming_normal_",
+    }
+)
+# CPU kernels draw these alike for all dtypes; CUDA kernels do not.
+_RANDOM_BY_DTYPE_ON_CUDA = frozenset(
+    {
+        "dropout",
+        "dropout_",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "native_dropout",
+        "bernoulli_",
+        "multinomial",
+        "poisson",
+        "binomial",
+        "rrelu",
+        "rrelu_",
+        "gumbel_softmax",
+        "scaled_dot_product_attention",
+    }
+)
+_MEANS_ITS_DTYPE = {
+    "element_size": "bytes per element",
+    "storage": "the bytes of the storage",
+    "untyped_storage": "the bytes of the storage",
+    "nextafter": "the next number of the dtype",
+    "nextafter_": "the next number of the dtype",
+    "random_": "its range is the dtype's",
+    "matrix_rank": "its tolerance is the dtype's epsilon",
+    "linalg_matrix_rank": "its tolerance is the dtype's epsilon",
+    "pinverse": "its tolerance is the dtype's epsilon",
+    "linalg_pinv": "its tolerance is the dtype's epsilon",
+    "linalg_lstsq": "its tolerance is the dtype's epsilon",
+}
+_MEANS_ITS_DTYPE_GETTERS = {
+    torch.Tensor.itemsize.__get__: "Tensor.itemsize",  # pyright: ignore
+    torch.Tensor.nbytes.__get__: "Tensor.nbytes",  # pyright: ignore
+}
+_EPSILON_BY_DEFAULT = frozenset({"rms_norm"})
