@@ -1,0 +1,177 @@
+"""The pool as its users see it: tasks in, ends out, each exactly once."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from typing_extensions import Self
+
+from oracle.isolate.delivery import Delivery
+from oracle.isolate.errors import PoolBusyError, PoolStoppedError, TaskNotSendableError
+from oracle.isolate.schedule import PlannedTask, Schedule
+from oracle.isolate.settings import GIB, PoolSettings, StartMethod, WorkerSettings
+from oracle.isolate.supervisor import Run, Supervisor
+from oracle.isolate.task import Task, TaskResult
+from oracle.isolate.worker_handle import message_of
+
+_STOP_S = 30.0
+
+
+class Pool:
+    """Isolated long-lived worker processes.
+
+    Example:
+        with Pool(workers=2, preload=["torch"]) as pool:
+            for result in pool.run(tasks):
+                match result.end:
+                    case Completed(value=value): ...
+                    case Died(signal=signal): ...
+
+    Whatever a task does to its process ends that task only. Leaving the `with` block kills what still runs, and so does
+    leaving the loop (`break`, Ctrl-C). Should the parent be killed, every worker and its children end as well.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        preload: Sequence[str] = (),
+        start_method: StartMethod = "forkserver",
+        threads_per_worker: int | None = 1,
+        environment: Mapping[str, str] | None = None,
+        max_tasks_per_worker: int = 2000,
+        max_worker_growth_bytes: int = 2 * GIB,
+        address_space_margin_bytes: int | None = 2 * GIB,
+        start_timeout_s: float = 180.0,
+    ) -> None:
+        """
+        preload: modules that workers import before their first task; not charged to any task.
+        start_method: "forkserver" forks workers from a process that has preloaded; "spawn" gives each a fresh
+            interpreter, as CUDA needs once a preloaded module has touched the device.
+        threads_per_worker: for OpenMP, MKL and OpenBLAS; None leaves the environment as it is.
+        environment: variables for all workers; those of a task win.
+        max_worker_growth_bytes: a worker that holds so much more than at its start is replaced between tasks.
+        address_space_margin_bytes: an allocation that exceeds a task's memory limit by more is refused inside the
+            worker (MemoryError); None for CUDA, which maps far more than it uses.
+        """
+        self._settings = PoolSettings(
+            workers=workers,
+            preload=tuple(preload),
+            start_method=start_method,
+            threads_per_worker=threads_per_worker,
+            environment=dict(environment or {}),
+            start_timeout_s=start_timeout_s,
+            worker=WorkerSettings(
+                max_tasks=max_tasks_per_worker,
+                max_growth_bytes=max_worker_growth_bytes,
+                address_space_margin_bytes=address_space_margin_bytes,
+            ),
+        )
+        directory = Path(tempfile.mkdtemp(prefix="torch-oracle-workers-"))
+        self._supervisor = Supervisor(settings=self._settings, directory=directory)
+        # Also at interpreter exit, for a pool that nobody stopped.
+        self._finalizer = weakref.finalize(self, _shut_down, self._supervisor, os.getpid())
+        self._current: Run | None = None
+        self._supervisor.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def run(self, tasks: Iterable[Task]) -> Results:
+        """Yield the end of each task once, in the order in which they end.
+
+        All tasks are read at once, before this returns: affinity needs the whole plan, and the iterable runs in the
+        caller's thread. The workers go on while the caller is busy with a result.
+        """
+        if self._current is not None:
+            raise PoolBusyError("run() was called while an earlier run is not finished; exhaust or close its iterator")
+        planned = _plan(tasks)
+        settings = self._settings
+        delivery = Delivery(
+            max_results=settings.max_waiting_results,
+            max_bytes=settings.max_waiting_bytes,
+            on_room=self._supervisor.mailbox.wake,
+        )
+        run = Run(schedule=Schedule(planned), delivery=delivery, unended=len(planned))
+        if not self._supervisor.mailbox.submit(lambda: self._supervisor.begin(run)):
+            raise PoolStoppedError("run() was called on a pool that is stopped; make a new one")
+        self._current = run
+        return Results(run, on_close=self._end_of)
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """End all workers. Running tasks may end within `grace_s` and are still yielded; others are not."""
+        self._supervisor.mailbox.submit(lambda: self._supervisor.stop(grace_s))
+        self._supervisor.join(timeout=grace_s + _STOP_S)
+        self._finalizer()
+
+    def _end_of(self, run: Run) -> None:
+        self._supervisor.mailbox.submit(lambda: self._supervisor.cancel(run))
+        self._current = None
+
+
+class Results(Iterator[TaskResult]):
+    """The ends of one run's tasks. Closing it, or dropping it, kills what still runs."""
+
+    def __init__(self, run: Run, *, on_close: Callable[[Run], None]) -> None:
+        self._delivery = run.delivery
+        self._finalizer = weakref.finalize(self, on_close, run)
+
+    def __next__(self) -> TaskResult:
+        if not self._finalizer.alive:
+            raise StopIteration
+        try:
+            result = self._delivery.take()
+        except BaseException:  # Ctrl-C, or workers do not start
+            self.close()
+            raise
+        if result is None:
+            self.close()
+            raise StopIteration
+        return result
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _plan(tasks: Iterable[Task]) -> list[PlannedTask]:
+    planned: list[PlannedTask] = []
+    keys: set[str] = set()
+    for task in tasks:
+        if task.key in keys:
+            raise TaskNotSendableError(f"task key {task.key!r} is not unique in this run")
+        keys.add(task.key)
+        if not all(_is_variable(name, value) for name, value in task.environment):
+            raise TaskNotSendableError(
+                f"task {task.key!r} has environment {task.environment!r}, but no such variable can be"
+            )
+        try:
+            message = message_of(task)
+        except (TypeError, ValueError) as error:
+            raise TaskNotSendableError(
+                f"the payload of task {task.key!r} is not JSON: {error}; encode NaN and infinities as strings"
+            ) from error
+        planned.append(PlannedTask(task=task, message=message))
+    return planned
+
+
+def _is_variable(name: str, value: str) -> bool:
+    return bool(name) and "=" not in name and "\0" not in name + value
+
+
+def _shut_down(supervisor: Supervisor, owner_pid: int) -> None:
+    if os.getpid() != owner_pid:  # a forked child of the owner has no such thread
+        return
+    supervisor.mailbox.submit(lambda: supervisor.stop(0.0))
+    if threading.current_thread() is not supervisor:  # which it is when a collection there finds the pool unused
+        supervisor.join(timeout=_STOP_S)

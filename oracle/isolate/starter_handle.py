@@ -1,0 +1,125 @@
+"""The parent's side of a starter process (`starter.py`): launch it, ask it for workers, hear which ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oracle.isolate.channel import ParentChannel, encode
+from oracle.isolate.settings import PoolSettings
+from oracle.isolate.starter import StarterConfig, bootstrap_arguments
+from oracle.isolate.task import Environment
+
+_LOG_TAIL_BYTES = 16 << 10
+_END_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRequest:
+    """A worker to start, with the ends of its connections that become its own."""
+
+    worker: int
+    output_path: Path
+    trace_path: Path
+    channel: socket.socket
+    tickets_fd: int
+
+
+class StarterHandle:
+    """One starter process."""
+
+    def __init__(self, *, number: int, environment: Environment, settings: PoolSettings, directory: Path) -> None:
+        self.environment = environment
+        self.is_ready = False
+        self.is_gone = False
+        self.preload_error: str | None = None
+        self._waiting: list[WorkerRequest] = []
+        self._log_path = directory / f"starter-{number}.log"
+        ours, theirs = socket.socketpair()
+        config = StarterConfig(
+            control_fd=theirs.fileno(),
+            parent_pid=os.getpid(),
+            directory=str(directory),
+            preload=settings.preload,
+            start_method=settings.start_method,
+            worker=settings.worker,
+        )
+        with theirs, open(self._log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *bootstrap_arguments("starter", "starter_main", config.to_json())],
+                env=settings.process_environment(os.environ, environment),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a terminal's Ctrl-C or hang-up does not reach it
+            )
+        self.channel = ParentChannel(ours)
+
+    def start(self, request: WorkerRequest) -> None:
+        """Now, or when preloading is done. Closes the request's channel, which is the worker's end."""
+        if self.is_ready:
+            self._send(request)
+        else:
+            self._waiting.append(request)
+
+    def receive(self) -> list[dict[str, Any]]:
+        messages = self.channel.receive(everything=True)
+        for message in messages:
+            if message["say"] == "ready":
+                self.is_ready = True
+            elif message["say"] == "preload_failed":
+                self.preload_error = message["traceback"]
+        if self.is_ready:
+            for request in self._waiting:
+                self._send(request)
+            self._waiting.clear()
+        return messages
+
+    def signal_worker(self, worker: int, number: int) -> None:
+        self.channel.send(encode({"do": "dump", "worker": worker, "signal": number}))
+
+    def kill_worker(self, worker: int) -> None:
+        self.channel.send(encode({"do": "kill", "worker": worker}))
+
+    def ask_to_stop(self) -> None:
+        self.channel.send(encode({"do": "stop"}))
+
+    def end(self) -> str:
+        """Wait for the end of the process, by force if it must be; returns why it ended and what it printed."""
+        self.is_gone = True
+        for request in self._waiting:
+            request.channel.close()
+        self._waiting.clear()
+        self.channel.close()
+        try:
+            self._process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self.preload_error is not None:
+            return self.preload_error
+        printed = self._log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+        return f"the process that starts workers ended with exit code {self._process.returncode}\n{printed}"
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def _send(self, request: WorkerRequest) -> None:
+        message = {
+            "do": "start",
+            "worker": request.worker,
+            "output_path": str(request.output_path),
+            "trace_path": str(request.trace_path),
+        }
+        try:
+            self.channel.send_with_files(encode(message), [request.channel.fileno(), request.tickets_fd])
+        except OSError:  # it is gone; its end is noticed on the channel, and the worker counts as not started
+            return
+        finally:
+            request.channel.close()

@@ -1,0 +1,188 @@
+"""The parent's side of one worker: what was sent to it, what it is doing, and what it said last."""
+
+from __future__ import annotations
+
+import enum
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oracle.isolate.channel import ParentChannel, encode
+from oracle.isolate.process_tree import TreeMemory
+from oracle.isolate.schedule import PlannedTask
+from oracle.isolate.starter_handle import StarterHandle, WorkerRequest
+from oracle.isolate.task import Died, End, OutOfMemory, Task, TimedOut
+from oracle.isolate.ticket import TicketOffice
+from oracle.isolate.worker import DUMP_SIGNAL
+from oracle.isolate.worker_files import WorkerFiles
+
+# The running task and one that waits in the worker's socket, so that the worker never waits for the parent.
+QUEUE_DEPTH = 2
+
+
+class WorkerState(enum.Enum):
+    """Where a worker is in its life; every state but READY ends by a message, an exit or a clock."""
+
+    STARTING = enum.auto()
+    READY = enum.auto()
+    """Serving tasks, or waiting for one."""
+    DUMPING = enum.auto()
+    """Over its time limit; writing its Python stack before it is killed."""
+    LEAVING = enum.auto()
+    """Said that it exits after the task it answered."""
+    LOST = enum.auto()
+    """Closed its connection; it should be heard of as exited."""
+    KILLED = enum.auto()
+
+
+@dataclass(slots=True)
+class SentTask:
+    """A task in a worker's socket, or running."""
+
+    sequence: int
+    planned: PlannedTask
+    started_at: float | None = None
+    stage: str = ""
+    memory: TreeMemory | None = None
+
+    @property
+    def task(self) -> Task:
+        return self.planned.task
+
+    @property
+    def has_started(self) -> bool:
+        return self.started_at is not None
+
+    @property
+    def deadline(self) -> float:
+        return float("inf") if self.started_at is None else self.started_at + self.task.timeout_s
+
+    @property
+    def peak_bytes(self) -> int:
+        return 0 if self.memory is None else self.memory.peak_bytes
+
+
+class WorkerHandle:
+    """Bookkeeping for one worker process; what its news mean for the run is the supervisor's business."""
+
+    def __init__(self, *, number: int, starter: StarterHandle, directory: Path, log_limit_bytes: int) -> None:
+        self.number = number
+        self.starter = starter
+        self.state = WorkerState.STARTING
+        self.state_since = time.monotonic()
+        self.pid = 0
+        self.sent: deque[SentTask] = deque()
+        self.tasks_ended = 0
+        self.has_started_a_task = False
+        self.start_error: str | None = None
+        self.dump_size = 0
+        self.files = WorkerFiles(directory=directory, worker=number, limit_bytes=log_limit_bytes)
+        self._next_sequence = 0
+        self._tickets = TicketOffice()
+        ours, theirs = socket.socketpair()
+        self.channel = ParentChannel(ours)
+        starter.start(
+            WorkerRequest(
+                worker=number,
+                output_path=self.files.output_path,
+                trace_path=self.files.trace_path,
+                channel=theirs,
+                tickets_fd=self._tickets.read_fd,
+            )
+        )
+
+    @property
+    def head(self) -> SentTask | None:
+        return self.sent[0] if self.sent else None
+
+    @property
+    def running(self) -> SentTask | None:
+        """The task that is known to have started and not to have ended."""
+        return self.sent[0] if self.sent and self.sent[0].has_started else None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.state is WorkerState.READY and not self.sent
+
+    def enter(self, state: WorkerState) -> None:
+        self.state = state
+        self.state_since = time.monotonic()
+
+    def send(self, planned: PlannedTask) -> None:
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        self.sent.append(SentTask(sequence, planned))
+        self._tickets.issue(sequence)
+        self.channel.send(b'{"sequence":%d,"task":%s}' % (sequence, planned.message))
+
+    def withdraw(self) -> PlannedTask | None:
+        """The queued task, if the worker has not begun it. The one before it must have started."""
+        if len(self.sent) == QUEUE_DEPTH and self.sent[0].has_started and self._tickets.withdraw(self.sent[1].sequence):
+            return self.sent.pop().planned
+        return None
+
+    def on_started(self, message: dict[str, Any]) -> None:
+        sent = self._expect(message)
+        sent.started_at = time.monotonic()
+        sent.memory = TreeMemory(pid=self.pid, base_bytes=message["private_bytes"])
+        self.files.mark(output_size=message["output_size"], trace_size=message["trace_size"])
+        self.has_started_a_task = True
+
+    def on_stage(self, message: dict[str, Any]) -> None:
+        self._expect(message).stage = message["stage"]
+
+    def on_answer(self, message: dict[str, Any]) -> SentTask:
+        self._expect(message)
+        self.tasks_ended += 1
+        return self.sent.popleft()
+
+    def ask_for_stack(self) -> None:
+        self.dump_size = 0
+        self.starter.signal_worker(self.number, DUMP_SIGNAL)
+
+    def kill(self) -> None:
+        self.enter(WorkerState.KILLED)
+        self.starter.kill_worker(self.number)
+
+    def end_of_timeout(self, sent: SentTask) -> End:
+        assert sent.started_at is not None
+        return TimedOut(
+            seconds=time.monotonic() - sent.started_at,
+            stage=sent.stage,
+            traceback=self.files.trace(),
+            stderr=self.files.output_tail(),
+        )
+
+    def end_of_death(self, sent: SentTask, status: int | None, *, note: str = "") -> End:
+        """What a process that ended under its task means; `status` as from `os.waitstatus_to_exitcode`."""
+        # Nobody here sent SIGKILL: on a machine out of memory, the system picks the process that holds most.
+        if status == -9 and sent.peak_bytes > sent.task.memory_bytes / 2:
+            return OutOfMemory(bytes=sent.peak_bytes, stage=sent.stage, traceback="")
+        return Died(
+            signal=-status if status is not None and status < 0 else None,
+            exit_code=status if status is not None and status >= 0 else None,
+            stage=sent.stage,
+            traceback=self.files.trace() or note,
+            stderr=self.files.output_tail(),
+        )
+
+    def close(self) -> None:
+        self.channel.close()
+        self._tickets.close()
+        self.files.remove()
+
+    def _expect(self, message: dict[str, Any]) -> SentTask:
+        if not self.sent or self.sent[0].sequence != message["sequence"]:
+            raise UnexpectedMessageError(f"worker {self.pid} said {message['say']} of task {message['sequence']}")
+        return self.sent[0]
+
+
+class UnexpectedMessageError(Exception):
+    """A worker answers a task that it was not given: its connection was written to by somebody else."""
+
+
+def message_of(task: Task) -> bytes:
+    return encode({"function": task.function, "payload": task.payload, "memory_bytes": task.memory_bytes})

@@ -1,0 +1,21 @@
+"""A module that loads, or does not, as the variable ORACLE_TEST_IMPORT says."""
+
+import ctypes
+import os
+import sys
+import time
+
+match os.environ.get("ORACLE_TEST_IMPORT"):
+    case "raise":
+        raise ImportError("this module does not load")
+    case "exit":
+        print("leaving", file=sys.stderr)
+        os._exit(7)
+    case "segfault":
+        ctypes.string_at(0)
+    case "hang":
+        time.sleep(60)
+    case "sleep":
+        time.sleep(0.6)
+    case _:
+        pass
