@@ -181,6 +181,9 @@ class Widened(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if not args and name in _RANDOM_LIKE and "tensor" in kwargs:  # torch.nn.init hands everything over by name
+            kwargs = dict(kwargs)
+            args = (kwargs.pop("tensor"),)
         if name in _SHORTHANDS and args:
             return _SHORTHANDS[name](args[0])
         if func in _RANDOM_FACTORIES:

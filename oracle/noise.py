@@ -1,0 +1,234 @@
+"""Rounding noise: Monte Carlo arithmetic on aten operators, to see which results eager itself does not determine.
+
+Another order of summation, another fusion, another library call move each intermediate result by about one unit in the
+last place. Running eager a few times with every inexact operator moved by that much shows which elements of the result
+follow: comparisons that flip, indices that swap, quotients that blow up. Those are not findings.
+
+Counterpart: Monte Carlo arithmetic (D. S. Parker, 1997), as in Verificarlo (Denis, de Oliveira Castro, Petit, 2016).
+Differs: the grain is the aten operator, not the floating-point instruction; operators that are exact functions of their
+inputs (`oracle.exact_ops`) are left alone, so a comparison of exact inputs never flips.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from oracle.exact_ops import BOUNDED_DOMAIN_OPS, EXACT_OPS, INPUTS_STAY, RING_OPS
+
+_FLOAT8 = tuple(
+    getattr(torch, name)
+    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+    if hasattr(torch, name)
+)
+_MOVABLE = frozenset(
+    {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, *_FLOAT8}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OpKind:
+    """What the noise does with one aten overload."""
+
+    is_exact: bool
+    moves_inputs: bool = False
+    is_ring: bool = False
+    written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
+    returns_written: bool = False
+
+
+class RoundingNoise(TorchDispatchMode):
+    """Within it, every inexact aten operator is moved by relative noise, uniform within one epsilon of the dtype.
+
+    Copies of the float inputs and the float outputs of such an operator are each multiplied by
+    1 + `scale` * eps * uniform(-1, 1), element by element, and rounded. Zeros, infinities and NaNs stay, nothing finite becomes
+    infinite. Active in the backward pass as well, if that runs inside.
+
+    Equal seeds give equal results for equal programs. The noise has generators of its own: the global ones are untouched.
+    Sparse, quantised and float4 tensors are not moved.
+    """
+
+    def __init__(self, seed: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.seed = seed
+        self.scale = scale
+        self.moved_ops = 0  # how many calls were moved: 0 says that the program is exact
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(kind not in _PLAIN_TYPES for kind in types):
+            return NotImplemented  # the subclass computes with plain tensors, which come back here
+        kind = _kind_of(func)
+        if kind.is_exact or _is_exact_call(func, args, kwargs):
+            return func(*args, **kwargs)
+        if kind.is_ring and _is_small_integer_arithmetic((args, kwargs)):
+            return func(*args, **kwargs)
+        self.moved_ops += 1
+        if kind.moves_inputs:
+            result = func(*self._moved_inputs(args, kind, 0), **self._moved_inputs(kwargs, kind, None))
+        else:
+            result = func(*args, **kwargs)
+        for where in kind.written:
+            target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
+            for tensor in tree_leaves(target):
+                if _is_movable(tensor):
+                    tensor.copy_(self._moved(tensor))
+        if kind.returns_written:
+            return result
+        inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        return tree_map(lambda out: self._moved(out) if _is_movable(out) and id(out) not in inputs else out, result)
+
+    def _moved_inputs(self, values: Any, kind: _OpKind, start: int | None) -> Any:
+        """`values` (args or kwargs) with moved copies of the float tensors that the op only reads."""
+        if isinstance(values, dict):
+            return {name: value if name in kind.written else self._moved_input(value) for name, value in values.items()}
+        return tuple(
+            value if position in kind.written else self._moved_input(value) for position, value in enumerate(values)
+        )
+
+    def _moved_input(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._moved(value) if _is_movable(value) else value
+        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+            return type(value)([self._moved_input(item) for item in value])
+        return value
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A moved copy with the same sizes and strides."""
+        tensor = tensor.detach()
+        if tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg()
+        if _is_dense(tensor):
+            return self._moved_dense(tensor)
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        if extent <= 4 * tensor.numel():  # expanded or padded: move the memory under it, and look at it the same way
+            flat = tensor.as_strided((extent,), (1,), tensor.storage_offset())
+            return self._moved_dense(flat).as_strided(tensor.shape, tensor.stride(), 0)
+        if 0 in tensor.stride():
+            return tensor
+        result = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        return result.copy_(self._moved_dense(tensor.contiguous()))
+
+    def _moved_dense(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype.is_complex:
+            return torch.view_as_complex(self._moved_dense(torch.view_as_real(tensor)))
+        info = torch.finfo(tensor.dtype)
+        wide = tensor.float() if tensor.dtype in _FLOAT8 else tensor
+        shift = torch.empty_like(wide).uniform_(-1.0, 1.0, generator=self._generator(tensor.device))
+        moved = torch.addcmul(wide, wide, shift.mul_(info.eps * self.scale))  # x + x*shift rounds without bias
+        moved = torch.where(moved.abs() <= info.max, moved, wide)  # infinities and NaN stay, nothing else becomes one
+        return moved.to(tensor.dtype)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            # another stream than the program's own numbers of the same seed, or the noise would follow the data
+            seed = (self.seed + 1) * 0x9E3779B97F4A7C15 % 2**63
+            self._generators[device] = torch.Generator(device=device).manual_seed(seed)
+        return self._generators[device]
+
+
+_PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
+_KINDS: dict[Any, _OpKind] = {}
+
+
+def _kind_of(func: Any) -> _OpKind:
+    kind = _KINDS.get(func)
+    if kind is None:
+        kind = _KINDS[func] = _classify(func)
+    return kind
+
+
+def _classify(func: Any) -> _OpKind:
+    schema = getattr(func, "_schema", None)
+    if schema is None:  # higher-order operators run their bodies through this mode
+        return _OpKind(is_exact=True)
+    namespace, _, full_name = schema.name.partition("::")
+    name = full_name.rstrip("_") if not full_name.endswith("__") else full_name
+    is_view = any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
+    if is_view or torch.Tag.nondeterministic_seeded in func.tags or (namespace == "aten" and name in EXACT_OPS):
+        return _OpKind(is_exact=True)
+    written: list[int | str] = []
+    position = 0
+    for argument in schema.arguments:
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            written.append(argument.name)
+            if not argument.kwarg_only:
+                written.append(position)
+        position += 0 if argument.kwarg_only else 1
+    return _OpKind(
+        is_exact=False,
+        # operators of other libraries may write to what their schema calls read-only
+        moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,
+        is_ring=name in RING_OPS,
+        written=tuple(written),
+        returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),
+    )
+
+
+def _is_exact_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Operators that are exact for some arguments only."""
+    name = func._schema.name
+    if name in ("aten::div", "aten::div_", "aten::divide", "aten::divide_"):
+        return kwargs.get("rounding_mode") is not None
+    if name in ("aten::_to_copy", "aten::to"):
+        source, target = args[0].dtype, kwargs.get("dtype") or args[0].dtype
+        return not source.is_floating_point or not target.is_floating_point or _holds(target, source)
+    if name == "aten::pow" and len(args) > 1 and isinstance(args[1], (int, float)):
+        return args[1] in (0, 1)
+    if name in ("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put"):
+        return not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+    if name in ("aten::scatter_reduce", "aten::scatter_reduce_", "aten::index_reduce", "aten::index_reduce_"):
+        return (args[4] if len(args) > 4 else kwargs.get("reduce")) in ("amax", "amin")
+    return False
+
+
+def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Whether every number of `narrow` is one of `wide`."""
+    if wide == narrow:
+        return True
+    a, b = torch.finfo(wide), torch.finfo(narrow)
+    return a.eps <= b.eps and a.max >= b.max and a.tiny <= b.tiny
+
+
+def _is_small_integer_arithmetic(values: Any) -> bool:
+    """Whether all numbers are integers so small that sums of products of them are exact in any order."""
+    bound, count, eps = 1.0, 1, 0.0
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, torch.Tensor):
+            if not _is_movable(leaf):
+                if leaf.dtype.is_floating_point or leaf.dtype.is_complex or leaf.layout is not torch.strided:
+                    return False
+                leaf = leaf.to(torch.float64)
+            elif leaf.dtype.is_complex or leaf.dtype in _FLOAT8:
+                return False
+            else:
+                eps = max(eps, torch.finfo(leaf.dtype).eps)
+            if leaf.numel():
+                if not bool((leaf == leaf.trunc()).all()):
+                    return False
+                bound *= max(1.0, float(leaf.abs().max()))
+                count = max(count, leaf.numel())
+        elif (isinstance(leaf, float) and not leaf.is_integer()) or isinstance(leaf, complex):
+            return False
+    return bound * count * eps <= 1.0
+
+
+def _is_movable(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype in _MOVABLE
+        and value.layout is torch.strided
+        and value.device.type != "meta"
+        and not value.is_nested
+    )
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(tensor)
