@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "calls": list,  # of dicts: the fields of oracle.program.Call
     "is_module": bool,
     "dynamic": bool,
+    "config": dict,  # torch configuration held while a subject compiles and runs
     "expects_raise": bool,
     "policy": dict,  # the fields of oracle.program.ComparePolicy
     "seed": int,
@@ -48,6 +49,7 @@ class Snippet:
     calls: tuple[Call, ...] = (Call(),)
     is_module: bool = False
     dynamic: bool | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
     expects_raise: bool = False
     policy: ComparePolicy = ComparePolicy()
     seed: int = 0
@@ -66,6 +68,7 @@ class Snippet:
             seed=self.seed,
             is_module=self.is_module,
             dynamic=self.dynamic,
+            config=self.config,
             expects_raise=self.expects_raise,
             policy=self.policy,
         )

@@ -1,0 +1,92 @@
+"""RegressionsSuite: the snippets of suites/regressions/programs, one group per upstream issue or control."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Iterator, Mapping
+
+from oracle.errors import UsageError
+from suites.base import Selection, SuiteProgram
+from suites.regressions import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.snippets import Snippet, read_snippets
+
+_PROGRAMS = Path(__file__).with_name("programs")
+
+
+@cache
+def snippets() -> Mapping[str, Snippet]:
+    """By program name: "197829/shifted_slice_copy", "control/nan_in_fp64_too"."""
+    return {program_name(stem): snippet for stem, snippet in read_snippets(_PROGRAMS).items()}
+
+
+def program_name(stem: str) -> str:
+    """ "issue_197829_shifted_slice_copy" -> "197829/shifted_slice_copy"; "control_x" -> "control/x"."""
+    group, _, rest = stem.removeprefix("issue_").partition("_")
+    return f"{group}/{rest}"
+
+
+class RegressionsSuite:
+    """Groups are upstream issue numbers, and "control". There is no dtype axis.
+
+    Programs tagged "gpu" are planned only where `selection.device` is a CUDA device; `not_planned` lists them.
+    """
+
+    name: str = NAME
+    description: str = DESCRIPTION
+    tags: Mapping[str, str] = TAGS
+    dtypes: tuple[str, ...] = DTYPES
+    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
+
+    def groups(self, selection: Selection) -> list[str]:
+        groups = {
+            name.split("/")[0]: None
+            for name, snippet in snippets().items()
+            if selection.may_want_group(name.split("/")[0])
+            and _is_wanted(snippet, selection)
+            and not reason_not_planned(snippet, selection)
+        }
+        return list(groups)
+
+    def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
+        """Raises UsageError for a group that does not exist."""
+        members = {name: snippet for name, snippet in snippets().items() if name.split("/")[0] == group}
+        if not members:
+            raise UsageError(
+                seen=f"regression {group!r}",
+                expected="an upstream issue number of the suite, or 'control'",
+                do="`torch-oracle list --suite regressions` prints them",
+            )
+        for name, snippet in members.items():
+            if (
+                _is_wanted(snippet, selection)
+                and not reason_not_planned(snippet, selection)
+                and selection.wants(group=group, name=name)
+            ):
+                yield SuiteProgram(
+                    program=snippet.to_program(name=name, device=selection.device),
+                    group=group,
+                    direction=snippet.direction,
+                    tags=snippet.tags,
+                )
+
+    def not_planned(self, selection: Selection) -> dict[str, str]:
+        """Programs the selection names and the device rules out -> why."""
+        reasons = {
+            name: reason_not_planned(snippet, selection)
+            for name, snippet in snippets().items()
+            if _is_wanted(snippet, selection) and selection.wants(group=name.split("/")[0], name=name)
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
+
+
+def reason_not_planned(snippet: Snippet, selection: Selection) -> str:
+    """Why a program is left out on this device; empty when it is not."""
+    if "gpu" in snippet.tags and not selection.device.startswith("cuda"):
+        return f"reported for GPUs, and --device is {selection.device}"
+    return ""
+
+
+def _is_wanted(snippet: Snippet, selection: Selection) -> bool:
+    has_tag = not selection.tags or any(tag in selection.tags for tag in snippet.tags)
+    return has_tag and (not selection.directions or snippet.direction in selection.directions)
