@@ -124,6 +124,7 @@ class RoundingNoise(TorchDispatchMode):
         shift = torch.empty_like(wide).uniform_(-1.0, 1.0, generator=self._generator(tensor.device))
         moved = torch.addcmul(wide, wide, shift.mul_(info.eps * self.scale))  # x + x*shift rounds without bias
         moved = torch.where(moved.abs() <= info.max, moved, wide)  # infinities and NaN stay, nothing else becomes one
+        moved = torch.copysign(moved, wide)  # -0.0 + 0.0 is 0.0
         return moved.to(tensor.dtype)
 
     def _generator(self, device: torch.device) -> torch.Generator:

@@ -184,6 +184,8 @@ class Widened(TorchFunctionMode):
         if not args and name in _RANDOM_LIKE and "tensor" in kwargs:  # torch.nn.init hands everything over by name
             kwargs = dict(kwargs)
             args = (kwargs.pop("tensor"),)
+            with torch.no_grad():  # as they do themselves
+                return self.__torch_function__(func, types, args, kwargs)
         if name in _SHORTHANDS and args:
             return _SHORTHANDS[name](args[0])
         if func in _RANDOM_FACTORIES:
