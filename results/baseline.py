@@ -1,0 +1,161 @@
+"""The baseline file of a gate: accepted failures, one line each, sorted, made to be read in a diff.
+
+case_id | status | reason | link | expires YYYY-MM-DD
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from oracle.errors import UsageError
+from oracle.verdict import Status
+from results.files import write_atomically
+
+UNREVIEWED: Final = "unreviewed"
+_NEVER: Final = "never"
+_HEADER: Final = """\
+# Accepted failures of `torch-oracle gate`, one per line, sorted:
+#   case_id | status | reason | link | expires YYYY-MM-DD
+# A line accepts exactly this status of this case. It is itself reported when the case no longer fails, fails with
+# another status, is no longer planned, or when its date has passed. `-` is "no link"; `expires never` has no date.
+# `torch-oracle gate --update` rewrites the file: it keeps lines that still hold and adds new ones as "unreviewed".
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedFailure:
+    """One line of the baseline."""
+
+    case_id: str
+    status: Status
+    reason: str
+    link: str  # "" for none
+    expires: date | None  # the last day it holds; None for never
+    line: int = 0  # where it stands in the file; 0 if it does not yet
+
+    def is_expired(self, today: date) -> bool:
+        return self.expires is not None and self.expires < today
+
+    def to_line(self) -> str:
+        expires = self.expires.isoformat() if self.expires else _NEVER
+        return " | ".join((self.case_id, self.status.value, self.reason, self.link or "-", f"expires {expires}"))
+
+
+def read_baseline(path: Path) -> dict[str, AcceptedFailure]:
+    """The accepted failures by case id. Raises UsageError with the line number for anything not as it should be."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(
+            seen=f"{path} does not exist",
+            expected="a baseline of accepted failures",
+            do=f"make one with: torch-oracle gate --baseline {path} --update",
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(seen=f"{path}: {error}", expected="a readable UTF-8 text file", do="mend the path") from error
+    accepted: dict[str, AcceptedFailure] = {}
+    previous = ""
+    for line, content in enumerate(text.split("\n"), 1):
+        content = content.rstrip("\r")
+        if not content.strip() or content.startswith("#"):
+            continue
+        entry = _parse_line(path, line, content)
+        if entry.case_id in accepted:
+            raise _malformed(
+                path,
+                line,
+                f"{entry.case_id} a second time (first on line {accepted[entry.case_id].line})",
+                "one line per case",
+            )
+        if entry.case_id < previous:
+            raise _malformed(path, line, f"{entry.case_id} after {previous}", "lines sorted by case id")
+        previous = entry.case_id
+        accepted[entry.case_id] = entry
+    return accepted
+
+
+def _parse_line(path: Path, line: int, content: str) -> AcceptedFailure:
+    fields = [field.strip() for field in content.split(" | ")]
+    if len(fields) != 5:
+        raise _malformed(
+            path, line, f"{len(fields)} fields in {content!r}", "case_id | status | reason | link | expires YYYY-MM-DD"
+        )
+    case_id, word, reason, link, expires = fields
+    try:
+        status = Status(word)
+    except ValueError as error:
+        raise _malformed(path, line, f"status {word!r}", f"one of {', '.join(_acceptable())}") from error
+    if status.value not in _acceptable():
+        raise _malformed(path, line, f"status {word!r}, which cannot be accepted", f"one of {', '.join(_acceptable())}")
+    if not case_id or not reason:
+        raise _malformed(path, line, "an empty case id or reason", "a case id, and why its failure is accepted")
+    if not link:
+        raise _malformed(path, line, "an empty link", "a link, or - for none")
+    return AcceptedFailure(
+        case_id=case_id,
+        status=status,
+        reason=reason,
+        link="" if link == "-" else link,
+        expires=_parse_expires(path, line, expires),
+        line=line,
+    )
+
+
+def _parse_expires(path: Path, line: int, field: str) -> date | None:
+    word, _, when = field.partition(" ")
+    if word == "expires" and when == _NEVER:
+        return None
+    if word == "expires" and len(when) == len("YYYY-MM-DD"):  # 3.11 and later also read other ISO forms
+        try:
+            return date.fromisoformat(when)
+        except ValueError:
+            raise _malformed(path, line, f"{field!r}", "a day that exists, as expires YYYY-MM-DD") from None
+    raise _malformed(path, line, f"{field!r}", "expires YYYY-MM-DD, or expires never")
+
+
+def _acceptable() -> list[str]:
+    # A missing row is a hole in the run, not a behaviour of the subject: it is never accepted.
+    return [status.value for status in Status if status.is_finding and status is not Status.MISSING]
+
+
+def _malformed(path: Path, line: int, seen: str, expected: str) -> UsageError:
+    return UsageError(seen=f"{path}, line {line}: {seen}", expected=expected, do="mend the line, or run with --update")
+
+
+def write_baseline(path: Path, entries: Iterable[AcceptedFailure]) -> None:
+    """Write the file, sorted, all at once. Raises UsageError for text that one line cannot hold, and for I/O errors."""
+    lines = []
+    for entry in sorted(entries, key=lambda entry: entry.case_id):
+        line = entry.to_line()
+        if line.count(" | ") != 4 or not line.isprintable() or line.startswith("#") or line != line.strip():
+            raise UsageError(
+                seen=f"case {entry.case_id!r}, which a line of {path} cannot hold",
+                expected="a case id without ' | ', line breaks, outer spaces and a leading #",
+                do="rename the program",
+            )
+        lines.append(line + "\n")
+    write_atomically(path, _HEADER + "".join(lines))
+
+
+def updated_baseline(
+    accepted: Mapping[str, AcceptedFailure], failing: Mapping[str, Status], *, expires: date
+) -> list[AcceptedFailure]:
+    """The baseline that accepts exactly `failing`: lines whose status still holds are kept as they are.
+
+    New failures, and those with another status than accepted, come in as "unreviewed" until `expires`.
+    """
+    entries = []
+    for case_id, status in failing.items():
+        old = accepted.get(case_id)
+        if old is not None and old.status is status:
+            entries.append(old)
+        else:
+            link = old.link if old is not None else ""
+            entries.append(
+                AcceptedFailure(case_id=case_id, status=status, reason=UNREVIEWED, link=link, expires=expires)
+            )
+    return entries

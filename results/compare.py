@@ -1,0 +1,314 @@
+"""Compare two runs case by case: what broke, what was fixed, what vanished, what became slower.
+
+Cases are matched by id over the *planned* sets of both runs, so a case that crashed the run, or was never planned
+again, is a row here and not a gap.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, Final
+
+from oracle.records import Record
+from oracle.verdict import Status
+from results.render import TextTable, number, ratio, seconds, shorten
+from results.statistics import Estimate, geomean, is_real_speed_change, sign_test
+from results.store import RunInfo
+from results.tables import NOT_COMPARABLE
+
+
+class ChangeKind(str, Enum):
+    """What became of one case. The value is the word in tables and JSON."""
+
+    NEW_FAILURE = "new failure"  # a finding in head; not one in base, or not in base at all
+    MISSING_ROW = "missing row"  # in base but not planned in head, or planned in head without a record
+    NO_LONGER_COMPARED = "no longer compared"  # judged in base; in head nothing could be held against the subject
+    CHANGED_SYMPTOM = "changed symptom"  # fails in both, differently; or a failure that became known, or the reverse
+    STILL_FAILING = "still failing"  # fails in both, alike
+    FIXED = "fixed"  # a finding in base, passes in head
+    NEW_ROW = "new row"  # not in base, or not compared there; no finding
+    UNCHANGED = "unchanged"
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether a comparison that holds this kind exits with 1."""
+        return self in (ChangeKind.NEW_FAILURE, ChangeKind.MISSING_ROW, ChangeKind.NO_LONGER_COMPARED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseChange:
+    """One case in both runs. A status is None where the case is not in that run's planned set."""
+
+    case_id: str
+    kind: ChangeKind
+    base_status: str | None
+    head_status: str | None
+    base_symptom: str = ""
+    head_symptom: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedChange:
+    """A case that passes in both runs and whose speedup over eager changed for real (statistics.is_real_speed_change).
+
+    Speedups are compared, not times: eager is timed beside the subject, so a slower machine cancels out.
+    """
+
+    case_id: str
+    base: Estimate
+    head: Estimate
+
+    @property
+    def change(self) -> float:
+        """Head's speedup over base's: below 1 is slower."""
+        return self.head.value / self.base.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileTimeChange:
+    """A case that passes in both runs and whose cold compile time changed by a lot. Seconds."""
+
+    case_id: str
+    base_s: float
+    head_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything that differs between two runs. `cases` holds all but the unchanged; `totals` counts them all."""
+
+    base: RunInfo
+    head: RunInfo
+    cases: tuple[CaseChange, ...]
+    totals: Mapping[str, int]  # ChangeKind.value -> count, every kind present
+    speed: tuple[SpeedChange, ...]  # largest slowdown first
+    compile_time: tuple[CompileTimeChange, ...]  # largest growth first
+    timed_in_both: int
+    speed_change: float  # geomean of head's speedup over base's, over the cases timed in both; NaN for none
+    speed_change_p: float  # sign test over the same cases
+    environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of what differs between the environments
+
+    @property
+    def has_regression(self) -> bool:
+        """New failures, missing rows, rows no longer compared, or a head whose planned set is not complete."""
+        return self.head.state == "planning" or any(change.kind.is_regression for change in self.cases)
+
+    @property
+    def slower(self) -> tuple[SpeedChange, ...]:
+        return tuple(change for change in self.speed if change.change < 1)
+
+    def of_kind(self, kind: ChangeKind) -> tuple[CaseChange, ...]:
+        return tuple(change for change in self.cases if change.kind is kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; numbers that are not known are null."""
+        return {
+            "base": _run_json(self.base),
+            "head": _run_json(self.head),
+            "has_regression": self.has_regression,
+            "totals": dict(self.totals),
+            "cases": [{**asdict(change), "kind": change.kind.value} for change in self.cases],
+            "speed": [{**asdict(change), "change": change.change} for change in self.speed],
+            "compile_time": [asdict(change) for change in self.compile_time],
+            "timed_in_both": self.timed_in_both,
+            "speed_change": None if math.isnan(self.speed_change) else self.speed_change,
+            "speed_change_p": self.speed_change_p,
+            "environment": [{"key": key, "base": base, "head": head} for key, base, head in self.environment],
+        }
+
+
+# A cold compile is measured once, so only a change that no busy neighbour explains is worth a line.
+_COMPILE_RATIO: Final = 1.5
+_COMPILE_SECONDS: Final = 0.5
+
+
+def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo, head_run: RunInfo) -> Comparison:
+    """Compare two runs. Both iterables come from `Store.records(run, with_missing=True)`."""
+    base_records = {record.case_id: record for record in base}
+    head_records = {record.case_id: record for record in head}
+    # Base's planned order, then what is new in head.
+    case_ids = [*base_records, *(case_id for case_id in head_records if case_id not in base_records)]
+    changes = [_case_change(case_id, base_records.get(case_id), head_records.get(case_id)) for case_id in case_ids]
+    counts = Counter(change.kind for change in changes)
+    both = [
+        (base_records[case_id], head_records[case_id])
+        for case_id in case_ids
+        if _passes(base_records.get(case_id)) and _passes(head_records.get(case_id))
+    ]
+    speeds = [
+        SpeedChange(case_id=old.case_id, base=_estimate(old), head=_estimate(new))
+        for old, new in both
+        if _is_timed(old) and _is_timed(new)
+    ]
+    real = [speed for speed in speeds if is_real_speed_change(speed.base, speed.head)]
+    compile_changes = [change for old, new in both if (change := _compile_change(old, new)) is not None]
+    return Comparison(
+        base=base_run,
+        head=head_run,
+        cases=tuple(change for change in changes if change.kind is not ChangeKind.UNCHANGED),
+        totals={kind.value: counts[kind] for kind in ChangeKind},
+        speed=tuple(sorted(real, key=lambda speed: speed.change)),
+        compile_time=tuple(sorted(compile_changes, key=lambda change: change.base_s - change.head_s)),
+        timed_in_both=len(speeds),
+        speed_change=geomean([speed.change for speed in speeds]),
+        speed_change_p=sign_test([speed.change for speed in speeds]),
+        environment=_environment_changes(base_run.environment, head_run.environment),
+    )
+
+
+def _case_change(case_id: str, base: Record | None, head: Record | None) -> CaseChange:
+    return CaseChange(
+        case_id=case_id,
+        kind=_kind(base, head),
+        base_status=base.verdict.status.value if base else None,
+        head_status=head.verdict.status.value if head else None,
+        base_symptom=base.verdict.symptom if base else "",
+        head_symptom=head.verdict.symptom if head else "",
+    )
+
+
+def _kind(base: Record | None, head: Record | None) -> ChangeKind:
+    if head is None or head.verdict.status is Status.MISSING:
+        return ChangeKind.MISSING_ROW
+    new = head.verdict.status
+    if base is None:
+        return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
+    old = base.verdict.status
+    if old is Status.MISSING:
+        # Base cannot say how it ended; a failure must not hide behind that.
+        return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
+    if new.is_finding and not old.is_finding:
+        return ChangeKind.NEW_FAILURE
+    if new.is_finding:
+        is_alike = old is new and symptom_key(base.verdict.symptom) == symptom_key(head.verdict.symptom)
+        return ChangeKind.STILL_FAILING if is_alike else ChangeKind.CHANGED_SYMPTOM
+    if new in NOT_COMPARABLE:
+        return ChangeKind.UNCHANGED if old in NOT_COMPARABLE else ChangeKind.NO_LONGER_COMPARED
+    if old.is_finding or old is Status.KNOWN:
+        return (
+            ChangeKind.UNCHANGED
+            if old is new
+            else ChangeKind.FIXED
+            if new is Status.PASS
+            else ChangeKind.CHANGED_SYMPTOM
+        )
+    if old in NOT_COMPARABLE:
+        return ChangeKind.NEW_ROW
+    return ChangeKind.UNCHANGED if old is new else ChangeKind.CHANGED_SYMPTOM
+
+
+_MEASURED: Final = re.compile(
+    r"0x[0-9a-fA-F]+"  # addresses
+    r"|[-+]?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"  # measured numbers; shapes and indices stay
+    r"|line \d+"
+)
+
+
+def symptom_key(symptom: str) -> str:
+    """A symptom without what differs from run to run for one and the same bug: addresses, floats, line numbers."""
+    return _MEASURED.sub("#", symptom)
+
+
+def _passes(record: Record | None) -> bool:
+    return record is not None and record.verdict.status is Status.PASS
+
+
+def _is_timed(record: Record) -> bool:
+    speedup = record.measurements.speedup
+    return speedup is not None and 0 < speedup < math.inf
+
+
+def _estimate(record: Record) -> Estimate:
+    assert record.measurements.speedup is not None
+    return Estimate(
+        value=record.measurements.speedup, low=record.measurements.speedup_low, high=record.measurements.speedup_high
+    )
+
+
+def _compile_change(base: Record, head: Record) -> CompileTimeChange | None:
+    old, new = base.measurements.compile_cold_s, head.measurements.compile_cold_s
+    if old is None or new is None or old <= 0 or new <= 0 or abs(new - old) < _COMPILE_SECONDS:
+        return None
+    if max(new / old, old / new) < _COMPILE_RATIO:
+        return None
+    return CompileTimeChange(case_id=base.case_id, base_s=old, head_s=new)
+
+
+def _environment_changes(base: Mapping[str, Any], head: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+    old, new = dict(_leaves(base)), dict(_leaves(head))
+    keys = [*old, *(key for key in new if key not in old)]
+    return tuple((key, old.get(key, "-"), new.get(key, "-")) for key in keys if old.get(key) != new.get(key))
+
+
+def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)
+
+
+def _run_json(run: RunInfo) -> dict[str, Any]:
+    return {"run_id": run.run_id, "state": run.state, "planned": run.planned, "recorded": run.recorded}
+
+
+# ------------------------------------------------------------------------------------------------------------ tables
+
+
+def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTable]:
+    """The comparison as tables: totals first, then what differs, at most `limit` rows of each."""
+    tables = [_totals(comparison)]
+    for kind in ChangeKind:
+        changes = comparison.of_kind(kind)
+        if changes and kind is not ChangeKind.NEW_ROW:
+            rows = [(c.case_id, c.base_status or "-", c.head_status or "-", shorten(_symptom(c))) for c in changes]
+            tables.append(_limited(kind.value, ("case", "base", "head", "symptom"), rows, limit))
+    if comparison.speed:
+        rows = [
+            (s.case_id, _speedup(s.base), _speedup(s.head), f"{100 * (s.change - 1):+.1f} %") for s in comparison.speed
+        ]
+        tables.append(_limited("speedup over eager changed", ("case", "base", "head", "change"), rows, limit))
+    if comparison.compile_time:
+        rows = [(c.case_id, seconds(c.base_s), seconds(c.head_s)) for c in comparison.compile_time]
+        tables.append(_limited("cold compile time changed", ("case", "base", "head"), rows, limit))
+    if comparison.environment:
+        rows = [(key, shorten(base, 60), shorten(head, 60)) for key, base, head in comparison.environment]
+        tables.append(_limited("environment changed", ("what", "base", "head"), rows, limit))
+    return tables
+
+
+def _symptom(change: CaseChange) -> str:
+    if change.kind is ChangeKind.CHANGED_SYMPTOM and change.base_symptom and change.head_symptom:
+        return f"{change.head_symptom} (was: {change.base_symptom})"
+    if change.kind is ChangeKind.MISSING_ROW and change.head_status is None:
+        return "not planned in head"
+    return change.head_symptom or change.base_symptom
+
+
+def _speedup(estimate: Estimate) -> str:
+    return ratio(estimate.value, estimate.low, estimate.high)
+
+
+def _totals(comparison: Comparison) -> TextTable:
+    rows = [(kind.value, str(comparison.totals[kind.value])) for kind in ChangeKind]
+    base, head = comparison.base, comparison.head
+    note = f"base {base.run_id}: {base.recorded} of {base.planned} cases recorded; "
+    note += f"head {head.run_id}: {head.recorded} of {head.planned}"
+    if comparison.timed_in_both:
+        note += f". Speedup head / base over {comparison.timed_in_both} cases timed in both: "
+        note += f"{number(comparison.speed_change)}x (sign test p = {comparison.speed_change_p:.2g})"
+    for name, run in (("base", base), ("head", head)):
+        if run.state == "planning":
+            note += f". The plan of {name} is not complete: the run died while planning"
+    return TextTable(title="comparison", columns=("what", "cases"), rows=tuple(rows), right=frozenset({1}), note=note)
+
+
+def _limited(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]], limit: int | None) -> TextTable:
+    shown = rows if limit is None else rows[:limit]
+    note = f"{len(rows) - len(shown)} more (--all)" if len(shown) < len(rows) else ""
+    return TextTable(title=f"{title} ({len(rows)})", columns=columns, rows=tuple(shown), note=note)

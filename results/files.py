@@ -1,0 +1,53 @@
+"""Files written whole or not at all: a temporary file beside the target, then a rename."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from oracle.errors import UsageError
+
+
+def write_atomically(path: Path, content: str | Callable[[Path], None]) -> None:
+    """Write text (UTF-8, "\\n" line ends), or let `content` write the temporary file whose path it is given.
+
+    An existing file is replaced at once, or left as it was. Raises UsageError when the place cannot be written.
+    """
+    temporary: Path | None = None
+    try:
+        # A device or a pipe (/dev/stdout, /dev/null) cannot be renamed over, and has nothing to keep.
+        if path.exists() and not path.is_file() and not path.is_dir():
+            _fill(path, content)
+            return
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        _fill(temporary, content)
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(
+            seen=f"{path}: {error.strerror or error}",
+            expected="a place that can be written, in a directory that exists",
+            do="free space there, or name another file",
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _fill(path: Path, content: str | Callable[[Path], None]) -> None:
+    if callable(content):
+        content(path)
+        return
+    with path.open("w", encoding="utf-8", newline="\n", errors="backslashreplace") as file:
+        file.write(content)
+
+
+def _umask() -> int:
+    # mkstemp makes private files; a report is to have the rights any new file gets. Only setting shows the mask.
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

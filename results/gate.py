@@ -1,0 +1,142 @@
+"""The gate of a CI job: does a run fail in exactly the ways that were accepted?
+
+Strict both ways. A new failure stops the gate, and so does an accepted one that no longer fails: otherwise the list
+rots, and the next failure of that case goes unseen. A planned case without a record is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from enum import Enum
+from typing import Any
+
+from oracle.records import Record
+from oracle.verdict import Status
+from results.baseline import UNREVIEWED, AcceptedFailure
+from results.render import TextTable, shorten
+from results.store import RunInfo
+
+
+class ProblemKind(str, Enum):
+    """Why the gate is closed. The value is the word in tables and JSON."""
+
+    NEW = "new failure"
+    CHANGED = "other status than accepted"
+    MISSING = "missing row"
+    XPASS = "accepted, but passes now"
+    NOT_COMPARED = "accepted, but not compared any more"
+    EXPIRED = "acceptance expired"
+    UNKNOWN = "accepted, but not planned"
+    INCOMPLETE = "incomplete run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One reason why the gate is closed. `line` is the baseline's, 0 where the case has none."""
+
+    kind: ProblemKind
+    case_id: str
+    message: str
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """The gate's answer: open if there is no problem."""
+
+    run: RunInfo
+    problems: tuple[Problem, ...]
+    accepted: int  # failures that the baseline accepts
+    unreviewed: int  # of them with the reason "unreviewed"
+
+    @property
+    def is_open(self) -> bool:
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run.run_id,
+            "is_open": self.is_open,
+            "planned": self.run.planned,
+            "recorded": self.run.recorded,
+            "accepted": self.accepted,
+            "unreviewed": self.unreviewed,
+            "problems": [{**asdict(problem), "kind": problem.kind.value} for problem in self.problems],
+        }
+
+
+def gate(
+    records: Iterable[Record], accepted: Mapping[str, AcceptedFailure], *, run: RunInfo, today: date
+) -> GateReport:
+    """Hold a run against the baseline. `records` come from `Store.records(run, with_missing=True)`."""
+    problems: list[Problem] = []
+    if run.state == "planning":
+        # Whatever its records say, nobody knows which cases it would have had.
+        message = "the run died while its cases were planned"
+        problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
+    elif run.planned == 0:
+        message = "no case was planned, and nothing compared is not agreement"
+        problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
+    holding: list[AcceptedFailure] = []
+    planned: set[str] = set()
+    for record in records:
+        planned.add(record.case_id)
+        entry = accepted.get(record.case_id)
+        problem = _problem(record, entry, today)
+        if problem is not None:
+            problems.append(problem)
+        elif entry is not None:
+            holding.append(entry)
+    for entry in accepted.values():
+        if entry.case_id not in planned:
+            message = "no such case in the run: renamed, removed, or not selected"
+            problems.append(Problem(kind=ProblemKind.UNKNOWN, case_id=entry.case_id, message=message, line=entry.line))
+    order = list(ProblemKind)
+    return GateReport(
+        run=run,
+        problems=tuple(sorted(problems, key=lambda problem: order.index(problem.kind))),
+        accepted=len(holding),
+        unreviewed=sum(entry.reason == UNREVIEWED for entry in holding),
+    )
+
+
+def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Problem | None:
+    status, symptom = record.verdict.status, record.verdict.symptom
+    if status is Status.MISSING:
+        kind, message = ProblemKind.MISSING, symptom
+    elif entry is None:
+        if not status.is_finding:
+            return None
+        kind, message = ProblemKind.NEW, f"{status.value}: {symptom}"
+    elif status is Status.PASS:
+        kind, message = ProblemKind.XPASS, f"accepted as {entry.status.value} ({entry.reason}): remove the line"
+    elif not status.is_finding:
+        kind, message = ProblemKind.NOT_COMPARED, f"accepted as {entry.status.value}, is {status.value}: {symptom}"
+    elif status is not entry.status:
+        kind, message = ProblemKind.CHANGED, f"accepted as {entry.status.value}, is {status.value}: {symptom}"
+    elif entry.is_expired(today):
+        kind, message = ProblemKind.EXPIRED, f"on {entry.expires}, still {status.value} ({entry.reason}) {entry.link}"
+    else:
+        return None
+    return Problem(kind=kind, case_id=record.case_id, message=message.strip(), line=entry.line if entry else 0)
+
+
+def failing(records: Iterable[Record]) -> dict[str, Status]:
+    """The failures a baseline may accept, by case id."""
+    return {r.case_id: r.verdict.status for r in records if r.verdict.status.is_finding}
+
+
+def tables_of(report: GateReport) -> list[TextTable]:
+    """The report as one table, with the counts below."""
+    rows = [(p.kind.value, p.case_id or "-", str(p.line or "-"), shorten(p.message)) for p in report.problems]
+    note = f"{report.run.recorded} of {report.run.planned} cases recorded; {report.accepted} accepted failures hold"
+    if report.unreviewed:
+        note += f", {report.unreviewed} of them unreviewed"
+    title = "gate: open" if report.is_open else f"gate: closed ({len(rows)})"
+    return [
+        TextTable(
+            title=title, columns=("why", "case", "line", "what"), rows=tuple(rows), right=frozenset({2}), note=note
+        )
+    ]

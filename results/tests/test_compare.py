@@ -1,0 +1,163 @@
+"""Comparisons: every way one case can differ between two runs, and differences that are none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from oracle.records import Record
+from oracle.verdict import Status
+from results import render
+from results.compare import ChangeKind, Comparison, compare, symptom_key, tables_of
+from results.store import RunInfo
+from results.tests import fabricate
+
+
+def run_info(run_id: str, records: list[Record], **changes) -> RunInfo:
+    run = RunInfo(
+        run_id=run_id,
+        state="complete",
+        started_at="",
+        ended_at="",
+        environment=fabricate.ENVIRONMENT,
+        arguments=fabricate.ARGUMENTS,
+        planned=len(records),
+        recorded=sum(record.verdict.status is not Status.MISSING for record in records),
+    )
+    return replace(run, **changes)
+
+
+def compared(base: list[Record], head: list[Record], **changes) -> Comparison:
+    return compare(base, head, base_run=run_info("base", base), head_run=run_info("head", head, **changes))
+
+
+def one(status: Status | None, symptom: str | None = None, **timing) -> list[Record]:
+    return [] if status is None else [fabricate.record(fabricate.case(), status, symptom=symptom, **timing)]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        (Status.PASS, Status.PASS, ChangeKind.UNCHANGED),
+        (Status.PASS, Status.FAIL_ACCURACY, ChangeKind.NEW_FAILURE),
+        (Status.PASS, Status.CRASH, ChangeKind.NEW_FAILURE),
+        (Status.PASS, Status.TIMEOUT, ChangeKind.NEW_FAILURE),
+        (Status.PASS, Status.XPASS, ChangeKind.NEW_FAILURE),
+        (Status.PASS_DUE_TO_SKIP, Status.FAIL_ALIAS, ChangeKind.NEW_FAILURE),
+        (Status.KNOWN, Status.FAIL_ALIAS, ChangeKind.NEW_FAILURE),
+        (None, Status.OOM, ChangeKind.NEW_FAILURE),
+        (Status.MISSING, Status.FAIL_TO_RUN, ChangeKind.NEW_FAILURE),
+        (Status.PASS, Status.MISSING, ChangeKind.MISSING_ROW),
+        (Status.PASS, None, ChangeKind.MISSING_ROW),
+        (Status.CRASH, None, ChangeKind.MISSING_ROW),
+        (Status.MISSING, Status.MISSING, ChangeKind.MISSING_ROW),
+        (None, Status.MISSING, ChangeKind.MISSING_ROW),
+        (Status.PASS, Status.PASS_DUE_TO_SKIP, ChangeKind.NO_LONGER_COMPARED),
+        (Status.FAIL_ACCURACY, Status.EAGER_TWO_RUNS_DIFFER, ChangeKind.NO_LONGER_COMPARED),
+        (Status.PASS_DUE_TO_SKIP, Status.EAGER_FAIL_TO_RUN, ChangeKind.UNCHANGED),
+        (Status.FAIL_ACCURACY, Status.FAIL_ACCURACY, ChangeKind.STILL_FAILING),
+        (Status.FAIL_ACCURACY, Status.CRASH, ChangeKind.CHANGED_SYMPTOM),
+        (Status.FAIL_ACCURACY, Status.KNOWN, ChangeKind.CHANGED_SYMPTOM),
+        (Status.FAIL_ACCURACY, Status.PASS, ChangeKind.FIXED),
+        (Status.XPASS, Status.PASS, ChangeKind.FIXED),
+        (Status.KNOWN, Status.PASS, ChangeKind.FIXED),
+        (Status.KNOWN, Status.KNOWN, ChangeKind.UNCHANGED),
+        (Status.PASS, Status.KNOWN, ChangeKind.CHANGED_SYMPTOM),
+        (Status.PASS_DUE_TO_SKIP, Status.PASS, ChangeKind.NEW_ROW),
+        (None, Status.PASS, ChangeKind.NEW_ROW),
+        (Status.MISSING, Status.PASS, ChangeKind.NEW_ROW),
+    ],
+)
+def test_what_became_of_a_case(base: Status | None, head: Status | None, expected: ChangeKind):
+    comparison = compared(one(base), one(head))
+    assert {kind.value: int(kind is expected) for kind in ChangeKind} == comparison.totals
+    assert comparison.has_regression is expected.is_regression
+
+
+@pytest.mark.parametrize("base", list(Status), ids=lambda status: status.value)
+def test_every_pair_of_statuses_has_one_kind_and_no_new_finding_is_called_clean(base: Status):
+    for head in (*Status, None):
+        comparison = compared(one(base), one(head))
+        assert sum(comparison.totals.values()) == 1
+        was_failing = base.is_finding and base is not Status.MISSING
+        if (head is None or head.is_finding) and not was_failing:
+            assert comparison.has_regression, head
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        ("call 0: output[0]: 1.5 but should be 1.25e-3", "call 0: output[0]: 1.75 but should be 9.1e-4", True),
+        ("at 0x7f00aa", "at 0x7f11bb", True),
+        ("RuntimeError in f.py, line 12", "RuntimeError in f.py, line 40", True),
+        ("shape is (2, 3), but should be (3,)", "shape is (2, 4), but should be (3,)", False),
+        ("call 0: output[0]: values", "call 0: output[1]: values", False),
+        ("dtype is float32", "dtype is float16", False),
+    ],
+)
+def test_measured_numbers_do_not_make_a_changed_symptom_and_shapes_do(old: str, new: str, is_same: bool):
+    assert (symptom_key(old) == symptom_key(new)) is is_same
+    comparison = compared(one(Status.FAIL_ACCURACY, old), one(Status.FAIL_ACCURACY, new))
+    kind = ChangeKind.STILL_FAILING if is_same else ChangeKind.CHANGED_SYMPTOM
+    assert comparison.totals[kind.value] == 1
+
+
+def test_a_run_that_died_while_planning_is_a_regression_even_if_its_rows_pass():
+    assert compared(one(Status.PASS), one(Status.PASS), state="planning").has_regression
+
+
+def test_slower_and_faster_are_told_apart_and_sorted_worst_first():
+    names = ("same", "slower", "much slower", "faster", "a little slower")
+    speedups = (1.5, 1.2, 0.5, 2.0, 1.47)
+    base = [fabricate.record(fabricate.case(f"{name}/f"), speedup=1.5) for name in names]
+    head = [fabricate.record(fabricate.case(f"{n}/f"), speedup=s) for n, s in zip(names, speedups, strict=True)]
+    comparison = compared(base, head)
+    assert [change.case_id.split("/")[1] for change in comparison.speed] == ["much slower", "slower", "faster"]
+    assert [change.change < 1 for change in comparison.speed] == [True, True, False]
+    assert len(comparison.slower) == 2
+    assert comparison.timed_in_both == 5
+    assert comparison.speed_change == pytest.approx((1 * 0.8 * (1 / 3) * (4 / 3) * 0.98) ** 0.2)
+    assert not comparison.has_regression
+
+
+def test_the_speed_of_failing_rows_is_not_compared():
+    comparison = compared(one(Status.FAIL_ACCURACY, speedup=2.0), one(Status.FAIL_ACCURACY, speedup=0.5))
+    assert (comparison.speed, comparison.timed_in_both) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_reported"), [(1.0, 5.0, True), (5.0, 1.0, True), (1.0, 1.3, False), (0.01, 0.05, False)]
+)
+def test_compile_time_changes_are_reported_when_large_both_ways(old: float, new: float, is_reported: bool):
+    comparison = compared(one(Status.PASS, compile_cold_s=old), one(Status.PASS, compile_cold_s=new))
+    assert bool(comparison.compile_time) is is_reported
+
+
+def test_environment_changes_are_named_key_by_key():
+    base, head = one(Status.PASS), one(Status.PASS)
+    comparison = compared(base, head, environment={**fabricate.ENVIRONMENT, "torch": "2.14", "cpu": {"cores": 2}})
+    assert comparison.environment == (("torch", "2.13.0+cpu", "2.14"), ("cpu.cores", "-", "2"))
+
+
+def test_rendered_as_text_markdown_and_json_it_names_what_changed():
+    base = [*one(Status.PASS, speedup=2.0), fabricate.record(fabricate.case("gone/f"))]
+    head = one(Status.FAIL_ALIAS, "output[0]: shares | storage with <x>")
+    comparison = compared(base, head)
+    tables = tables_of(comparison)
+    text = "".join(map(render.plain, tables))
+    assert "opinfo/gone/f@inductor" in text
+    assert "not planned in head" in text
+    assert r"shares \| storage with &lt;x&gt;" in "".join(map(render.markdown, tables))
+    data = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    assert data["has_regression"] is True
+    assert {change["kind"] for change in data["cases"]} == {"new failure", "missing row"}
+
+
+def test_long_lists_are_cut_with_a_note_of_how_many_are_left():
+    head = [fabricate.record(fabricate.case(f"op{i}/f"), Status.CRASH) for i in range(7)]
+    tables = tables_of(compared([], head), limit=3)
+    (failures,) = [table for table in tables if table.title == "new failure (7)"]
+    assert len(failures.rows) == 3
+    assert failures.note == "4 more (--all)"

@@ -1,0 +1,208 @@
+"""The gate: open only for exactly the accepted failures, strict both ways; and the baseline file it reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from oracle.errors import UsageError
+from oracle.records import Record
+from oracle.verdict import Status
+from results.baseline import AcceptedFailure, read_baseline, updated_baseline, write_baseline
+from results.gate import GateReport, ProblemKind, failing, gate, tables_of
+from results.render import plain
+from results.store import RunInfo
+from results.tests import fabricate
+
+TODAY = date(2026, 6, 15)
+CASE = fabricate.case()
+
+
+def run_info(records: list[Record], state: str = "complete") -> RunInfo:
+    return RunInfo(
+        run_id="run-1",
+        state=state,
+        started_at="",
+        ended_at=None,
+        environment={},
+        arguments={},
+        planned=len(records),
+        recorded=sum(record.verdict.status is not Status.MISSING for record in records),
+    )
+
+
+def accepted(status: Status = Status.FAIL_ACCURACY, **changes) -> AcceptedFailure:
+    entry = AcceptedFailure(
+        case_id=CASE.case_id,
+        status=status,
+        reason="rounding of libm",
+        link="https://example.org/1",
+        expires=date(2026, 12, 31),
+        line=7,
+    )
+    return replace(entry, **changes)
+
+
+def gated(records: list[Record], *entries: AcceptedFailure, state: str = "complete") -> GateReport:
+    baseline = {entry.case_id: entry for entry in entries}
+    return gate(records, baseline, run=run_info(records, state), today=TODAY)
+
+
+def kinds(report: GateReport) -> list[ProblemKind]:
+    return [problem.kind for problem in report.problems]
+
+
+@pytest.mark.parametrize("status", list(Status), ids=lambda status: status.value)
+def test_without_a_baseline_the_gate_is_closed_by_exactly_the_findings(status: Status):
+    report = gated([fabricate.record(CASE, status)])
+    assert report.is_open is not status.is_finding
+    expected = [ProblemKind.MISSING if status is Status.MISSING else ProblemKind.NEW] if status.is_finding else []
+    assert kinds(report) == expected
+
+
+def test_an_accepted_failure_opens_the_gate():
+    report = gated([fabricate.record(CASE, Status.FAIL_ACCURACY)], accepted())
+    assert report.is_open
+    assert report.accepted == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "entry", "expected"),
+    [
+        (Status.PASS, accepted(), ProblemKind.XPASS),
+        (Status.FAIL_GRAD, accepted(), ProblemKind.CHANGED),
+        (Status.CRASH, accepted(), ProblemKind.CHANGED),
+        (Status.PASS_DUE_TO_SKIP, accepted(), ProblemKind.NOT_COMPARED),
+        (Status.EAGER_FAIL_TO_RUN, accepted(), ProblemKind.NOT_COMPARED),
+        (Status.MISSING, accepted(), ProblemKind.MISSING),
+        (Status.FAIL_ACCURACY, accepted(expires=date(2026, 6, 14)), ProblemKind.EXPIRED),
+        (Status.FAIL_ACCURACY, accepted(case_id="opinfo/renamed@inductor"), ProblemKind.NEW),
+    ],
+)
+def test_an_acceptance_that_does_not_hold_exactly_closes_the_gate(
+    status: Status, entry: AcceptedFailure, expected: ProblemKind
+):
+    assert expected in kinds(gated([fabricate.record(CASE, status)], entry))
+
+
+def test_an_acceptance_holds_through_its_last_day_and_for_ever_if_it_says_so():
+    record = fabricate.record(CASE, Status.FAIL_ACCURACY)
+    assert gated([record], accepted(expires=TODAY)).is_open
+    assert gated([record], accepted(expires=None)).is_open
+
+
+def test_an_accepted_case_that_is_not_planned_closes_the_gate():
+    report = gated([fabricate.record(fabricate.case("other/f"))], accepted())
+    assert kinds(report) == [ProblemKind.UNKNOWN]
+    assert report.problems[0].line == 7
+
+
+def test_a_run_that_planned_nothing_or_died_planning_closes_the_gate():
+    assert kinds(gated([])) == [ProblemKind.INCOMPLETE]
+    assert kinds(gated([fabricate.record(CASE)], state="planning")) == [ProblemKind.INCOMPLETE]
+
+
+def test_the_report_names_kind_case_and_line_in_text_and_json():
+    report = gated([fabricate.record(CASE, Status.PASS)], accepted())
+    (table,) = tables_of(report)
+    assert "accepted, but passes now" in plain(table)
+    assert CASE.case_id in plain(table)
+    data = json.loads(json.dumps(report.to_json()))
+    assert (data["is_open"], data["problems"][0]["line"]) == (False, 7)
+
+
+# ------------------------------------------------------------------------------------------------------ the baseline
+
+
+def test_a_baseline_comes_back_as_written_sorted_with_line_numbers(tmp_path: Path):
+    path = tmp_path / "accepted.txt"
+    entries = [
+        accepted(),
+        accepted(Status.CRASH, case_id="opinfo/a b/λ@x[mode=1]", link="", expires=None, line=0),
+    ]
+    write_baseline(path, entries)
+    read = read_baseline(path)
+    assert list(read) == sorted(entry.case_id for entry in entries)
+    assert [replace(entry, line=0) for entry in read.values()] == [
+        replace(entry, line=0) for entry in reversed(entries)
+    ]
+    lines = path.read_text().splitlines()
+    assert all(lines[entry.line - 1].startswith(entry.case_id) for entry in read.values())
+
+
+GOOD = "opinfo/add@inductor | fail_accuracy | why | - | expires 2026-12-31"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "seen"),
+    [
+        ("opinfo/add@inductor | fail_accuracy | why | -", 1, "4 fields"),
+        (GOOD + " | more", 1, "6 fields"),
+        ("# fine\n\n" + GOOD.replace("fail_accuracy", "fails"), 3, "status 'fails'"),
+        (GOOD.replace("fail_accuracy", "pass"), 1, "cannot be accepted"),
+        (GOOD.replace("fail_accuracy", "missing"), 1, "cannot be accepted"),
+        (GOOD.replace("2026-12-31", "2026-02-30"), 1, "expires 2026-02-30"),
+        (GOOD.replace("2026-12-31", "20261231"), 1, "expires 20261231"),
+        (GOOD.replace("expires 2026-12-31", "2026-12-31"), 1, "'2026-12-31'"),
+        (GOOD.replace("why", " "), 1, "empty case id or reason"),
+        (GOOD.replace("| - |", "|  |"), 1, "empty link"),
+        (GOOD + "\n" + GOOD, 2, "a second time (first on line 1)"),
+        (GOOD + "\n" + GOOD.replace("add", "abs"), 2, "after opinfo/add@inductor"),
+    ],
+)
+def test_a_line_that_is_not_as_it_should_be_is_named_by_its_number(tmp_path: Path, text: str, line: int, seen: str):
+    path = tmp_path / "accepted.txt"
+    path.write_text(text + "\n")
+    with pytest.raises(UsageError) as caught:
+        read_baseline(path)
+    assert caught.value.seen.startswith(f"{path}, line {line}: ")
+    assert seen in caught.value.seen
+
+
+def test_a_good_line_is_read_with_either_line_end(tmp_path: Path):
+    path = tmp_path / "accepted.txt"
+    for end in ("\n", "\r\n"):
+        path.write_bytes((GOOD + end).encode())
+        (entry,) = read_baseline(path).values()
+        assert (entry.link, entry.expires) == ("", date(2026, 12, 31))
+
+
+def test_an_absent_or_binary_baseline_is_a_usage_error(tmp_path: Path):
+    with pytest.raises(UsageError, match="--update"):
+        read_baseline(tmp_path / "absent.txt")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="UTF-8"):
+        read_baseline(tmp_path / "binary")
+
+
+@pytest.mark.parametrize("case_id", ["a | b", "two\nlines", "# comment", " space"])
+def test_a_case_id_that_a_line_cannot_hold_is_refused_and_the_file_left_alone(tmp_path: Path, case_id: str):
+    path = tmp_path / "accepted.txt"
+    path.write_text("as it was")
+    with pytest.raises(UsageError, match="cannot hold"):
+        write_baseline(path, [accepted(case_id=case_id)])
+    assert path.read_text() == "as it was"
+
+
+def test_update_keeps_what_holds_and_adds_the_rest_as_unreviewed(tmp_path: Path):
+    names = ("holds", "changed", "fixed", "new")
+    statuses = (Status.FAIL_ACCURACY, Status.CRASH, Status.PASS, Status.FAIL_ALIAS)
+    cases = {name: fabricate.case(f"{name}/f") for name in names}
+    records = [fabricate.record(cases[name], status) for name, status in zip(names, statuses, strict=True)]
+    old = {
+        cases[name].case_id: accepted(case_id=cases[name].case_id, expires=None)
+        for name in ("holds", "changed", "fixed")
+    }
+    updated = {entry.case_id: entry for entry in updated_baseline(old, failing(records), expires=date(2026, 7, 15))}
+    assert list(updated) == [cases[name].case_id for name in ("holds", "changed", "new")]
+    assert updated[cases["holds"].case_id] == old[cases["holds"].case_id]
+    changed, new = updated[cases["changed"].case_id], updated[cases["new"].case_id]
+    assert (changed.status, changed.reason, changed.link) == (Status.CRASH, "unreviewed", "https://example.org/1")
+    assert (new.status, new.reason, new.expires) == (Status.FAIL_ALIAS, "unreviewed", date(2026, 7, 15))
+    report = gate(records, updated, run=run_info(records), today=TODAY)
+    assert report.is_open
+    assert (report.accepted, report.unreviewed) == (3, 2)
