@@ -66,6 +66,7 @@ class EagerState:
     seconds: float = 0.0  # of all bare calls so far
     first: Outcome | None = None
     second: Outcome | None = None
+    other_seed: Outcome | None = None  # eager under another seed, of programs that draw random numbers
     is_random: bool | None = None
     leaks: tuple[str, ...] = ()  # process state that the program itself changes
     truth_run: bool = False
@@ -92,9 +93,9 @@ class EagerState:
 
     def _depends_on_seed(self, before: ProcessState) -> bool:
         instance = self.make()
-        other = self._timed(lambda: observe(instance, seed_offset=OTHER_SEED))
+        self.other_seed = self._timed(lambda: observe(instance, seed_offset=OTHER_SEED))
         _restored(before)
-        return not _have_equal_values(self.first, other)
+        return not _have_equal_values(self.first, self.other_seed)
 
     def ground_truth(self, progress: Progress, before: ProcessState) -> Outcome | None:
         """Eager in the widest dtype, or None where that has another meaning."""
@@ -203,7 +204,9 @@ def judge_subject(
             traceback=_cause_text(error),
             measurements=Measurements(wall_s=time.perf_counter() - started),
         )
-    assert eager.first is not None and eager.second is not None and eager.is_random is not None
+    assert eager.first is not None
+    assert eager.second is not None
+    assert eager.is_random is not None
     progress("subject")
     subject.reset()
     instance = eager.make()
@@ -242,6 +245,7 @@ def judge_subject(
         rng="own" if subject.spec.rng == "own" else "eager",
         is_random=eager.is_random,
         graphs=counters.graphs,
+        other_seed=lambda: eager.other_seed,
     )
     if leaked:
         verdict = _with_leak(verdict, leaked)

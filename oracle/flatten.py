@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import types
 from typing import Any
 
 import torch
@@ -52,6 +53,12 @@ def holds_tensors(value: Any) -> bool:
     return any(isinstance(leaf.value, torch.Tensor) for leaf in leaves)
 
 
+def _return_type_fields(kind: type) -> list[str]:
+    """Field names of a torch.return_types class, in the order of its items."""
+    names = [name for name, member in vars(kind).items() if isinstance(member, types.MemberDescriptorType)]
+    return names if len(names) >= getattr(kind, "n_sequence_fields", 0) else [f"<{i}>" for i in range(kind.n_sequence_fields)]
+
+
 def _visit(value: Any, path: str, leaves: list[RawLeaf], above: tuple[int, ...]) -> str:
     if isinstance(value, torch.Tensor):
         leaves.append(RawLeaf(path, value))
@@ -66,8 +73,10 @@ def _visit(value: Any, path: str, leaves: list[RawLeaf], above: tuple[int, ...])
     if isinstance(value, torch.Size):
         leaves.append(RawLeaf(path, tuple(value)))
         return "Size"
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # namedtuple, torch.return_types
-        parts = [f"{name}: {_visit(item, f'{path}.{name}', leaves, above)}" for name, item in zip(value._fields, value)]
+    if isinstance(value, tuple) and (hasattr(value, "_fields") or kind.__module__ == "torch.return_types"):
+        names = getattr(value, "_fields", None) or _return_type_fields(kind)
+        fields = zip(names, value, strict=False)  # return_types know more fields than they have items
+        parts = [f"{name}: {_visit(item, f'{path}.{name}', leaves, above)}" for name, item in fields]
         return f"{kind.__name__}({', '.join(parts)})"
     if isinstance(value, (list, tuple, collections.deque)):
         parts = [_visit(item, f"{path}[{i}]", leaves, above) for i, item in enumerate(value)]

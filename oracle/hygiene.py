@@ -53,6 +53,8 @@ _PATCHABLE: tuple[tuple[Any, str], ...] = (
     (time, "time"),
     (copy, "deepcopy"),
 )
+_autograd: Any = getattr(torch._C, "_autograd")  # compiled modules without stubs
+_functorch: Any = getattr(torch._C, "_functorch")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _SMALLEST_NORMAL = sys.float_info.min
 _HALF_EPSILON = sys.float_info.epsilon / 2
@@ -103,7 +105,10 @@ def restore(state: ProcessState) -> None:
 
 def seed_everything(seed: int) -> None:
     """Seed every global generator: torch on all devices, `random`, NumPy. `seed` is any non-negative integer."""
-    torch.manual_seed(seed % 2**63)
+    # torch.manual_seed would queue the seed, with a formatted stack, for every kind of device that is not there
+    torch.default_generator.manual_seed(seed % 2**63)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed % 2**63)
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
@@ -212,22 +217,20 @@ def _pop_modes(depth: Callable[[], int], pop: Callable[[], object]) -> Callable[
 
 
 def _read_saved_tensor_hooks() -> tuple[bool, Any]:
-    autograd = torch._C._autograd
-    return autograd._saved_tensors_hooks_is_enabled(), autograd._top_saved_tensors_default_hooks(True)
+    return _autograd._saved_tensors_hooks_is_enabled(), _autograd._top_saved_tensors_default_hooks(True)
 
 
 def _write_saved_tensor_hooks(value: tuple[bool, Any]) -> None:
-    autograd = torch._C._autograd
     if value[0]:
-        autograd._saved_tensors_hooks_enable()
-    top = autograd._top_saved_tensors_default_hooks(True)
+        _autograd._saved_tensors_hooks_enable()
+    top = _autograd._top_saved_tensors_default_hooks(True)
     while top is not None and top != value[1]:
-        autograd._pop_saved_tensors_default_hooks()
-        top = autograd._top_saved_tensors_default_hooks(True)
+        _autograd._pop_saved_tensors_default_hooks()
+        top = _autograd._top_saved_tensors_default_hooks(True)
 
 
 def _functorch_level() -> int:
-    level = torch._C._functorch.maybe_current_level()
+    level = _functorch.maybe_current_level()
     return 0 if level is None else level
 
 
@@ -346,7 +349,7 @@ _PROBES: tuple[_Probe, ...] = (
     _Probe(
         name="functorch level",
         read=_functorch_level,
-        write=_pop_modes(_functorch_level, lambda: torch._C._functorch.pop_dynamic_layer_stack()),
+        write=_pop_modes(_functorch_level, lambda: _functorch.pop_dynamic_layer_stack()),
     ),
     _Probe(
         name="number of TorchDispatchModes",
@@ -379,7 +382,7 @@ _PROBES: tuple[_Probe, ...] = (
     ),
     *(
         _attribute(f"torch.backends.{name}.fp32_precision", owner, "fp32_precision")
-        for name, owner in (
+        for name, owner in (  # pyright: ignore
             ("cuda.matmul", torch.backends.cuda.matmul),
             ("cudnn", torch.backends.cudnn),
             ("cudnn.conv", torch.backends.cudnn.conv),

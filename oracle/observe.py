@@ -64,14 +64,11 @@ def observe(
             outputs, structure = flatten(result, "output")
             state = list(_state(instance))
             after_inputs = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
-            observed = dict(
-                structure=structure,
-                outputs=tuple(map(_leaf, outputs)),
-                inputs_after=tuple(map(_leaf, after_inputs)),
-                module_state=tuple(map(_leaf, state)),
-                aliases=_alias_graph([*named_inputs, *outputs, *state]),
-                rng_digest=rng_digest(),
+            seen_outputs, seen_inputs, seen_state = (
+                tuple(map(_leaf, found)) for found in (outputs, after_inputs, state)
             )
+            aliases = _alias_graph([*named_inputs, *outputs, *state])
+            digest = rng_digest()
             gradients: tuple[Leaf, ...] = ()
             if plan.backward:
                 phase = "backward"
@@ -83,7 +80,18 @@ def observe(
                     _synchronize(instance.device)
                     seconds += time.perf_counter() - started
                 gradients = tuple(_gradients([*named_inputs, *state]))
-            done.append(CallObservation(**observed, gradients=gradients, seconds=seconds))
+            done.append(
+                CallObservation(
+                    structure=structure,
+                    outputs=seen_outputs,
+                    inputs_after=seen_inputs,
+                    gradients=gradients,
+                    module_state=seen_state,
+                    aliases=aliases,
+                    rng_digest=digest,
+                    seconds=seconds,
+                )
+            )
     except BaseException as error:  # whatever a subject raises is an observation
         if isinstance(error, KeyboardInterrupt):
             raise

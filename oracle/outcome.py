@@ -7,7 +7,7 @@ so nothing that runs later can change them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,4 +123,4 @@ class OutOfMemory:
     stage: str
 
 
-Outcome = Union[Returned, Raised, Crashed, TimedOut, OutOfMemory]
+Outcome = Returned | Raised | Crashed | TimedOut | OutOfMemory

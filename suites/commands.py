@@ -369,9 +369,11 @@ def _environment(pool: Pool) -> dict[str, Any]:
 
 def _print_closing(summary: SweepSummary, run_id: str, err: Console) -> None:
     rate = summary.done / summary.wall_s if summary.wall_s else 0.0
-    line = f"run {run_id}: {summary.done} of {summary.planned} cases in {summary.wall_s:.1f} s, {rate:.1f}/s, {summary.findings} findings"
+    line = f"run {run_id}: {summary.done} of {summary.planned} cases in {summary.wall_s:.1f} s, {rate:.1f}/s"
+    line += f", {summary.findings} findings"
     if summary.bare_s:
-        line += f"; in the workers {summary.case_wall_s:.0f} s for {summary.bare_s:.0f} s of bare calls ({summary.case_wall_s / summary.bare_s:.2f}x)"
+        ratio = summary.case_wall_s / summary.bare_s
+        line += f"; {summary.case_wall_s:.0f} s in the workers for {summary.bare_s:.0f} s of bare calls ({ratio:.2f}x)"
     err.print(line, highlight=False, soft_wrap=True)
     if not summary.is_complete:
         err.print("not all cases ran: `torch-oracle sweep --resume` continues", highlight=False)

@@ -107,16 +107,18 @@ def _generate(key: SampleKey) -> SampleList:
 def _yielded(info: OpInfo, key: SampleKey) -> Iterable[SampleInput]:
     dtype = getattr(torch, key.dtype)
     device = key.device  # as text: some of upstream's generators call its string methods
-    # set_seed=False: upstream would reseed before every sample, and give all of them the same numbers.
+    # The bare generator functions: the methods around them inspect the whole call stack on each use (30 ms), and reseed
+    # before every sample, which would give all of them the same numbers.
     match key.source:
         case "sample":
-            return info.sample_inputs(device, dtype, requires_grad=key.requires_grad, set_seed=False)
+            return info.sample_inputs_func(info, device, dtype, key.requires_grad)
         case "reference":
-            return info.reference_inputs(device, dtype, requires_grad=key.requires_grad, set_seed=False)
+            function = info.reference_inputs_func or info.sample_inputs_func
+            return function(info, device, dtype, key.requires_grad)
         case "error":
             if info.error_inputs_func is None:
                 return ()
-            return (error.sample_input for error in info.error_inputs(device, set_seed=False))
+            return (error.sample_input for error in info.error_inputs_func(info, device))
     raise AssertionError(f"source={key.source!r}")
 
 
