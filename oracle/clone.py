@@ -158,7 +158,7 @@ class _Cloner:
                 result = tensor.detach().clone()
                 self._storages[key] = result.untyped_storage()
                 return result
-            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)  # pyright: ignore
+            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             known = self._storages[key] = flat.clone().untyped_storage()
         return view_of_storage(known, like=tensor, dtype=tensor.dtype)
 
@@ -170,14 +170,14 @@ def has_plain_storage(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and not tensor.is_nested
         and not torch._is_functional_tensor(tensor)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore
     )
 
 
 def view_of_storage(storage: torch.UntypedStorage, *, like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A tensor on `storage` with the sizes, strides, offset, conjugate and negative bits of `like`."""
     result = torch.empty(0, dtype=dtype, device=like.device)
-    result.set_(storage, like.storage_offset(), like.size(), like.stride())  # pyright: ignore
+    result.set_(storage, like.storage_offset(), like.size(), like.stride())
     if like.is_conj():
         result = result.conj()
     if like.is_neg():
@@ -188,7 +188,7 @@ def view_of_storage(storage: torch.UntypedStorage, *, like: torch.Tensor, dtype:
 def keep_attributes(original: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     """Attributes set on a tensor are part of the input: marks of dynamic dimensions, user tags."""
     if original.__dict__:
-        result.__dict__.update(original.__dict__)
+        vars(result).update(vars(original))
     return result
 
 

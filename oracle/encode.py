@@ -97,6 +97,10 @@ class _Encoder:
                 return {"$": "numpy", "dtype": value.dtype.str, "value": self.encode(value.item(), path)}
             case np.ndarray():
                 return {"$": "ndarray", "tensor": self._tensor(torch.from_numpy(value), path)}
+            case _:
+                return self._constant(value, path)
+
+    def _constant(self, value: Any, path: str) -> JsonTree:
         if value is Ellipsis:
             return {"$": "ellipsis"}
         for kind in (torch.dtype, torch.layout, torch.memory_format, torch.qscheme):
@@ -170,7 +174,7 @@ class _Encoder:
 def _strided_fields(data: torch.Tensor, *, is_whole: bool = False, with_fill: bool = True) -> dict[str, Any]:
     """Geometry and contents. `is_whole`: the whole storage, for other tensors see the rest of it."""
     spec: dict[str, Any] = {}
-    offset = data.storage_offset()
+    offset = int(data.storage_offset())
     if not data.is_contiguous() or data.numel() == 0 or 1 in data.shape:
         spec["stride"] = list(data.stride())  # empty and size-1 tensors are contiguous whatever their stride
     if offset:
@@ -193,7 +197,7 @@ def _strided_fields(data: torch.Tensor, *, is_whole: bool = False, with_fill: bo
 
 def _contents(data: torch.Tensor, count: int) -> dict[str, Any]:
     flat = torch.empty(0, dtype=data.dtype, device=data.device)
-    flat.set_(data.untyped_storage(), 0, (count,), (1,))  # pyright: ignore
+    flat.set_(data.untyped_storage(), 0, (count,), (1,))
     flat = flat.cpu()
     is_plain = data.is_contiguous() and count == data.numel() <= _INLINE_ELEMENTS
     if is_plain and data.dtype in _INLINE_DTYPES:

@@ -382,14 +382,14 @@ _PROBES: tuple[_Probe, ...] = (
     ),
     *(
         _attribute(f"torch.backends.{name}.fp32_precision", owner, "fp32_precision")
-        for name, owner in (  # pyright: ignore
+        for name, owner in (
             ("cuda.matmul", torch.backends.cuda.matmul),
             ("cudnn", torch.backends.cudnn),
-            ("cudnn.conv", torch.backends.cudnn.conv),
-            ("cudnn.rnn", torch.backends.cudnn.rnn),
+            ("cudnn.conv", getattr(torch.backends.cudnn, "conv")),
+            ("cudnn.rnn", getattr(torch.backends.cudnn, "rnn")),
             ("mkldnn", torch.backends.mkldnn),
-            ("mkldnn.matmul", torch.backends.mkldnn.matmul),
-            ("mkldnn.conv", torch.backends.mkldnn.conv),
+            ("mkldnn.matmul", getattr(torch.backends.mkldnn, "matmul")),
+            ("mkldnn.conv", getattr(torch.backends.mkldnn, "conv")),
         )
     ),
     _attribute("torch.backends.cudnn.enabled", torch.backends.cudnn, "enabled"),

@@ -200,7 +200,7 @@ class _Decoder:
         else:
             storage = self._fill(spec, geometry, geometry.storage_size, device, path).untyped_storage()
         result = torch.empty(0, dtype=geometry.dtype, device=device)
-        result.set_(storage, geometry.offset, geometry.shape, geometry.stride)  # pyright: ignore
+        result.set_(storage, geometry.offset, geometry.shape, geometry.stride)
         if spec.get("conj", False):
             result = result.conj()
         return torch._neg_view(result) if spec.get("neg", False) else result
@@ -221,8 +221,10 @@ class _Decoder:
         if geometry.is_contiguous and count == numel:
             return values.to(device)
         where = torch.arange(count).as_strided(geometry.shape, geometry.stride, geometry.offset).reshape(-1)
-        raw = torch.zeros(count, dtype=geometry.dtype).view(torch.uint8).reshape(count, -1)
-        raw[where] = values.view(torch.uint8).reshape(numel, -1)  # as bytes: every dtype can be moved
+        raw = torch.zeros(count, dtype=geometry.dtype).view(torch.uint8).reshape(count, geometry.dtype.itemsize)
+        raw[where] = values.view(torch.uint8).reshape(
+            numel, geometry.dtype.itemsize
+        )  # as bytes: every dtype can be moved
         return raw.reshape(-1).view(geometry.dtype).to(device)
 
     def _collect_sharing(self, tree: JsonTree, path: str) -> None:
@@ -266,7 +268,9 @@ class _Decoder:
         parts = [self.tensor(spec[name], f"{path}.{name}") for name in names]
         return self._sparse(
             path,
-            lambda: torch.sparse_compressed_tensor(*parts, _shape(spec, path), layout=layout, check_invariants=True),
+            lambda: torch.sparse_compressed_tensor(
+                parts[0], parts[1], parts[2], _shape(spec, path), layout=layout, check_invariants=True
+            ),
         )
 
     def _sparse(self, path: str, build: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -284,13 +288,15 @@ class _Decoder:
         plain = {name: item for name, item in spec.items() if name not in ("quantizer", "requires_grad", "layout")}
         plain["dtype"] = str(_QUANTISED_STORAGE[dtype]).removeprefix("torch.")
         numbers = self._strided(plain, path)
-        if "axis" in quantizer:
-            scales = torch.tensor([parse_scalar(scale, path) for scale in quantizer["scales"]], dtype=torch.float64)
-            zeros = torch.tensor(quantizer["zero_points"], dtype=torch.int64)
-            return torch._make_per_channel_quantized_tensor(numbers, scales, zeros, quantizer["axis"])
-        return torch._make_per_tensor_quantized_tensor(
-            numbers, parse_scalar(quantizer["scale"], path), quantizer["zero_point"]
-        )
+        try:
+            if "axis" in quantizer:
+                scales = torch.tensor([_real(scale, path) for scale in quantizer["scales"]], dtype=torch.float64)
+                zeros = torch.tensor(quantizer["zero_points"], dtype=torch.int64)
+                return torch._make_per_channel_quantized_tensor(numbers, scales, zeros, quantizer["axis"])
+            scale = _real(quantizer["scale"], path)
+            return torch._make_per_tensor_quantized_tensor(numbers, scale, quantizer["zero_point"])
+        except (RuntimeError, TypeError, IndexError) as error:
+            raise bad_input(path, f"quantizer {quantizer!r}: {error}", "scale(s), zero point(s) and axis") from error
 
 
 class _Geometry:
@@ -378,10 +384,14 @@ def _decode_range(decoder: _Decoder, tree: Mapping[str, Any], path: str) -> rang
 
 
 def _decode_float(decoder: _Decoder, tree: Mapping[str, Any], path: str) -> float:
-    value = parse_scalar(tree["value"], path)
-    if isinstance(value, complex):
-        raise bad_input(path, f"float {value!r}", "a real number")
-    return float(value)
+    return _real(tree["value"], path)
+
+
+def _real(value: Any, path: str) -> float:
+    number = parse_scalar(value, path)
+    if isinstance(number, complex):
+        raise bad_input(path, f"number {value!r}", "a real number")
+    return float(number)
 
 
 def _decode_complex(decoder: _Decoder, tree: Mapping[str, Any], path: str) -> complex:

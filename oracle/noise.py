@@ -106,7 +106,10 @@ class RoundingNoise(TorchDispatchMode):
         if tensor.is_conj() or tensor.is_neg():
             tensor = tensor.resolve_conj().resolve_neg()
         if _is_dense(tensor):
-            return self._moved_dense(tensor)
+            moved = self._moved_dense(tensor)
+            if moved.stride() != tensor.stride():  # sizes 0 and 1 leave the stride open, and kernels choose their own
+                moved = moved.as_strided(tensor.shape, tensor.stride())
+            return moved
         extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         if extent <= 4 * tensor.numel():  # expanded or padded: move the memory under it, and look at it the same way
             flat = tensor.as_strided((extent,), (1,), tensor.storage_offset())

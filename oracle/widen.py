@@ -119,7 +119,7 @@ class _Widener:
         known = self._storages.get(storage._cdata)
         if known is None:
             flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-            flat.set_(storage, 0, (storage.nbytes() // tensor.dtype.itemsize,), (1,))  # pyright: ignore
+            flat.set_(storage, 0, (storage.nbytes() // tensor.dtype.itemsize,), (1,))
             known = (tensor.dtype, flat.to(wide).untyped_storage())
             self._storages[storage._cdata] = known
             self._originals.append(tensor)
