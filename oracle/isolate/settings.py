@@ -66,6 +66,8 @@ class PoolSettings:
 
     def process_environment(self, inherited: Mapping[str, str], extra: Environment) -> dict[str, str]:
         """The whole environment of workers for tasks with `extra`; the later source wins."""
-        threads = self.threads_per_worker
+        wanted = {**self.environment, **dict(extra)}
+        # Whoever sets one of them means all: torch, for one, lets MKL_NUM_THREADS win over OMP_NUM_THREADS.
+        threads = wanted.get("OMP_NUM_THREADS", self.threads_per_worker)
         limits = {} if threads is None else {name: str(threads) for name in THREAD_VARIABLES}
-        return {**inherited, **limits, **self.environment, **dict(extra)}
+        return {**inherited, **limits, **wanted}

@@ -106,6 +106,14 @@ def leave_a_child(payload: dict[str, Any], progress: Progress) -> dict[str, Any]
     return {"child": child.pid, "replace_worker": payload["replace_worker"]}
 
 
+def leave_a_large_child(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    code = "import time; hoard = b'x' * (200 << 20); print('large', flush=True); time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return {"pid": os.getpid()}
+
+
 def eat_memory(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
     hoard = []
     while True:

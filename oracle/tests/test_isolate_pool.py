@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,17 @@ from oracle.isolate import (
     Died,
     End,
     Failed,
+    InternalError,
     Pool,
     PoolBusyError,
     PoolStoppedError,
     TaskNotSendableError,
+    TaskResult,
     TimedOut,
 )
+from oracle.isolate.delivery import Delivery
+from oracle.isolate.schedule import Schedule
+from oracle.isolate.worker_handle import QUEUE_DEPTH
 from oracle.tests.isolate_tasks import is_alive, run_one, task, value_of, wait_until
 
 PRELOAD = ["oracle.tests.isolate_tasks"]
@@ -103,14 +109,43 @@ def test_workers_go_on_while_the_consumer_is_slow() -> None:
 
 def test_results_that_wait_are_bounded() -> None:
     """A consumer that stops reading also stops the start of tasks."""
-    tasks = [task("return_much", key=str(number), memory_bytes=1 << 30, bytes=40_000_000) for number in range(12)]
     with Pool(workers=2, preload=PRELOAD) as pool:
-        results = pool.run(tasks)
+        pool._settings = replace(pool._settings, max_waiting_results=5)
+        results = pool.run(task("echo", key=str(number)) for number in range(60))
         next(results)
-        time.sleep(1.5)
+        time.sleep(0.4)
         assert pool._current is not None
-        assert len(pool._current.delivery._results) < 11
-        assert sum(isinstance(result.end, Completed) for result in results) == 11
+        # Those that were running or queued at the workers when it was full come on top.
+        assert 5 <= len(pool._current.delivery._results) <= 5 + 2 * QUEUE_DEPTH
+        assert sum(isinstance(result.end, Completed) for result in results) == 59
+
+
+def test_waiting_results_are_bounded_by_their_size_too() -> None:
+    rooms: list[str] = []
+    delivery = Delivery(max_results=10, max_bytes=100, on_room=lambda: rooms.append("room"))
+    result = TaskResult(task=task("echo"), end=Failed(error=""), worker_pid=1, tasks_before=0)
+    delivery.put(result, 60)
+    assert not delivery.is_full()
+    delivery.put(result, 60)
+    assert delivery.is_full()
+    assert delivery.take() is result
+    assert rooms == ["room"]
+    assert not delivery.is_full()
+
+
+def test_a_bug_of_the_supervisor_is_raised_and_leaves_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(workers=1, preload=PRELOAD) as pool:
+        pid = value_of(run_one(pool, task("echo")))["pid"]
+
+        def fail(schedule: Schedule) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(pool._supervisor._assignment, "assign", fail)
+        with pytest.raises(InternalError, match="a bug"):
+            list(pool.run([task("echo")]))
+        assert wait_until(lambda: not is_alive(pid))
+        with pytest.raises(PoolStoppedError):
+            pool.run([task("echo")])
 
 
 def test_time_limits_hold_while_the_consumer_is_slow() -> None:

@@ -86,9 +86,16 @@ def test_children_left_behind_end_with_their_worker() -> None:
     assert not is_alive(child)
 
 
+def test_memory_of_a_child_left_behind_is_not_charged_to_the_next_task() -> None:
+    with Pool(workers=1, preload=PRELOAD) as pool:
+        tasks = [task("leave_a_large_child", memory_bytes=600 * MIB), task("sleep", seconds=0.3)]
+        left, slept = pool.run(tasks)
+    assert value_of(left)["pid"] == value_of(slept)["pid"]
+
+
 def test_each_environment_has_workers_of_its_own() -> None:
     environments = [(), (("ORACLE_TEST", "one"),), (("ORACLE_TEST", "two"), ("OMP_NUM_THREADS", "3"))]
-    names = ["ORACLE_TEST", "OMP_NUM_THREADS", "ORACLE_BASE"]
+    names = ["ORACLE_TEST", "MKL_NUM_THREADS", "ORACLE_BASE"]
     tasks = [
         task("read_environment", key=str(number), names=names, environment=environments[number % 3])
         for number in range(9)
@@ -96,9 +103,9 @@ def test_each_environment_has_workers_of_its_own() -> None:
     with Pool(workers=2, preload=PRELOAD, environment={"ORACLE_BASE": "yes"}) as pool:
         values = {result.task.key: value_of(result)["values"] for result in pool.run(tasks)}
     expected = [
-        {"ORACLE_TEST": None, "OMP_NUM_THREADS": "1", "ORACLE_BASE": "yes"},
-        {"ORACLE_TEST": "one", "OMP_NUM_THREADS": "1", "ORACLE_BASE": "yes"},
-        {"ORACLE_TEST": "two", "OMP_NUM_THREADS": "3", "ORACLE_BASE": "yes"},
+        {"ORACLE_TEST": None, "MKL_NUM_THREADS": "1", "ORACLE_BASE": "yes"},
+        {"ORACLE_TEST": "one", "MKL_NUM_THREADS": "1", "ORACLE_BASE": "yes"},
+        {"ORACLE_TEST": "two", "MKL_NUM_THREADS": "3", "ORACLE_BASE": "yes"},
     ]
     assert [values[str(number)] for number in range(9)] == [expected[number % 3] for number in range(9)]
     assert "ORACLE_TEST" not in os.environ
