@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+# The type of aten.add.Tensor has no public name.
+from torch._ops import OpOverload as OpOverload
+
 # Tensors with metadata and no data, and the errors their kernels raise where data would be needed. The named exception.
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # noqa: TID251
 from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException  # noqa: TID251
@@ -22,9 +25,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake
 from torch.fx.graph import _PyTreeCodeGen as PyTreeCodeGen
 from torch.fx.graph import _PyTreeInfo as PyTreeInfo
 
-# Extracting "val"/"tensor_meta" in the form that fx passes and backends read.
+# What fx passes and backends read as a node's "tensor_meta".
 from torch.fx.passes.shape_prop import TensorMetadata as TensorMetadata
-from torch.fx.passes.shape_prop import _extract_tensor_metadata as extract_tensor_metadata
 
 # Containers: torch.utils._pytree knows every container a user has registered with torch.
 from torch.utils import _pytree as pytree
@@ -37,7 +39,7 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 
 
-def is_decomposed_by_autograd(func: torch._ops.OpOverload, device_types: set[str]) -> bool:
+def is_decomposed_by_autograd(func: OpOverload, device_types: set[str]) -> bool:
     """Whether eager runs the op's composite kernel rather than one of the devices' own.
 
     Autograd does that before the mode sees the call; in inference mode nobody does. Kernel tables are only readable through
@@ -47,6 +49,11 @@ def is_decomposed_by_autograd(func: torch._ops.OpOverload, device_types: set[str
         return False
     keys = [torch._C._dispatch_key_for_device(device_type) for device_type in device_types]
     return not any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
+
+
+def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """The composite kernel that eager runs. `OpOverload.decompose` prefers torch's Python decompositions where it has any."""
+    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def active_dispatch_modes() -> list[Any]:
@@ -64,7 +71,7 @@ def storage_key(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def written_arguments(func: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
     """Position and name of every argument the op writes to, by its schema."""
     arguments = func._schema.arguments
     return tuple((i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
@@ -75,16 +82,17 @@ __all__ = [
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
+    "OpOverload",
     "PyTreeCodeGen",
     "PyTreeInfo",
     "TensorMetadata",
     "TorchDispatchMode",
     "WeakTensorKeyDictionary",
     "active_dispatch_modes",
-    "extract_tensor_metadata",
     "has_no_dispatch_of_its_own",
     "is_decomposed_by_autograd",
     "pytree",
+    "run_composite_kernel",
     "storage_key",
     "without_fake_mode",
     "written_arguments",

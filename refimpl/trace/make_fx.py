@@ -19,7 +19,7 @@ import torch
 from refimpl._torch import FakeTensor, FakeTensorMode, pytree
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
 from refimpl.trace.graph_builder import GraphBuilder
-from refimpl.trace.recording_mode import DecompositionTable, RecordingMode
+from refimpl.trace.recording_mode import DecompositionTable, RecordingMode, paused_recordings
 
 _MODES = ("real", "fake", "symbolic")
 
@@ -72,16 +72,19 @@ def make_fx(
         )
         leaves, in_spec = pytree.tree_flatten(list(args))
         fake_mode = _fake_mode(leaves, allow_non_fake_inputs=_allow_non_fake_inputs) if tracing_mode == "fake" else None
-        inputs = [_input(leaf, fake_mode) for leaf in leaves]
         names = _argument_names(f, len(args))
-        for name, value in zip(_placeholder_names(names, in_spec), inputs, strict=True):
-            node = builder.placeholder(name, value)
-            if isinstance(value, torch.Tensor):
-                recording.tracker.track(value, node)  # one tensor passed twice: the later placeholder stands for both
+        with paused_recordings():
+            inputs = [_input(leaf, fake_mode) for leaf in leaves]
+            for name, value in zip(_placeholder_names(names, in_spec), inputs, strict=True):
+                node = builder.placeholder(name, value)
+                if isinstance(value, torch.Tensor):
+                    recording.tracker.track(
+                        value, node
+                    )  # one tensor passed twice: the later placeholder stands for both
         with _without_autocast_cache(), fake_mode or contextlib.nullcontext(), recording:
             result = f(*pytree.tree_unflatten(inputs, in_spec))
-        outputs = pytree.tree_map(recording.node_of, result)
-        builder.output(outputs, in_spec=in_spec, names=names)
+        with paused_recordings():
+            builder.output(pytree.tree_map(recording.node_of, result), in_spec=in_spec, names=names)
         return builder.finish(_name_of(f))
 
     return trace

@@ -10,8 +10,9 @@ would autograd have decomposed it; does it read a value; else record it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,10 +21,12 @@ from refimpl._torch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    OpOverload,
     TorchDispatchMode,
     active_dispatch_modes,
     has_no_dispatch_of_its_own,
     is_decomposed_by_autograd,
+    run_composite_kernel,
     without_fake_mode,
     written_arguments,
 )
@@ -58,24 +61,22 @@ class RecordingMode(TorchDispatchMode):
         self._decompositions = decompositions
         self._is_reading_allowed = is_reading_allowed  # then values read are burned in
         self._pauses = 0
-        self._paused_by_entry: list[list[RecordingMode]] = []
+        self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
 
     def __enter__(self) -> RecordingMode:
-        outer = [mode for mode in active_dispatch_modes() if isinstance(mode, RecordingMode) and mode is not self]
-        for mode in outer:
-            mode._pauses += 1
-        self._paused_by_entry.append(outer)
+        pause = _pause(except_for=self)
+        pause.__enter__()
+        self._paused_by_entry.append(pause)
         super().__enter__()
         return self
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         super().__exit__(exc_type, exc_val, exc_tb)
-        for mode in self._paused_by_entry.pop():
-            mode._pauses -= 1
+        self._paused_by_entry.pop().__exit__(exc_type, exc_val, exc_tb)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -137,7 +138,7 @@ class RecordingMode(TorchDispatchMode):
                 return result
         if func not in _METADATA_QUERIES and is_decomposed_by_autograd(func, {t.device.type for t in tensors}):
             with self:
-                return func.decompose(*args, **kwargs)
+                return run_composite_kernel(func, args, kwargs)
         return NotImplemented
 
     def _read(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
@@ -217,14 +218,30 @@ class RecordingMode(TorchDispatchMode):
         if not isinstance(result, (list, tuple)):
             return
         for index, item in enumerate(result):
-            if isinstance(item, (torch.Tensor, list, tuple)):
-                item_node = self.builder.getitem(node, index, item)
-                self._track_result(item, item_node, None if constant is None else constant[index])
+            item_node = self.builder.getitem(node, index, item)
+            self._track_result(item, item_node, None if constant is None else constant[index])
+
+
+def paused_recordings() -> contextlib.AbstractContextManager[None]:
+    """Within it the recording modes that are on record nothing: for what belongs to a trace but not to the program."""
+    return _pause(except_for=None)
+
+
+@contextlib.contextmanager
+def _pause(*, except_for: RecordingMode | None) -> Iterator[None]:
+    modes = [mode for mode in active_dispatch_modes() if isinstance(mode, RecordingMode) and mode is not except_for]
+    for mode in modes:
+        mode._pauses += 1
+    try:
+        yield
+    finally:
+        for mode in modes:
+            mode._pauses -= 1
 
 
 @functools.cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
-    return written_arguments(func) if isinstance(func, torch._ops.OpOverload) else ()
+    return written_arguments(func) if isinstance(func, OpOverload) else ()
 
 
 def _tensors_in(value: Any) -> list[torch.Tensor]:

@@ -1,0 +1,148 @@
+"""refimpl never uses what it is compared with: neither in its text, nor when it runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from refimpl.tests.programs import EXAMPLES
+
+PACKAGE = Path(refimpl.__file__).parent
+SOURCES = sorted(
+    path for path in PACKAGE.rglob("*.py") if not {"tests", "benchmarks"} & set(path.relative_to(PACKAGE).parts)
+)
+FORBIDDEN = (
+    "torch._dynamo",
+    "torch._functorch",
+    "torch._inductor",
+    "torch._export",
+    "torch.export",
+    "torch.compile",
+    "torch.compiler",
+    "torch.fx.experimental",
+    "torch.func.functionalize",
+    "torch._to_functional_tensor",
+    "torch._subclasses.functional_tensor",
+)
+# `refimpl/_torch.py` is the only door to these; FakeTensorMode is the named exception to independence.
+DOOR_ONLY = ("torch._", "torch.utils._", "torch.fx._", "torch.fx.graph._")
+
+
+def names_used(source: str) -> set[str]:
+    """Dotted names a module imports or spells out from `torch` on."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import():
+                names.update(alias.name for alias in node.names)
+            case ast.ImportFrom():
+                names.update(f"{node.module}.{alias.name}" for alias in node.names)
+            case ast.Attribute():
+                names.add(ast.unparse(node))
+            case ast.Constant(value=str() as text) if text.startswith("torch.") and " " not in text:
+                names.add(text)  # importlib.import_module, getattr chains
+            case _:
+                pass
+    return {name for name in names if name == "torch" or name.startswith("torch.")}
+
+
+def is_under(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_source_names_nothing_forbidden(path: Path) -> None:
+    used = names_used(path.read_text(encoding="utf-8"))
+    allowed = set(refimpl.SUBSTITUTIONS) if path.name == "__init__.py" else set()  # names of what is stood in for
+    assert sorted(name for name in used - allowed if is_under(name, FORBIDDEN)) == []
+    if path.name != "_torch.py":
+        private = {name for name in used if name.startswith(DOOR_ONLY)}
+        assert sorted(private) == [], "goes through refimpl/_torch.py"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch._dynamo",
+        "from torch.fx.experimental.proxy_tensor import make_fx",
+        "from torch.fx import experimental",
+        "import torch\ntorch._dynamo.reset()",
+        "import importlib\nimportlib.import_module('torch._functorch.aot_autograd')",
+        "import torch\ntorch.compile(f)",
+    ],
+)
+def test_the_scan_finds_what_is_forbidden(source: str) -> None:
+    assert any(is_under(name, FORBIDDEN) for name in names_used(source))
+
+
+# Traces in real mode while every Python call is watched. What `import torch` loads is loaded before; what runs after counts.
+CHILD = """
+import json, sys, threading
+import torch
+loaded_by_torch = set(sys.modules)
+import refimpl
+import refimpl.tests.programs as programs
+from pathlib import Path
+
+root = Path(torch.__file__).parent
+FORBIDDEN_CODE = tuple(
+    str(root / part)
+    for part in ("_dynamo", "_functorch", "_inductor", "_export", "export", "compiler", "fx/experimental",
+                 "_subclasses/functional_tensor.py", "_subclasses/functional_tensor")
+)
+ran = set()
+
+def watch(frame, event, argument):
+    if event == "call" and frame.f_code.co_filename.startswith(FORBIDDEN_CODE):
+        ran.add(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
+
+if PROVOKE:
+    def trace(function, arguments):
+        from torch.fx.experimental.proxy_tensor import make_fx
+        return make_fx(function)(*arguments)
+else:
+    def trace(function, arguments):
+        return refimpl.make_fx(function)(*arguments)
+
+arguments = {name: example.arguments() for name, example in programs.EXAMPLES.items()}
+traced = 0
+sys.setprofile(watch)
+threading.setprofile(watch)
+try:
+    for name, example in programs.EXAMPLES.items():
+        trace(example.function, arguments[name])
+        traced += 1
+finally:
+    sys.setprofile(None)
+    threading.setprofile(None)
+FORBIDDEN_MODULES = tuple("torch." + m for m in "_dynamo _functorch _inductor _export export fx.experimental".split())
+new = sorted(m for m in set(sys.modules) - loaded_by_torch if m.startswith(FORBIDDEN_MODULES))
+print(json.dumps({"ran": sorted(ran), "new_modules": new, "traced": traced}))
+"""
+
+
+def _run_child(*, provoke: bool) -> dict[str, object]:
+    source = CHILD.replace("PROVOKE", str(provoke))
+    child = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=120, cwd=PACKAGE.parent, check=False
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def test_a_trace_runs_no_forbidden_code_and_loads_no_forbidden_module() -> None:
+    report = _run_child(provoke=False)
+    assert report["traced"] == len(EXAMPLES)
+    assert report["ran"] == []
+    assert report["new_modules"] == []
+
+
+def test_the_watch_sees_forbidden_code_when_it_runs() -> None:
+    report = _run_child(provoke=True)
+    assert any("proxy_tensor.py:proxy_call" in str(line) for line in report["ran"])  # pyright: ignore[reportGeneralTypeIssues]
