@@ -1,0 +1,1 @@
+"""Benchmarks of refimpl beside the systems it stands in for."""
