@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from oracle.clone import clone_tree
+from oracle.errors import InternalError
 from suites.opinfo.database import OpInfo, SampleInput
 from suites.opinfo.generate import isolated_rng, tensors_of
 from suites.opinfo.operators import inplace_of, operator_of
@@ -105,8 +106,12 @@ def _processed_on_copy(op: Callable[..., Any], one: SampleInput) -> Callable[...
     return program
 
 
-def _without_callables(op: Callable[..., Any], args: Args, kwargs: Mapping[str, Any]) -> tuple[Any, Args, Kwargs]:
+def _without_callables(
+    op: Callable[..., Any] | None, args: Args, kwargs: Mapping[str, Any]
+) -> tuple[Any, Args, Kwargs]:
     """Bind what is no data (a distance function, a module, a generator), so that inputs are data throughout."""
+    if op is None:
+        raise InternalError("a kind of call was planned for an entry that does not have it")
     bound = {key: value for key, value in kwargs.items() if callable(value) or isinstance(value, torch.Generator)}
     rest = {key: value for key, value in kwargs.items() if key not in bound}
     return (partial(op, **bound) if bound else op), args, rest
@@ -196,7 +201,9 @@ def _fits_out(info: OpInfo, one: SampleInput) -> bool:
 
 
 def _differs_noncontiguous(info: OpInfo, one: SampleInput) -> bool:
-    return any(tensor.layout == torch.strided and tensor.is_contiguous() and tensor.numel() > 1 for tensor in tensors_of(one))
+    return any(
+        tensor.layout == torch.strided and tensor.is_contiguous() and tensor.numel() > 1 for tensor in tensors_of(one)
+    )
 
 
 BOTH = ("forward", "backward")

@@ -102,14 +102,7 @@ def _indices(info: OpInfo, dtype: str, direction: str, kind: str, device: torch.
     rule = KINDS[kind]
     if direction not in rule.directions or not rule.has(info, direction == "backward"):
         return []
-    key = SampleKey(
-        op=info.full_name,
-        dtype=dtype,
-        source=rule.source,
-        device=str(device),
-        requires_grad=direction == "backward",
-    )
-    found = sample_list(key)
+    found = sample_list(_key(info, dtype, direction, kind, device))
     indices = [
         index
         for index, one in enumerate(found.samples)
@@ -124,27 +117,33 @@ def _indices(info: OpInfo, dtype: str, direction: str, kind: str, device: torch.
 def _suite_program(
     info: OpInfo, *, dtype: str, direction: str, kind: str, index: int, device: torch.device
 ) -> SuiteProgram:
-    op = info.full_name
+    op, rule = info.full_name, KINDS[kind]
+    samples = sample_list(_key(info, dtype, direction, kind, device)).samples
+    one = samples[index] if index < len(samples) else None
     return SuiteProgram(
         program=Program(
             name=_name(op, dtype, direction, kind, index),
             source=source_of(op, dtype=dtype, kind=kind, index=index, device=str(device), direction=direction),
             calls=BACKWARD if direction == "backward" else FORWARD,
-            expects_raise=kind == "error" and _is_refused(info, dtype, index, device),
-            policy=policy_for(info, dtype=dtype, direction=direction, kind=kind, index=index, device=str(device)),
+            # Upstream lists some error inputs that only its Python reference implementations refuse: eager decides.
+            expects_raise=kind == "error" and one is not None and not eager_takes(rule, info, one, False),
+            policy=policy_for(info, one=one, kind=kind, direction=direction),
         ),
         group=op,
         dtype=dtype,
         direction=direction,
-        tags=(KINDS[kind].tag,),
+        tags=(rule.tag,),
     )
 
 
-def _is_refused(info: OpInfo, dtype: str, index: int, device: torch.device) -> bool:
-    """Upstream lists some error inputs that only its Python reference implementations refuse: eager decides."""
-    key = SampleKey(op=info.full_name, dtype=dtype, source="error", device=str(device), requires_grad=False)
-    found = sample_list(key)
-    return index < len(found.samples) and not eager_takes(KINDS["error"], info, found.samples[index], False)
+def _key(info: OpInfo, dtype: str, direction: str, kind: str, device: torch.device) -> SampleKey:
+    return SampleKey(
+        op=info.full_name,
+        dtype=dtype,
+        source=KINDS[kind].source,
+        device=str(device),
+        requires_grad=direction == "backward",
+    )
 
 
 def _name(group: str, dtype: str, direction: str, kind: str, index: int) -> str:
@@ -172,4 +171,6 @@ def _device(text: str) -> torch.device:
     try:
         return torch.device(text)
     except RuntimeError as error:
-        raise UsageError(seen=f"device {text!r}", expected="a torch device such as cpu or cuda:0", do="name another") from error
+        raise UsageError(
+            seen=f"device {text!r}", expected="a torch device such as cpu or cuda:0", do="name another"
+        ) from error

@@ -13,7 +13,9 @@ from suites.opinfo.generate import SampleKey, sample
 Inputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def bind(op: str, *, dtype: str, kind: str, index: int, device: str, direction: str) -> tuple[Callable[..., Any], Inputs]:
+def bind(
+    op: str, *, dtype: str, kind: str, index: int, device: str, direction: str
+) -> tuple[Callable[..., Any], Inputs]:
     """Returns `(program, inputs)`: the function to compile, and what gives its arguments for any call.
 
     `op` is an entry's full name, `kind` a key of `calls.KINDS`, `index` the sample's number in upstream's list.
