@@ -124,7 +124,7 @@ def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Prob
 
 
 def failing(records: Iterable[Record]) -> dict[str, Status]:
-    """The failures a baseline may accept, by case id."""
+    """The findings by case id, missing rows among them."""
     return {r.case_id: r.verdict.status for r in records if r.verdict.status.is_finding}
 
 

@@ -254,15 +254,12 @@ class StoreTransaction:
         except IntegrityError as error:
             raise InternalError(f"run {run_id} is begun a second time") from error
 
-    def update_environment(self, run_id: str, environment: Mapping[str, Any]) -> None:
-        self._connection.execute(
-            sa.update(RUNS).where(RUNS.c.run == self._run(run_id)).values(environment=json.dumps(environment))
-        )
+    def update_run(self, run_id: str, *, environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        values = {"environment": json.dumps(environment), "arguments": json.dumps(arguments)}
+        self._connection.execute(sa.update(RUNS).where(RUNS.c.run == self._run(run_id)).values(values))
 
     def plan(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
-        run = self._run(run_id)
-        state = self._connection.execute(sa.select(RUNS.c.state).where(RUNS.c.run == run)).scalar_one()
-        if state != PLANNING:
+        if self._state(run_id) != PLANNING:
             raise InternalError(f"{len(cases)} cases planned in run {run_id}, whose planned set is already complete")
         self.add_cases(run_id, cases)
 
@@ -314,10 +311,14 @@ class StoreTransaction:
             if run is not None and run.planned != run.recorded:
                 left = f"{run.planned - run.recorded} of {run.planned} planned cases have no record"
                 raise InternalError(f"run {run_id} ends as complete, but {left}")
-        self.set_state(run_id, state)
+        # A run that is ended while it is planned keeps its state: it cannot be resumed, and its rows are not a plan.
+        is_planning = self._state(run_id) == PLANNING
+        self.set_state(run_id, PLANNING if is_planning else state, ended_at=_now())
 
-    def set_state(self, run_id: str, state: str) -> None:
-        ended_at = _now() if state in (COMPLETE, INTERRUPTED) else None
+    def _state(self, run_id: str) -> str:
+        return self._connection.execute(sa.select(RUNS.c.state).where(RUNS.c.run == self._run(run_id))).scalar_one()
+
+    def set_state(self, run_id: str, state: str, *, ended_at: str | None = None) -> None:
         self._connection.execute(
             sa.update(RUNS).where(RUNS.c.run == self._run(run_id)).values(state=state, ended_at=ended_at)
         )

@@ -12,7 +12,7 @@ from oracle.verdict import Compared, Status, Verdict, WorstElement
 from results.store import Store
 
 ENVIRONMENT: Mapping[str, Any] = {"torch": "2.13.0+cpu", "python": "3.11.7", "platform": "Linux-x86_64"}
-ARGUMENTS: Mapping[str, Any] = {"suite": ["opinfo"], "subject": ["inductor"], "shard": None}
+ARGUMENTS: Mapping[str, Any] = {"suite": ["opinfo"], "subject": ["inductor"], "shard": {"index": 1, "count": 1}}
 WORST = WorstElement(
     where="call 0: output[1]",
     index=(0, 3),

@@ -1,0 +1,226 @@
+"""`torch-oracle show | compare | gate | export | merge`: plain typer functions, put together by the command line.
+
+Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed). Bad input is UsageError, printed at the edge.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import date, datetime, timedelta, timezone
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from oracle.errors import UsageError
+from oracle.records import Record
+from results import compare as comparing
+from results import gate as gating
+from results.baseline import is_acceptable, read_baseline, updated_baseline, write_baseline
+from results.export import FORMATS, format_of
+from results.export import export as write_export
+from results.merge import merge as merge_runs
+from results.render import markdown
+from results.render import show as show_tables
+from results.report import case_text, run_line, show_run
+from results.store import LATEST, RunInfo, Store
+
+DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
+_CASES_IN_FULL = 20  # `show GLOB` prints so many cases whole; more become a table
+
+DbOption = Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")]
+RunOption = Annotated[str, typer.Option(help="Id of the run, or 'latest'.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All rows, not only the first of each table.")]
+
+
+def show(
+    cases: Annotated[
+        str | None, typer.Argument(metavar="[CASE_ID_GLOB]", help="Only these cases; a few are shown in full.")
+    ] = None,
+    db: DbOption = DEFAULT_DB,
+    run: RunOption = LATEST,
+    all_rows: AllOption = False,
+    runs: Annotated[bool, typer.Option("--runs", help="List the runs in the database instead.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a run: pass rates, first wrong rungs, failures, speed. Or everything on single cases."""
+    console = Console()
+    with Store.open(db, create=False, read_only=True) as store:
+        if runs:
+            _show_runs(store, as_json)
+            return
+        info = store.run(run)
+        glob = cases if cases is not None else "*"
+        records = [r for r in store.records(info.run_id, with_missing=True) if fnmatchcase(r.case_id, glob)]
+        if cases is not None and not records:
+            raise UsageError(
+                seen=f"{cases!r}, which matches no case of run {info.run_id}",
+                expected="a case id, or a glob such as 'opinfo/add/*@inductor' ([ and ] are written [[] and []])",
+                do=f"torch-oracle show --db {db} lists the failures",
+            )
+        if as_json:
+            _write_json({"run": _run_json(info), "records": [record.to_json() for record in records]})
+        elif cases is not None and (len(records) <= _CASES_IN_FULL or all_rows):
+            for record in records:
+                sys.stdout.write(case_text(record, store.program(record.case_id, info.run_id)) + "\n")
+        else:
+            show_run(store, info.run_id, console=console, limit=None if all_rows else 30, match=glob)
+
+
+def _show_runs(store: Store, as_json: bool) -> None:
+    if as_json:
+        _write_json([_run_json(info) for info in store.runs()])
+        return
+    for info in store.runs():
+        sys.stdout.write(run_line(info) + "\n")
+
+
+def compare(
+    base: Annotated[str, typer.Argument(help="Database, or DB#RUN for a run other than its latest.")],
+    head: Annotated[str, typer.Argument(help="Database, or DB#RUN; compared with BASE.")],
+    all_rows: AllOption = False,
+    fail_on_slower: Annotated[
+        bool, typer.Option("--fail-on-slower", help="Exit 1 also when a case became slower for real.")
+    ] = False,
+    as_json: JsonOption = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Markdown on stdout.")] = False,
+) -> None:
+    """Compare two runs case by case. Exits 1 for new failures, missing rows and rows no longer compared."""
+    base_run, base_records = _load(base)
+    head_run, head_records = _load(head)
+    comparison = comparing.compare(base_records, head_records, base_run=base_run, head_run=head_run)
+    if as_json:
+        _write_json(comparison.to_json())
+    else:
+        tables = comparing.tables_of(comparison, limit=None if all_rows else 50)
+        if as_markdown:
+            sys.stdout.write("\n".join(markdown(table) for table in tables))
+        else:
+            show_tables(Console(), tables)
+    raise typer.Exit(int(comparison.has_regression or (fail_on_slower and bool(comparison.slower))))
+
+
+def gate(
+    baseline: Annotated[Path, typer.Option(help="Accepted failures: a sorted text file kept with the code.")],
+    db: DbOption = DEFAULT_DB,
+    run: RunOption = LATEST,
+    update: Annotated[
+        bool, typer.Option("--update", help="Rewrite the baseline to accept exactly what fails now.")
+    ] = False,
+    expires_days: Annotated[int, typer.Option(help="With --update: days that new lines hold.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Exit 0 if a run fails in exactly the accepted ways, 1 otherwise. A planned case without a record fails."""
+    if expires_days < 1:
+        raise UsageError(seen=f"--expires-days {expires_days}", expected="at least 1", do="name a number of days")
+    today = datetime.now(timezone.utc).date()
+    with Store.open(db, create=False, read_only=True) as store:
+        info = store.run(run)
+        records = list(store.records(info.run_id, with_missing=True))
+    if update:
+        _update_baseline(baseline, info, records, expires=today + timedelta(days=expires_days))
+    report = gating.gate(records, read_baseline(baseline), run=info, today=today)
+    if as_json:
+        _write_json(report.to_json())
+    else:
+        show_tables(Console(), gating.tables_of(report))
+    raise typer.Exit(int(not report.is_open))
+
+
+def _update_baseline(path: Path, run: RunInfo, records: list[Record], *, expires: date) -> None:
+    failing = gating.failing(records)
+    missing = sum(not is_acceptable(status) for status in failing.values())
+    if missing or not run.is_complete:
+        raise UsageError(
+            seen=f"--update from run {run.run_id} ({run.state}), {missing} of whose {run.planned} cases are missing",
+            expected="a complete run: an unfinished one would drop lines that still hold",
+            do="finish it with `torch-oracle sweep --resume`, then update; the baseline was left as it is",
+        )
+    accepted = read_baseline(path) if path.exists() else {}
+    write_baseline(path, updated_baseline(accepted, failing, expires=expires))
+
+
+def export(
+    output: Annotated[Path, typer.Argument(help="File to write; replaced at once if it exists.")],
+    db: DbOption = DEFAULT_DB,
+    run: RunOption = LATEST,
+    format: Annotated[str | None, typer.Option(help=f"{', '.join(FORMATS)}. Default: by suffix.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only this suite.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Only this subject, as it stands in records.")] = None,
+    match: Annotated[str, typer.Option(help="Only case ids that match this glob.")] = "*",
+) -> None:
+    """Write a run to a file: JSON lines, CSV, the CSVs of PyTorch's dynamo benchmarks, Parquet, Markdown, JUnit XML."""
+    chosen = format_of(output, format)
+    with Store.open(db, create=False, read_only=True) as store:
+        info = store.run(run)
+        records = [
+            record
+            for record in store.records(info.run_id, with_missing=True)
+            if suite in (None, record.suite)
+            and subject in (None, record.subject)
+            and fnmatchcase(record.case_id, match)
+        ]
+    if not records and info.planned:
+        raise UsageError(
+            seen=f"a selection that none of the {info.planned} cases of run {info.run_id} matches",
+            expected="at least one case",
+            do="mend --suite, --subject or --match",
+        )
+    write_export(records, run=info, path=output, format=chosen)
+    sys.stderr.write(f"{len(records)} records of run {info.run_id} written to {output} ({chosen})\n")
+
+
+def merge(
+    output: Annotated[str, typer.Argument(help="Database to merge into; made if absent.")],
+    inputs: Annotated[list[str], typer.Argument(help="Databases of the shards.")],
+    partial: Annotated[bool, typer.Option("--partial", help="Merge although shards are absent or unfinished.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Merge the shards of one sweep into one run. Merging again changes nothing."""
+    merged = merge_runs(output, inputs, partial=partial)
+    if as_json:
+        _write_json(
+            {
+                "run_id": merged.run_id,
+                "cases": merged.cases,
+                "records": merged.records,
+                "cases_added": merged.cases_added,
+                "records_added": merged.records_added,
+                "absent_shards": list(merged.absent_shards),
+            }
+        )
+        return
+    sys.stdout.write(
+        f"run {merged.run_id} in {output}: {merged.records} of {merged.cases} cases recorded; "
+        f"{merged.cases_added} cases and {merged.records_added} records added from {merged.sources} runs\n"
+    )
+    for shard in merged.absent_shards:
+        sys.stdout.write(f"shard {shard} is absent\n")
+
+
+def _load(text: str) -> tuple[RunInfo, list[Record]]:
+    """DB or DB#RUN. A file whose name holds a # is taken as a file if it exists."""
+    db, _, run_id = (text, "", LATEST) if "#" not in text or Path(text).exists() else text.rpartition("#")
+    with Store.open(db, create=False, read_only=True) as store:
+        info = store.run(run_id or LATEST)
+        return info, list(store.records(info.run_id, with_missing=True))
+
+
+def _run_json(info: RunInfo) -> dict[str, Any]:
+    return {
+        "run_id": info.run_id,
+        "state": info.state,
+        "started_at": info.started_at,
+        "ended_at": info.ended_at,
+        "planned": info.planned,
+        "recorded": info.recorded,
+        "environment": info.environment,
+    }
+
+
+def _write_json(data: Any) -> None:
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")

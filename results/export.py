@@ -1,0 +1,216 @@
+"""Exports of a run: JSON lines, CSV, PyTorch's benchmark CSVs, Parquet, Markdown, JUnit XML. Written whole or not at all.
+
+An existing file is replaced, at once.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from oracle.errors import UsageError
+from oracle.records import SCHEMA_VERSION, Record
+from oracle.verdict import Status
+from results.files import write_atomically
+from results.junit import junit_xml
+from results.render import markdown
+from results.report import run_line, summary_tables
+from results.schema import FLAT_COLUMNS, FLAT_NAMES, flatten
+from results.store import RunInfo
+
+
+def to_json_lines(records: Iterable[Record]) -> str:
+    """One `Record.to_json()` per line; `from_json_lines` reads it back."""
+    return "".join(json.dumps(record.to_json()) + "\n" for record in records)
+
+
+def from_json_lines(text: str) -> list[Record]:
+    """Raises UsageError, with the line number, for a line that is no record, or one of a newer schema."""
+    records = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            records.append(Record.from_json(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                seen=f"line {number}: {type(error).__name__}: {error}",
+                expected="a record as written by `torch-oracle export --format jsonl`",
+                do="export the run again",
+            ) from error
+    return records
+
+
+def to_csv(records: Iterable[Record]) -> str:
+    """One row per record, the columns of results.schema.FLAT_COLUMNS. Lists as JSON; empty where not known."""
+    rows = []
+    for record in records:
+        row = flatten(record)
+        rows.append([json.dumps(row[name]) if isinstance(row[name], tuple) else row[name] for name in FLAT_NAMES])
+    return _csv(FLAT_NAMES, rows)
+
+
+# Columns that PyTorch's benchmarks take from Dynamo's counters and that records do not have stay empty.
+_DYNAMO_STATS: Final = (
+    "calls_captured",
+    "unique_graphs",
+    "graph_breaks",
+    "unique_graph_breaks",
+    "autograd_captures",
+    "autograd_compiles",
+    "cudagraph_skips",
+)
+_ACCURACY_COLUMNS: Final = ("dev", "name", "batch_size", "accuracy", *_DYNAMO_STATS, "compilation_latency")
+_SPEEDUP_COLUMNS: Final = (
+    *("dev", "name", "batch_size", "speedup", "abs_latency"),
+    *("compilation_latency", "compression_ratio", "eager_peak_mem", "dynamo_peak_mem"),
+    *_DYNAMO_STATS,
+)
+_NO_BATCH_SIZE: Final = 0  # what those benchmarks write for a model without one
+
+
+def to_dynamo_accuracy(records: Iterable[Record]) -> str:
+    """The accuracy CSV of PyTorch's benchmarks/dynamo, one row per record; `accuracy` is our status word.
+
+    `compilation_latency` in seconds. Such a file is about one compiler: raises UsageError for several subjects.
+    """
+    rows = []
+    for record in _one_subject(records):
+        m = record.measurements
+        rows.append(
+            [record.device, record.name, _NO_BATCH_SIZE, record.verdict.status.value, *_stats(record), m.compile_cold_s]
+        )
+    return _csv(_ACCURACY_COLUMNS, rows)
+
+
+def to_dynamo_speedup(records: Iterable[Record]) -> str:
+    """The performance CSV of PyTorch's benchmarks/dynamo: a row per timed or failing record.
+
+    `abs_latency` in milliseconds, `compilation_latency` in seconds, memory in 1e9 bytes. A failing record has speedup
+    and latency 0, as there. Passing records that were not timed have no row. Raises UsageError for several subjects.
+    """
+    rows = []
+    for record in _one_subject(records):
+        m = record.measurements
+        start = [record.device, record.name, _NO_BATCH_SIZE]
+        if record.verdict.status.is_finding:
+            rows.append([*start, 0.0, 0.0, None, None, None, None, *_stats(record)])
+        elif record.verdict.status is Status.PASS and m.speedup is not None and m.subject_s is not None:
+            ratio = m.eager_peak_memory / m.peak_memory if m.eager_peak_memory and m.peak_memory else None
+            memory = [None if size is None else size / 1e9 for size in (m.eager_peak_memory, m.peak_memory)]
+            rows.append([*start, m.speedup, m.subject_s * 1000, m.compile_cold_s, ratio, *memory, *_stats(record)])
+    return _csv(_SPEEDUP_COLUMNS, rows)
+
+
+def _stats(record: Record) -> list[Any]:
+    known = {"unique_graphs": record.measurements.graphs, "graph_breaks": record.measurements.graph_breaks}
+    return [known.get(name) for name in _DYNAMO_STATS]
+
+
+def _one_subject(records: Iterable[Record]) -> list[Record]:
+    records = list(records)
+    for what, values in (
+        ("subject", {record.subject: None for record in records}),
+        ("suite", {record.suite: None for record in records}),
+    ):
+        if len(values) > 1:
+            raise UsageError(
+                seen=f"a run with the {what}s {', '.join(values)}",
+                expected=f"one {what}: a CSV of PyTorch's benchmarks has no column for it",
+                do=f"choose one with --{what}",
+            )
+    return records
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(["nan" if isinstance(cell, float) and math.isnan(cell) else cell for cell in row])
+    return buffer.getvalue()
+
+
+_ARROW_TYPES: Final = {
+    "text": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "texts": pa.list_(pa.string()),
+    "ints": pa.list_(pa.int64()),
+}
+
+
+def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
+    """An Arrow table with the columns of results.schema.FLAT_COLUMNS and `extra`; None is null, NaN is NaN.
+
+    The metadata hold the run id, its environment (JSON) and the schema version.
+    """
+    schema = pa.schema(
+        [pa.field(c.name, _ARROW_TYPES[c.kind], metadata={"meaning": c.meaning}) for c in FLAT_COLUMNS]
+        + [pa.field("extra", pa.string())],
+        metadata={
+            "torch_oracle_run_id": run.run_id,
+            "torch_oracle_environment": json.dumps(run.environment),
+            "torch_oracle_schema_version": str(SCHEMA_VERSION),
+        },
+    )
+    rows = []
+    for record in records:
+        row = flatten(record)
+        for name, value in row.items():
+            if isinstance(value, str) and not value.isascii():
+                row[name] = value.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def to_markdown(records: Iterable[Record], *, run: RunInfo) -> str:
+    """The summary as Markdown, all findings included: for a job summary or a comment."""
+    tables = summary_tables(list(records), limit=None)
+    body = "\n".join(markdown(table, level=3) for table in tables)
+    return f"## torch-oracle: {run.run_id}\n\n{run_line(run)}\n\n{body}"
+
+
+def to_junit(records: Iterable[Record], *, run: RunInfo) -> str:
+    return junit_xml(records, run_id=run.run_id, environment=run.environment)
+
+
+_TEXT_FORMATS: Final[Mapping[str, Callable[[list[Record], RunInfo], str]]] = {
+    "jsonl": lambda records, run: to_json_lines(records),
+    "csv": lambda records, run: to_csv(records),
+    "dynamo-accuracy": lambda records, run: to_dynamo_accuracy(records),
+    "dynamo-speedup": lambda records, run: to_dynamo_speedup(records),
+    "markdown": lambda records, run: to_markdown(records, run=run),
+    "junit": lambda records, run: to_junit(records, run=run),
+}
+FORMATS: Final = (*_TEXT_FORMATS, "parquet")
+_SUFFIXES: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".xml": "junit"}
+
+
+def format_of(path: Path, given: str | None) -> str:
+    """The format asked for, or the one the file's suffix means. Raises UsageError if neither says."""
+    chosen = given or _SUFFIXES.get(path.suffix)
+    if chosen is None or chosen not in FORMATS:
+        raise UsageError(
+            seen=f"--format {given}" if given else f"{path}, whose suffix names no format",
+            expected=f"--format one of {', '.join(FORMATS)}, or a suffix of {', '.join(_SUFFIXES)}",
+            do="name the format",
+        )
+    return chosen
+
+
+def export(records: Iterable[Record], *, run: RunInfo, path: Path, format: str) -> None:
+    """Write `records` to `path` as one of FORMATS. Raises UsageError if the place cannot be written."""
+    if format == "parquet":
+        table = to_arrow(records, run=run)
+        write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+    else:
+        write_atomically(path, _TEXT_FORMATS[format](list(records), run))
