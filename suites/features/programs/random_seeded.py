@@ -2,7 +2,14 @@
 
 import torch
 
-PROGRAM = {"tags": ("random", "state"), "calls": [{}, {}]}
+PROGRAM = {
+    "tags": ("random", "state"),
+    "calls": [{}, {}],
+    "policy": {
+        "is_random": True,
+        "reason": "the seed is set inside: eager repeats itself, a subject with a generator of its own need not repeat eager",
+    },
+}
 DEVICE = "cpu"
 
 

@@ -13,4 +13,6 @@ def program(x):
 
 
 def inputs(call):
-    return (torch.ones((4, 1, 2, 3), device=DEVICE) if call == 0 else torch.ones((4 + call, 1, 2, 3), device=DEVICE),), {}
+    return (
+        torch.ones((4, 1, 2, 3), device=DEVICE) if call == 0 else torch.ones((4 + call, 1, 2, 3), device=DEVICE),
+    ), {}

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 PROGRAM = {
-    "tags": ("untried", "precision", "dtype"),
+    "tags": ("agrees", "precision", "dtype"),
     "is_module": True,
     "calls": [{"training": False, "grad_mode": "no_grad"}],
 }

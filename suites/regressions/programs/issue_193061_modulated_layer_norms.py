@@ -4,7 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-PROGRAM = {"tags": ("untried", "gpu", "inductor", "autograd"), "is_module": True, "calls": [{"backward": True}, {"backward": True}]}
+PROGRAM = {
+    "tags": ("untried", "gpu", "inductor", "autograd"),
+    "is_module": True,
+    "calls": [{"backward": True}, {"backward": True}],
+}
 DEVICE = "cpu"
 
 

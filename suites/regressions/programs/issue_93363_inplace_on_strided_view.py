@@ -2,14 +2,23 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "aot", "mutation", "aliasing")}
+PROGRAM = {
+    "tags": ("agrees", "aot", "mutation", "aliasing"),
+    "calls": [
+        {"before": "base = torch.ones(4, device=DEVICE, requires_grad=True).add(0.0); view = base[0::2]"},
+        {"before": "view.detach().mul_(3)"},
+    ],
+}
 DEVICE = "cpu"
 
+# Made before the first call: arguments are always leaves, and a leaf that needs grad takes no in-place operation.
+base = view = None
 
-def program(view):
-    view.add_(1.0)
+
+def program(x):
+    view.add_(x)
+    return view.sum()
 
 
 def inputs(call):
-    base = torch.ones(4, device=DEVICE, requires_grad=True).add(0.0)
-    return (base[0::2],), {}
+    return (torch.full((2,), 1.0 + call, device=DEVICE),), {}
