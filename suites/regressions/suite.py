@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Iterator, Mapping
 
 from oracle.errors import UsageError
 from suites.base import Selection, SuiteProgram

@@ -7,7 +7,7 @@ DEVICE = "cpu"
 
 
 def program(x):
-    late = [lambda y: y + i for i in range(3)]
+    late = [lambda y: y + i for i in range(3)]  # noqa: B023 - late binding is what is checked
     early = [lambda y, i=i: y * (i + 1) for i in range(3)]
     return [f(x) for f in late] + [f(x) for f in early]
 

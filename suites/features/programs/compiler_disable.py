@@ -1,5 +1,7 @@
 """A helper under torch.compiler.disable runs as it is, between compiled parts."""
 
+# pyright: reportArgumentType=false, reportOperatorIssue=false
+
 import torch
 
 PROGRAM = {"tags": ("control-flow", "state"), "calls": [{}, {}]}

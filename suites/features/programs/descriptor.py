@@ -1,5 +1,7 @@
 """A data descriptor scales what is stored through it."""
 
+# pyright: reportOperatorIssue=false
+
 import torch
 
 PROGRAM = {"tags": ("classes",), "calls": [{}, {}]}

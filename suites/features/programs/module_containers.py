@@ -1,5 +1,7 @@
 """Sequential, ModuleList, ModuleDict and ParameterDict nested in one another."""
 
+# pyright: reportIndexIssue=false
+
 import torch
 from torch import nn
 

@@ -1,5 +1,7 @@
 """A class with arithmetic, comparison, indexing, length, iteration and call operators."""
 
+# pyright: reportOperatorIssue=false
+
 import torch
 
 PROGRAM = {"tags": ("classes",)}

@@ -1,5 +1,7 @@
 """A tensor subclass with __torch_function__ tags what it computes."""
 
+# pyright: reportOperatorIssue=false
+
 import torch
 
 PROGRAM = {"tags": ("classes",)}

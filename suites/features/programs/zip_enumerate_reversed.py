@@ -8,11 +8,11 @@ DEVICE = "cpu"
 
 def program(x, weights):
     total = torch.zeros_like(x[0])
-    for position, (row, weight) in enumerate(zip(x, weights), start=1):
+    for position, (row, weight) in enumerate(zip(x, weights, strict=True), start=1):
         total = total + row * weight * position
     backwards = list(reversed([row.sum() for row in x]))
     large = list(filter(lambda weight: weight > 1, weights))
-    doubled = list(map(lambda row: row * 2, x.unbind(0)))
+    doubled = list(map(lambda row: row * 2, x.unbind(0)))  # noqa: C417 - map is what is checked
     return total, backwards, large, doubled, any(weights), all(weights)
 
 

@@ -1,5 +1,7 @@
 """An attribute is a row of a buffer, chosen anew before each call and written by the call."""
 
+# pyright: reportIndexIssue=false
+
 import torch
 from torch import nn
 

@@ -12,7 +12,7 @@ PROGRAM = {
 DEVICE = "cpu"
 
 # Made before the first call: arguments are always leaves, and a leaf that needs grad takes no in-place operation.
-base = view = None
+base = view = torch.empty(0)
 
 
 def program(x):
