@@ -45,9 +45,7 @@ def _without(groups: Iterable[Sequence[str]], dropped: set[str]) -> list[tuple[s
     return [group for group in kept if len(group) > 1]
 
 
-def _partition_symptoms(
-    expected: Sequence[tuple[str, ...]], seen: Sequence[tuple[str, ...]], what: str
-) -> list[str]:
+def _partition_symptoms(expected: Sequence[tuple[str, ...]], seen: Sequence[tuple[str, ...]], what: str) -> list[str]:
     """One line per path whose neighbours are others, named from the later path to the first of its group."""
     expected_of = {path: group for group in expected for path in group}
     seen_of = {path: group for group in seen for path in group}
@@ -146,9 +144,7 @@ def have_other_strides(left: TensorFacts, right: TensorFacts) -> bool:
         return False
     if left.stride is None or right.stride is None or 0 in left.shape:
         return False
-    return any(
-        size != 1 and a != b for size, a, b in zip(left.shape, left.stride, right.stride, strict=True)
-    )
+    return any(size != 1 and a != b for size, a, b in zip(left.shape, left.stride, right.stride, strict=True))
 
 
 def _views_of_inputs(call: CallObservation) -> set[str]:
@@ -161,10 +157,7 @@ def _views_of_inputs(call: CallObservation) -> set[str]:
 
 def facts_by_path(call: CallObservation) -> dict[str, TensorFacts]:
     return {
-        leaf.path: leaf.facts
-        for section in SECTIONS
-        for leaf in getattr(call, section.name)
-        if leaf.facts is not None
+        leaf.path: leaf.facts for section in SECTIONS for leaf in getattr(call, section.name) if leaf.facts is not None
     }
 
 

@@ -153,5 +153,3 @@ def _plain_floats(leaves: Sequence[Leaf]) -> dict[str, Tensor]:
         if len(parts) == 1:
             found[leaf.path] = widen(parts[0][1])
     return found
-
-

@@ -60,9 +60,7 @@ def _row(tensors: Sequence[Tensor]) -> ToleranceRow:
 
 
 def _has_other_finiteness(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
-    return any(
-        bool((widen(a).isfinite() != widen(b).isfinite()).any()) for a, b in zip(left, right, strict=True)
-    )
+    return any(bool((widen(a).isfinite() != widen(b).isfinite()).any()) for a, b in zip(left, right, strict=True))
 
 
 def _excess(seen: Tensor, expected: Tensor, row: ToleranceRow, side: int, factor: float = 1.0) -> float:
@@ -101,9 +99,7 @@ def _svd(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
         return readings
 
     excess = min(
-        _excess(
-            (us[..., :rank] * ss.unsqueeze(-2)) @ right, (ue[..., :rank] * se.unsqueeze(-2)) @ left, row, side
-        )
+        _excess((us[..., :rank] * ss.unsqueeze(-2)) @ right, (ue[..., :rank] * se.unsqueeze(-2)) @ left, row, side)
         for left, right in zip(as_vh(ve, ue), as_vh(vs, us), strict=True)
     )
     if excess > 1:
@@ -215,8 +211,8 @@ def _columns(tensor: Tensor) -> list[np.ndarray]:
     if rows.is_floating_point() or rows.is_complex():
         rows = widen(rows)
     values = rows.numpy()
-    if np.iscomplexobj(values):
-        return [part for at in range(values.shape[1]) for part in (values[:, at].real, values[:, at].imag)]
+    if rows.is_complex():
+        return [part(values[:, at]) for at in range(values.shape[1]) for part in (np.real, np.imag)]
     return [values[:, at] for at in range(values.shape[1])]
 
 
@@ -266,15 +262,17 @@ def _pointed_at(source: Tensor, index: Tensor, dim: int | None) -> Tensor | None
     """The values behind the indices; None where an index points outside."""
     source = source.cpu()
     index = index.cpu().to(torch.int64)
-    flat = dim is None or source.ndim <= 1
-    size = source.numel() if flat else source.shape[dim]
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+    if dim is None or source.ndim <= 1:
+        return source.reshape(-1)[index] if _is_within(index, source.numel()) else None
+    if not _is_within(index, source.shape[dim]):
         return None
-    if flat:
-        return source.reshape(-1)[index]
     is_reduced = index.ndim == source.ndim - 1
     values = torch.gather(source, dim, index.unsqueeze(dim) if is_reduced else index)
     return values.squeeze(dim) if is_reduced else values
+
+
+def _is_within(index: Tensor, size: int) -> bool:
+    return index.numel() == 0 or (int(index.min()) >= 0 and int(index.max()) < size)
 
 
 def _repeats_more(eager: Tensor, subject: Tensor, dim: int | None) -> bool:

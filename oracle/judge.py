@@ -77,15 +77,18 @@ def judge(
 ) -> Verdict:
     """The verdict on `subject`.
 
-    `truth` gives eager in fp64, `noise` eager's reruns under rounding noise: inexact ops perturbed by about one eps, exact
-    ones (comparisons, indexing, round, floor_divide ...) left alone. Either may give nothing. `rng` is the subject's promise
-    about random numbers; `is_random` says that eager depends on the seed, and then fp64, which draws other numbers,
-    is not asked. `graphs` is how many graphs the subject compiled: 0 makes agreement vacuous. `flushes_denormals` is the
-    subject's documented licence to treat subnormal numbers as zero. `other_seed` gives eager under another seed,
-    the yardstick of distributions whose elements are not independent.
+    `truth` gives eager in fp64, `noise` eager's reruns under rounding noise: inexact ops perturbed by about one eps,
+    exact ones (comparisons, indexing, round, floor_divide ...) left alone. Either may give nothing.
 
-    `subject_is_export` changes no rule: an exported program owes what every subject owes, and `fail_export` is for the
-    caller, who sees the signature. Raises UsageError if the policy names a rule or a path that does not exist.
+    `rng` is the subject's promise about random numbers; `is_random` says that eager depends on the seed, and then runs in
+    fp64 and under noise count only if they left the generators in eager's state, which says that they drew the same numbers.
+    `other_seed` gives eager under another seed, the yardstick of distributions whose elements are not independent.
+
+    `graphs` is how many graphs the subject compiled: 0 makes agreement vacuous. `flushes_denormals` is the subject's
+    documented licence to treat subnormal numbers as zero. `subject_is_export` changes no rule: an exported program owes what
+    every subject owes, and `fail_export` is for the caller, who sees the signature.
+
+    Raises UsageError if the policy names a rule or a path that does not exist.
     """
     del subject_is_export
     if policy.invariant:
@@ -95,21 +98,26 @@ def judge(
         return verdict
     settings = _Settings(
         policy=policy,
-        runs=RunsState((lambda: None) if is_random else truth, noise),
+        runs=RunsState(truth, noise, like=eager if is_random else None),
         is_random=is_random,
         draws_own=is_random and rng == "own",
         flushes_denormals=flushes_denormals,
         other_seed=RunsState(other_seed, lambda: ()),
     )
     builder = FindingsBuilder(explained=list(verdict.explained))
+    assert isinstance(eager, (Returned, Raised))  # anything else has been answered
     match subject:
         case Crashed():
             return Verdict(status=Status.CRASH, symptom=_crash_symptom(subject), explained=verdict.explained)
         case TimedOut():
-            symptom = f"outcome is no end within {subject.seconds:g} s in {subject.stage}, but should be {_ending(eager)}"
+            symptom = (
+                f"outcome is no end within {subject.seconds:g} s in {subject.stage}, but should be {_ending(eager)}"
+            )
             return Verdict(status=Status.TIMEOUT, symptom=symptom, explained=verdict.explained)
         case OutOfMemory():
-            symptom = f"outcome is out of memory at {subject.bytes} bytes in {subject.stage}, but should be {_ending(eager)}"
+            symptom = (
+                f"outcome is out of memory at {subject.bytes} bytes in {subject.stage}, but should be {_ending(eager)}"
+            )
             return Verdict(status=Status.OOM, symptom=symptom, explained=verdict.explained)
         case Raised() | Returned():
             pass
@@ -164,10 +172,10 @@ def _judge_eager(
             status=Status.EAGER_TWO_RUNS_DIFFER, symptom=worst.symptom, call=worst.call, worst=worst.worst,
             compared=builder.compared,
         )  # fmt: skip
-    explained = [f"eager's own two runs: {text}" for text in builder.explained]
-    if builder.max_ulp:
-        explained.append(f"eager's own two runs differ by up to {builder.max_ulp:g} ULP, within the tolerance row")
-    return Verdict(status=Status.PASS, explained=tuple(explained))
+    if not builder.max_ulp:
+        return Verdict(status=Status.PASS)
+    explained = f"eager's own two runs differ by up to {builder.max_ulp:g} ULP, within the tolerance row"
+    return Verdict(status=Status.PASS, explained=(explained,))
 
 
 # --------------------------------------------------------------------------------------------- calls
@@ -325,9 +333,7 @@ class _Ending:
     symptom: str
 
 
-def _compare_endings(
-    eager: Raised | Returned, subject: Raised | Returned, builder: FindingsBuilder
-) -> _Ending | None:
+def _compare_endings(eager: Raised | Returned, subject: Raised | Returned, builder: FindingsBuilder) -> _Ending | None:
     """None if both returned from every call, or both raised the same in the same call."""
     if isinstance(subject, Raised):
         seen = subject.exception
@@ -346,7 +352,9 @@ def _compare_endings(
             )
         builder.count(others=1)
         if seen.type_name != expected.type_name:
-            builder.explain(expected.call, f"exception is {seen.type_name}, caught by what catches {expected.type_name}")
+            builder.explain(
+                expected.call, f"exception is {seen.type_name}, caught by what catches {expected.type_name}"
+            )
         return None
     if isinstance(eager, Raised):
         return _Ending(
@@ -436,7 +444,9 @@ def _verdict(builder: FindingsBuilder, ending: _Ending | None, *, number_of_call
     if builder.compared.is_nothing:
         return _with(verdict, Status.PASS_DUE_TO_SKIP, "nothing was compared: the program returns and changes nothing")
     if 0 < builder.produced <= builder.compared.unstable_elements:
-        return _with(verdict, Status.PASS_DUE_TO_SKIP, "every element is one that eager itself moves under rounding noise")
+        return _with(
+            verdict, Status.PASS_DUE_TO_SKIP, "every element is one that eager itself moves under rounding noise"
+        )
     return verdict
 
 

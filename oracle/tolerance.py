@@ -67,7 +67,9 @@ _BRAIN = ToleranceRow(
 )  # fmt: skip
 
 
-def _byte(name: str, *, eps: float, smallest_normal: float, tiny: float | None = None, relative_eps: float = 1) -> ToleranceRow:
+def _byte(
+    name: str, *, eps: float, smallest_normal: float, tiny: float | None = None, relative_eps: float = 1
+) -> ToleranceRow:
     return ToleranceRow(
         name=name, eps=eps, tiny=smallest_normal * eps if tiny is None else tiny, smallest_normal=smallest_normal,
         relative_eps=relative_eps, k=2 if relative_eps else 1, rmse=1.5 if relative_eps else 1,

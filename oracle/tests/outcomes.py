@@ -5,21 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from oracle.judge import judge
 from oracle.outcome import (
     AliasGraph,
     CallObservation,
     ExceptionFacts,
     Leaf,
+    Outcome,
     Raised,
     Returned,
     TensorFacts,
 )
+from oracle.program import ComparePolicy
+from oracle.verdict import Verdict
+
+NO_POLICY = ComparePolicy()
 
 
 def facts_of(tensor: Tensor) -> TensorFacts:
@@ -30,7 +36,7 @@ def facts_of(tensor: Tensor) -> TensorFacts:
         type_name="torch.Tensor" if kind is Tensor else f"{kind.__module__}.{kind.__qualname__}",
         shape=() if tensor.is_nested else tuple(tensor.shape),
         stride=tuple(tensor.stride()) if has_strides else None,
-        storage_offset=tensor.storage_offset() if has_strides else None,
+        storage_offset=int(tensor.storage_offset()) if has_strides else None,
         dtype=str(tensor.dtype).removeprefix("torch."),
         device=str(tensor.device),
         layout=str(tensor.layout).removeprefix("torch."),
@@ -75,7 +81,7 @@ def alias_graph(named: Mapping[str, Any]) -> AliasGraph:
     for path, tensor in tensors.items():
         objects.setdefault(id(tensor), []).append(path)
         if tensor.layout is torch.strided and not tensor.is_nested and tensor.untyped_storage().nbytes():
-            storages.setdefault(tensor.untyped_storage().data_ptr(), []).append(path)
+            storages.setdefault(tensor.untyped_storage()._cdata, []).append(path)
     return AliasGraph(
         storages=tuple(sorted(tuple(sorted(group)) for group in storages.values() if len(group) > 1)),
         objects=tuple(sorted(tuple(sorted(group)) for group in objects.values() if len(group) > 1)),
@@ -131,7 +137,9 @@ def returned_calls(*calls: CallObservation) -> Returned:
     return Returned(calls=calls)
 
 
-def raised(error: BaseException, *, call: int = 0, phase: str = "call", calls: tuple[CallObservation, ...] = ()) -> Raised:
+def raised(
+    error: BaseException, *, call: int = 0, phase: str = "call", calls: tuple[CallObservation, ...] = ()
+) -> Raised:
     kind = type(error)
     return Raised(
         exception=ExceptionFacts(
@@ -148,3 +156,52 @@ def raised(error: BaseException, *, call: int = 0, phase: str = "call", calls: t
 
 def _qualified(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def judged(
+    eager: Outcome,
+    subject: Outcome,
+    *,
+    eager_again: Outcome | None = None,
+    truth: Outcome | None = None,
+    noise: Sequence[Outcome] = (),
+    policy: ComparePolicy = NO_POLICY,
+    **options: Any,
+) -> Verdict:
+    """`judge` with what most tests do not care about filled in: eager agrees with itself, no ground truth, no noise."""
+    return judge(
+        eager=eager,
+        eager_again=eager if eager_again is None else eager_again,
+        subject=subject,
+        truth=lambda: truth,
+        noise=lambda: noise,
+        policy=policy,
+        **options,
+    )
+
+
+def noisy(tensor: Tensor, *, seed: int, size: float = 1.0) -> Tensor:
+    """`tensor` with each element moved by up to `size` eps of its dtype, evenly distributed. Integers are as they were."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    generator = torch.Generator().manual_seed(seed)
+    wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+    moves = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    return (wide * (1 + moves * size * torch.finfo(tensor.dtype).eps)).to(tensor.dtype)
+
+
+def noise_runs(run: Callable[..., Any], *inputs: Tensor, runs: int = 4) -> list[Returned]:
+    """Monte Carlo arithmetic of one op: float inputs and outputs moved by up to one eps."""
+    outcomes = []
+    for seed in range(runs):
+        output = run(*(noisy(item, seed=100 * seed + at) for at, item in enumerate(inputs)))
+        outputs = output if isinstance(output, tuple) else (output,)
+        outcomes.append(returned(*(noisy(item, seed=100 * seed + 50 + at) for at, item in enumerate(outputs))))
+    return outcomes
+
+
+def truth_of(run: Callable[..., Any], *inputs: Tensor) -> Returned:
+    """The op on inputs widened to fp64 (complex128)."""
+    wide = [item.to(torch.complex128 if item.is_complex() else torch.float64) for item in inputs]
+    output = run(*wide)
+    return returned(*(output if isinstance(output, tuple) else (output,)))

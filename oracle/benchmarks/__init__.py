@@ -1,0 +1,1 @@
+"""Benchmarks of the oracle itself, run by `make bench`."""
