@@ -147,9 +147,10 @@ def _says(what: str, new: Any, old: Any) -> str:
 
 
 def _read_default_device() -> tuple[str, bool]:
-    # an explicitly set default device is a function mode, so "cpu" by default and "cpu" as set are two states
-    is_set = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not None
-    return (str(torch.get_default_device()) if is_set else "cpu", is_set)
+    # An explicitly set default device is a function mode, so "cpu" by default and "cpu" as set are two states. The public
+    # getter makes a tensor, which a leaked mode may turn into anything.
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return ("cpu", False) if context is None else (str(context.device), True)
 
 
 def _write_default_device(value: tuple[str, bool]) -> None:
@@ -354,7 +355,7 @@ _PROBES: tuple[_Probe, ...] = (
     _Probe(
         name="number of TorchDispatchModes",
         read=torch._C._len_torch_dispatch_stack,
-        write=_pop_modes(torch._C._len_torch_dispatch_stack, torch._C._pop_torch_dispatch_stack),
+        write=_pop_modes(torch._C._len_torch_dispatch_stack, lambda: torch._C._pop_torch_dispatch_stack(None)),
     ),
     _Probe(name="default device", read=_read_default_device, write=_write_default_device),
     _Probe(
