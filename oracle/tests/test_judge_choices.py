@@ -153,6 +153,14 @@ def test_the_eigenvectors_of_a_general_matrix_may_come_in_another_phase_and_orde
     assert judged(returned(values, vectors), twice, policy=policy).status is Status.FAIL_ACCURACY
 
 
+def test_of_a_nearly_defective_matrix_the_eigenvalues_are_compared():
+    values, vectors = torch.linalg.eig(torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]))
+    other_values, other_vectors = torch.linalg.eig(torch.tensor([[1.0, 1.0, 0.0], [1e-8, 1.0, 0.0], [0.0, 0.0, 2.0]]))
+    eager, policy = returned(values, vectors), up_to("eigenvectors")
+    assert judged(eager, returned(other_values, other_vectors), policy=policy).status is Status.PASS
+    assert judged(eager, returned(other_values + 0.3, other_vectors), policy=policy).status is Status.FAIL_ACCURACY
+
+
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5), (2, 4, 3)])
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("convention", ["linalg.svd", "svd"])
