@@ -1,6 +1,11 @@
-"""The subject `eager_fp64`: eager with every float widened to float64, and complex to complex128.
+"""The subject `eager_fp64`: eager computed in float64 and complex128, with the results given back in the program's dtypes.
 
-A compiler that is compared with it shows how much of a difference is eager's own rounding.
+It shows how much of a difference is eager's own rounding. What the caller sees stays what eager shows: inputs and module
+keep their dtypes, mutation and gradients reach them, outputs that are inputs or views of them stay so.
+
+Limits: outputs are narrowed to the one narrow dtype among inputs and module, so that a program that makes float64 results
+from float32 inputs shows float32; module state that is rebound, not mutated, stays as it was; where a program's meaning is
+its dtype (bit casts), or it mixes dtypes in one storage, it is run as it is.
 """
 
 from __future__ import annotations
@@ -9,14 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
-from oracle.widen import Widened, widen_module, widen_tree
+from oracle.widen import WIDE, CannotWiden, Widened, narrow_dtype, widen_tree
+
+_COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64}
 
 
 class EagerFp64:
-    """Runs a widened copy of the target on widened inputs. Mutation of the caller's inputs does not show."""
+    """Runs the target on widened copies of its inputs, parameters and buffers."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
@@ -26,15 +34,105 @@ class EagerFp64:
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         target = request.target
-        if isinstance(target, torch.nn.Module):
-            widen_module(target)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            wide_args, wide_kwargs = widen_tree((args, kwargs))
-            with Widened():
-                return target(*wide_args, **wide_kwargs)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            originals = (args, kwargs, _state(target))
+            narrow = narrow_dtype(originals)
+            try:
+                wide = widen_tree(originals)
+            except CannotWiden:
+                return target(*args, **kwargs)
+            widening = Widened(narrow=narrow)
+            generator = torch.get_rng_state()
+            result = _run(target, wide, widening)
+            if widening.meaning_changed:
+                torch.set_rng_state(generator)
+                return target(*args, **kwargs)
+            return _Narrowing(originals, wide, narrow).give_back(result)
 
-        return run
+        return call
 
     def counters(self) -> Counters:
         return Counters()
+
+
+def _run(target: Callable[..., Any], wide: Any, widening: Widened) -> Any:
+    args, kwargs, state = wide
+    with widening:
+        if isinstance(target, torch.nn.Module):
+            return torch.func.functional_call(target, state, args, kwargs)
+        return target(*args, **kwargs)
+
+
+def _state(target: Callable[..., Any]) -> dict[str, torch.Tensor]:
+    if not isinstance(target, torch.nn.Module):
+        return {}
+    return {**dict(target.named_parameters()), **dict(target.named_buffers())}
+
+
+class _Narrowing:
+    """Carries one call's effects and results from the wide copies back to the caller's tensors."""
+
+    def __init__(self, originals: Any, wide: Any, narrow: torch.dtype | None) -> None:
+        pairs = zip(pytree.tree_leaves(originals), pytree.tree_leaves(wide), strict=True)
+        self._pairs = [(mine, copy) for mine, copy in pairs if isinstance(mine, torch.Tensor)]
+        self._narrow = narrow
+        self._bases: dict[int, torch.Tensor] = {}
+
+    def give_back(self, result: Any) -> Any:
+        for original, copy in self._pairs:
+            if original is not copy:
+                self._copy_back(original, copy)
+                if copy.requires_grad and copy.is_leaf and original.requires_grad:
+                    copy.register_post_accumulate_grad_hook(_forward_gradient_to(original))
+        return pytree.tree_map_only(torch.Tensor, self._narrowed, result)
+
+    def _copy_back(self, original: torch.Tensor, copy: torch.Tensor) -> None:
+        if original.shape != copy.shape or original.layout is not torch.strided or original.is_nested:
+            return
+        with torch.no_grad():
+            narrowed = copy.to(original.dtype)
+            if not bool(((narrowed == original) | ((narrowed != narrowed) & (original != original))).all()):
+                original.copy_(narrowed)
+
+    def _narrowed(self, output: torch.Tensor) -> torch.Tensor:
+        for original, copy in self._pairs:
+            if output is copy:
+                return original
+        if output.layout is not torch.strided or output.is_nested:
+            return output.to(self._dtype_for(output))
+        storage = output.untyped_storage()._cdata
+        for original, copy in self._pairs:
+            if original is not copy and _is_storage(copy, storage) and output.dtype == copy.dtype:
+                return original.as_strided(output.size(), output.stride(), output.storage_offset())
+        base = output._base
+        if (
+            base is not None and base.dtype == output.dtype
+        ):  # a view keeps its strides, and what it shares, on a narrow base
+            narrow_base = self._bases.setdefault(id(base), base.to(self._dtype_for(base)))
+            if narrow_base is base:
+                return output
+            return narrow_base.as_strided(output.size(), output.stride(), output.storage_offset())
+        return output.to(self._dtype_for(output))
+
+    def _dtype_for(self, output: torch.Tensor) -> torch.dtype:
+        if self._narrow not in WIDE or output.dtype not in (torch.float64, torch.complex128):
+            return output.dtype
+        if output.dtype is torch.complex128:
+            return self._narrow if self._narrow.is_complex else _COMPLEX_OF.get(self._narrow, torch.complex64)
+        return self._narrow.to_real() if self._narrow.is_complex else self._narrow
+
+
+def _is_storage(tensor: torch.Tensor, storage: int) -> bool:
+    is_strided = tensor.layout is torch.strided and not tensor.is_nested
+    return is_strided and tensor.untyped_storage()._cdata == storage and tensor.untyped_storage().nbytes() > 0
+
+
+def _forward_gradient_to(original: torch.Tensor) -> Callable[[torch.Tensor], None]:
+    def forward(copy: torch.Tensor) -> None:
+        assert copy.grad is not None, "the hook runs after a gradient was accumulated"
+        gradient = copy.grad.to(original.dtype)
+        original.grad = gradient if original.grad is None else original.grad + gradient
+        copy.grad = None
+
+    return forward

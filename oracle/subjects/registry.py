@@ -58,7 +58,8 @@ BUILT_IN: dict[str, BuiltIn] = {
     "eager_fp64": BuiltIn(
         kind="eager_fp64",
         code="oracle.subjects.eager_fp64:EagerFp64",
-        description="eager with floats widened to float64",
+        rng="own",  # a float64 draw takes other bits from the generator
+        description="eager computed in float64, results in the program's dtypes",
     ),
     "dynamo": BuiltIn(
         kind="torch_compile",
@@ -78,6 +79,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         kind="torch_compile",
         code=_COMPILED,
         options=_COMPILE,
+        rng="own",  # the decompositions draw by rand, where eager's kernels draw by bernoulli
         rung=3,
         description="capture, AOTAutograd, inductor's decompositions, min-cut partitioner",
     ),
