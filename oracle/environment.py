@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,12 @@ def torch_fingerprint() -> dict[str, Any]:
         "interop_threads": torch.get_num_interop_threads(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
     }
+
+
+def torch_fingerprint_task(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    """Task function: `torch_fingerprint` in a worker."""
+    progress("fingerprint")
+    return torch_fingerprint()
 
 
 def check_supported(*, python: tuple[int, int] | None = None, torch_version: str | None = None) -> None:

@@ -16,7 +16,7 @@ import torch
 from oracle.build import Instance
 from oracle.flatten import flatten
 from oracle.inputs import clone_tree
-from oracle.measure import interleaved, peak_memory
+from oracle.measure import interleaved, peak_memory, synchronizer
 from oracle.records import Measurements
 from oracle.subjects.base import CompileRequest, Subject
 
@@ -37,20 +37,19 @@ def measure_speed(
     run_compiled, _ = _runner(make(), subject)
     run_compiled()
     warm_first_call_s = time.perf_counter() - started
-    synchronize = (lambda: torch.cuda.synchronize(device)) if device.startswith("cuda") else None
-    speed = interleaved(run_eager, run_compiled, budget_s=budget_s, sync=synchronize)
+    speed = interleaved(run_eager, run_compiled, budget_s=budget_s, sync=synchronizer(device))
     return dataclasses.replace(
         base,
         eager_s=speed.eager_s,
-        subject_s=speed.compiled_s,
+        subject_s=speed.subject_s,
         speedup=speed.speedup,
         speedup_low=speed.speedup_low,
         speedup_high=speed.speedup_high,
-        repeats=speed.pairs,
-        compile_cold_s=max(0.0, first_call_s - speed.compiled_s),
-        compile_warm_s=max(0.0, warm_first_call_s - speed.compiled_s),
-        peak_memory=peak_memory(run_compiled),
-        eager_peak_memory=peak_memory(run_eager),
+        repeats=speed.repeats,
+        compile_cold_s=max(0.0, first_call_s - speed.subject_s),
+        compile_warm_s=max(0.0, warm_first_call_s - speed.subject_s),
+        peak_memory=peak_memory(run_compiled, device=device),
+        eager_peak_memory=peak_memory(run_eager, device=device),
     )
 
 
