@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from datetime import date, datetime, timedelta, timezone
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +24,7 @@ from results.export import export as write_export
 from results.merge import merge as merge_runs
 from results.render import markdown
 from results.render import show as show_tables
-from results.report import case_text, run_line, show_run
+from results.report import FAILURES_SHOWN, case_text, is_match, run_line, show_run
 from results.store import LATEST, RunInfo, Store
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
@@ -44,22 +43,22 @@ def show(
     db: DbOption = DEFAULT_DB,
     run: RunOption = LATEST,
     all_rows: AllOption = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Also the speed of every timed case.")] = False,
     runs: Annotated[bool, typer.Option("--runs", help="List the runs in the database instead.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: pass rates, first wrong rungs, failures, speed. Or everything on single cases."""
-    console = Console()
     with Store.open(db, create=False, read_only=True) as store:
         if runs:
             _show_runs(store, as_json)
             return
         info = store.run(run)
         glob = cases if cases is not None else "*"
-        records = [r for r in store.records(info.run_id, with_missing=True) if fnmatchcase(r.case_id, glob)]
+        records = [r for r in store.records(info.run_id, with_missing=True) if is_match(r.case_id, glob)]
         if cases is not None and not records:
             raise UsageError(
                 seen=f"{cases!r}, which matches no case of run {info.run_id}",
-                expected="a case id, or a glob such as 'opinfo/add/*@inductor' ([ and ] are written [[] and []])",
+                expected="a case id, or a glob such as 'opinfo/add/*@inductor'",
                 do=f"torch-oracle show --db {db} lists the failures",
             )
         if as_json:
@@ -68,7 +67,8 @@ def show(
             for record in records:
                 sys.stdout.write(case_text(record, store.program(record.case_id, info.run_id)) + "\n")
         else:
-            show_run(store, info.run_id, console=console, limit=None if all_rows else 30, match=glob)
+            limit = None if all_rows else FAILURES_SHOWN
+            show_run(store, info.run_id, console=Console(), limit=limit, match=glob, with_speed=speed)
 
 
 def _show_runs(store: Store, as_json: bool) -> None:
@@ -160,9 +160,7 @@ def export(
         records = [
             record
             for record in store.records(info.run_id, with_missing=True)
-            if suite in (None, record.suite)
-            and subject in (None, record.subject)
-            and fnmatchcase(record.case_id, match)
+            if suite in (None, record.suite) and subject in (None, record.subject) and is_match(record.case_id, match)
         ]
     if not records and info.planned:
         raise UsageError(

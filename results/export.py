@@ -35,11 +35,14 @@ def to_json_lines(records: Iterable[Record]) -> str:
 def from_json_lines(text: str) -> list[Record]:
     """Raises UsageError, with the line number, for a line that is no record, or one of a newer schema."""
     records = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
-            records.append(Record.from_json(json.loads(line)))
+            data = json.loads(line)
+            if not isinstance(data, dict):
+                raise TypeError(f"a {type(data).__name__}, but should be an object")
+            records.append(Record.from_json(data))
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 seen=f"line {number}: {type(error).__name__}: {error}",

@@ -134,7 +134,8 @@ def markdown(table: TextTable, *, level: int = 2) -> str:
 def escape_markdown(text: str) -> str:
     """Text that stands in one cell: no line breaks, and no character that Markdown or HTML would take for markup."""
     text = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\|`*_\[\]~])", r"\\\1", text)
+    # An underscore inside a word is no markup, and status words are full of them.
+    return re.sub(r"([\\|`*\[\]~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", text)
 
 
 def _one_line(text: str) -> str:

@@ -54,15 +54,32 @@ def _at(data: Any, path: Sequence[str | int]) -> Any:
     return data
 
 
+def is_match(case_id: str, glob: str) -> bool:
+    """A case id itself, or a glob: ids hold brackets ("inductor[mode=...]"), which a glob would read as a set."""
+    return case_id == glob or fnmatchcase(case_id, glob)
+
+
 def show_run(
-    store: Store, run_id: str = LATEST, *, console: Console, limit: int | None = FAILURES_SHOWN, match: str = "*"
+    store: Store,
+    run_id: str = LATEST,
+    *,
+    console: Console,
+    limit: int | None = FAILURES_SHOWN,
+    match: str = "*",
+    with_speed: bool = False,
 ) -> None:
-    """Print a run: its line, then the tables of `summary_tables` over the cases whose id matches the glob."""
+    """Print a run: its line, then the tables of `summary_tables` over the cases whose id matches the glob.
+
+    `with_speed` adds the speed of every timed case.
+    """
     run = store.run(run_id)
-    records = [r for r in store.records(run.run_id, with_missing=True) if fnmatchcase(r.case_id, match)]
+    records = [r for r in store.records(run.run_id, with_missing=True) if is_match(r.case_id, match)]
     console.print(Text(run_line(run)), soft_wrap=True)
     console.print()
-    show(console, summary_tables(records, limit=limit))
+    shown = summary_tables(records, limit=limit)
+    if with_speed:
+        shown.append(_speed_of_cases(tables.frame(records), limit))
+    show(console, shown)
 
 
 def summary_tables(records: Sequence[Record], *, limit: int | None = FAILURES_SHOWN) -> list[TextTable]:
@@ -159,6 +176,20 @@ def _speed(speed: Any) -> TextTable:
         note="geomean of eager / subject over the passing rows, not clipped, 95 % interval; median compile times; "
         "memory: eager's peak / the subject's",
     )
+
+
+def _speed_of_cases(table: Any, limit: int | None) -> TextTable:
+    rows = [
+        (
+            row["case_id"],
+            ratio(row["speedup"], row["speedup_low"], row["speedup_high"]),
+            *(seconds(row[name]) for name in ("eager_s", "subject_s", "compile_cold_s", "compile_warm_s")),
+            ratio(row["compression_ratio"]),
+        )
+        for row in tables.speed(table).to_dict("records")
+    ]
+    columns = ("case", "speedup", "eager", "subject", "compile cold", "compile warm", "memory")
+    return _limited("speed by case, slowest first", columns, rows, limit, right=frozenset(range(1, len(columns))))
 
 
 def _limited(

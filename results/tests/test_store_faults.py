@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,26 +18,9 @@ from oracle.errors import UsageError
 from oracle.records import SCHEMA_VERSION
 from results.store import Store
 from results.tests import fabricate
+from results.tests.faults import in_child
 
 ROOT = Path(__file__).parents[2]
-
-
-def in_child(function: Callable[[], str]) -> str:
-    """What `function` returns in a forked child, where it may lower limits and give up rights."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            text = function()
-        except BaseException as error:  # told to the parent; nothing may leave the child
-            text = f"{type(error).__name__}: {error}"
-        os.write(writer, text.encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    return text
 
 
 def give_up_root() -> None:

@@ -1,0 +1,256 @@
+"""The commands as a user types them: what is printed, with which exit code, and what bad input is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from oracle.errors import UsageError
+from oracle.verdict import Status
+from results import commands
+from results.export import from_json_lines
+from results.store import Store
+from results.tests import fabricate
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words: str | Path, expect: int = 0) -> str:
+    """Standard output of one command line, whose exit code must be as expected. UsageError passes through."""
+    app = typer.Typer()
+    for name in ("show", "compare", "gate", "export", "merge"):
+        app.command(name)(getattr(commands, name))
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == expect, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    records = [
+        fabricate.record(fabricate.case("add/float32/0"), speedup=2.0),
+        fabricate.record(fabricate.case("sub/float32/0"), Status.FAIL_ACCURACY),
+        fabricate.record(fabricate.case("mul/float32/0", subject="inductor[mode=max-autotune]"), Status.CRASH),
+    ]
+    return fabricate.database(tmp_path / "base.db", records)
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Path:
+    records = [
+        fabricate.record(fabricate.case("add/float32/0"), speedup=1.0),
+        fabricate.record(fabricate.case("sub/float32/0")),
+    ]
+    left = fabricate.case("mul/float32/0", subject="inductor[mode=max-autotune]")
+    return fabricate.database(tmp_path / "head.db", records, run_id="run-2", unrecorded=[left])
+
+
+# -------------------------------------------------------------------------------------------------------------- show
+
+
+def test_show_prints_environment_rates_failures_and_speed(base: Path):
+    text = run("show", "--db", base)
+    assert "run run-1 (complete, 3 of 3 cases" in text
+    assert "torch 2.13.0+cpu" in text
+    for title in ("pass rates", "failures (2)", "speed"):
+        assert title in text
+    assert "opinfo/sub/float32/0@inductor" in text
+    assert "2x [1.96, 2.04]" in run("show", "--db", base, "--speed")
+
+
+def test_show_of_an_interrupted_run_counts_the_missing_case(head: Path):
+    text = run("show", "--db", head)
+    assert "missing" in text
+    assert "planned, but has no record" in text
+
+
+@pytest.mark.parametrize("glob", ["opinfo/mul/float32/0@inductor[mode=max-autotune]", "opinfo/mul/*"])
+def test_show_of_a_case_prints_source_and_repro(base: Path, glob: str):
+    text = run("show", glob, "--db", base)
+    assert text.startswith("opinfo/mul/float32/0@inductor[mode=max-autotune]\n")
+    assert "def program(x):\n    return x + 1\n" in text
+    assert "repro: torch-oracle sweep --suite opinfo" in text
+    assert "opinfo/sub" not in text
+
+
+def test_show_json_holds_the_records(base: Path):
+    data = json.loads(run("show", "--db", base, "--json"))
+    assert data["run"]["run_id"] == "run-1"
+    lines = "\n".join(json.dumps(record) for record in data["records"])
+    with Store.open(base, create=False) as store:
+        assert from_json_lines(lines) == list(store.records())
+
+
+def test_show_lists_runs_and_shows_an_older_one(base: Path):
+    with Store.open(base, create=False) as store:
+        fabricate.write_run(store, [fabricate.record(fabricate.case("add/float32/0"))], run_id="run-2")
+    assert [line.split()[1] for line in run("show", "--db", base, "--runs").splitlines()] == ["run-1", "run-2"]
+    assert "failures (2)" in run("show", "--db", base, "--run", "run-1")
+    assert "failures (0)" in run("show", "--db", base)
+
+
+def test_long_tables_are_cut_unless_all_is_asked_for(tmp_path: Path):
+    records = [fabricate.record(fabricate.case(f"op{i}/f"), Status.CRASH) for i in range(40)]
+    path = fabricate.database(tmp_path / "many.db", records)
+    assert "10 more (--all)" in run("show", "--db", path)
+    assert "more (--all)" not in run("show", "--db", path, "--all")
+
+
+# ----------------------------------------------------------------------------------------------------------- compare
+
+
+def test_compare_exits_1_for_a_missing_row_and_names_it(base: Path, head: Path):
+    text = run("compare", base, head, expect=1)
+    assert "missing row (1)" in text
+    assert "fixed (1)" in text
+    assert "speedup over eager changed (1)" in text
+    assert run("compare", base, head, "--markdown", expect=1).startswith("## comparison\n")
+    assert json.loads(run("compare", base, head, "--json", expect=1))["totals"]["missing row"] == 1
+
+
+def test_compare_of_a_run_with_itself_is_clean_and_a_slowdown_fails_only_when_asked(base: Path, tmp_path: Path):
+    run("compare", base, base)
+    case = fabricate.case("add/float32/0")
+    fast, slow = (
+        fabricate.database(tmp_path / f"{name}.db", [fabricate.record(case, speedup=speedup)])
+        for name, speedup in (("fast", 2.0), ("slow", 1.0))
+    )
+    run("compare", fast, slow)
+    run("compare", fast, slow, "--fail-on-slower", expect=1)
+    run("compare", slow, fast, "--fail-on-slower")
+
+
+def test_compare_takes_a_run_of_a_database(base: Path):
+    with Store.open(base, create=False) as store:
+        fabricate.write_run(store, [fabricate.record(fabricate.case("add/float32/0"))], run_id="run-2")
+    run("compare", f"{base}#run-2", f"{base}#run-1", expect=1)
+    run("compare", f"{base}#run-1", f"{base}#run-1")
+    with pytest.raises(UsageError, match="run 'run-9' is not in"):
+        run("compare", f"{base}#run-9", base)
+
+
+# -------------------------------------------------------------------------------------------------------------- gate
+
+
+def test_gate_update_then_gate_then_a_changed_run(base: Path, tmp_path: Path):
+    baseline = tmp_path / "accepted.txt"
+    assert "gate: open" in run("gate", "--db", base, "--baseline", baseline, "--update")
+    first = baseline.read_text()
+    assert first.count("| unreviewed | - | expires ") == 2
+    reviewed = first.replace("unreviewed | -", "rounding | https://example.org/7")
+    baseline.write_text(reviewed)
+    run("gate", "--db", base, "--baseline", baseline)
+    run("gate", "--db", base, "--baseline", baseline, "--update")
+    assert baseline.read_text() == reviewed
+    with Store.open(base, create=False) as store:
+        fixed = [fabricate.record(r) for r in store.planned()]
+        store_path = fabricate.database(tmp_path / "fixed.db", fixed)
+    text = run("gate", "--db", store_path, "--baseline", baseline, expect=1)
+    assert text.count("accepted, but passes now") == 2
+    data = json.loads(run("gate", "--db", store_path, "--baseline", baseline, "--json", expect=1))
+    assert data["is_open"] is False
+    assert "gate: open" in run("gate", "--db", store_path, "--baseline", baseline, "--update")
+    assert "opinfo/" not in baseline.read_text()
+
+
+def test_gate_fails_for_a_missing_row_and_does_not_update_from_an_unfinished_run(head: Path, tmp_path: Path):
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("# none\n")
+    assert "missing row" in run("gate", "--db", head, "--baseline", baseline, expect=1)
+    with pytest.raises(UsageError, match="--resume"):
+        run("gate", "--db", head, "--baseline", baseline, "--update")
+    assert baseline.read_text() == "# none\n"
+
+
+def test_gate_without_a_baseline_or_with_a_bad_one_is_a_usage_error(base: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match="--update"):
+        run("gate", "--db", base, "--baseline", tmp_path / "absent.txt")
+    (tmp_path / "bad.txt").write_text("nonsense\n")
+    for update in ([], ["--update"]):
+        with pytest.raises(UsageError, match="line 1"):
+            run("gate", "--db", base, "--baseline", tmp_path / "bad.txt", *update)
+    assert (tmp_path / "bad.txt").read_text() == "nonsense\n"
+    with pytest.raises(UsageError, match="--expires-days 0"):
+        run("gate", "--db", base, "--baseline", tmp_path / "a.txt", "--update", "--expires-days", "0")
+
+
+# -------------------------------------------------------------------------------------------------- export and merge
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.md", "a.xml"])
+def test_export_writes_by_suffix(base: Path, tmp_path: Path, name: str):
+    run("export", tmp_path / name, "--db", base)
+    assert (tmp_path / name).stat().st_size > 100
+
+
+def test_export_selects_and_includes_missing_rows(head: Path, tmp_path: Path):
+    out = tmp_path / "a.jsonl"
+    run("export", out, "--db", head)
+    assert [record.verdict.status.value for record in from_json_lines(out.read_text())] == ["pass", "pass", "missing"]
+    run("export", out, "--db", head, "--subject", "inductor[mode=max-autotune]")
+    assert len(from_json_lines(out.read_text())) == 1
+    run("export", out, "--db", head, "--match", "opinfo/add/*")
+    assert len(from_json_lines(out.read_text())) == 1
+    with pytest.raises(UsageError, match="none of the 3 cases"):
+        run("export", out, "--db", head, "--suite", "models")
+    run("export", tmp_path / "b.csv", "--db", head, "--subject", "inductor", "--format", "dynamo-accuracy")
+    assert (tmp_path / "b.csv").read_text().startswith("dev,name,batch_size,accuracy,")
+
+
+def test_merge_of_one_whole_sweep_is_a_copy(base: Path, tmp_path: Path):
+    text = run("merge", tmp_path / "out.db", base)
+    assert "3 of 3 cases recorded; 3 cases and 3 records added from 1 runs" in text
+    assert json.loads(run("merge", tmp_path / "out.db", base, "--json"))["records_added"] == 0
+    run("compare", base, tmp_path / "out.db")
+
+
+# --------------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "--db", "absent.db"],
+        ["show", "nothing/*", "--db", "{base}"],
+        ["show", "--db", "{base}", "--run", "absent"],
+        ["compare", "absent.db", "{base}"],
+        ["export", "out.txt", "--db", "{base}"],
+        ["export", "out", "--db", "{base}", "--format", "xlsx"],
+        ["export", "absent/out.csv", "--db", "{base}"],
+        ["export", "out.csv", "--db", "{base}", "--format", "dynamo-speedup"],
+        ["merge", "out.db", "absent.db"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_a_usage_error_with_what_to_do_and_writes_nothing(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UsageError) as caught:
+        run(*(word.format(base=base) for word in words))
+    assert caught.value.exit_code == 2
+    assert caught.value.do
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_every_command_documents_itself_and_its_options():
+    for name in ("show", "compare", "gate", "export", "merge"):
+        text = " ".join(run(name, "--help").split())
+        doc = (getattr(commands, name).__doc__ or "").split(".")[0]
+        assert doc[:40] in text
+
+
+def test_results_never_load_torch():
+    modules = [f"results.{path.stem}" for path in (ROOT / "results").glob("*.py") if path.stem != "__init__"]
+    assert len(modules) > 10
+    code = f"import importlib, sys; [importlib.import_module(m) for m in {modules!r}]; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,230 @@
+"""Exports: what is read back is what was written, in layouts that other tools know; files are whole or absent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import resource
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from oracle.errors import UsageError
+from oracle.records import SCHEMA_VERSION, Record
+from oracle.verdict import Status
+from results import export
+from results.files import write_atomically
+from results.schema import FLAT_NAMES, flatten, unflatten
+from results.store import RunInfo
+from results.tests import fabricate
+from results.tests.faults import in_child
+
+RUN = RunInfo(
+    run_id="run-1",
+    state="complete",
+    started_at="2026-01-02T03:04:05+00:00",
+    ended_at="2026-01-02T03:05:05+00:00",
+    environment=fabricate.ENVIRONMENT,
+    arguments=fabricate.ARGUMENTS,
+    planned=len(Status),
+    recorded=len(Status),
+)
+
+
+def some_records() -> list[Record]:
+    timed = fabricate.record(fabricate.case("mul/float32/forward/0"), speedup=1.5)
+    slow = fabricate.record(fabricate.case("mul/float32/forward/1"), speedup=0.5)
+    return [timed, slow, *fabricate.record_of_every_status()]
+
+
+def test_json_lines_come_back_as_the_same_records():
+    records = some_records()
+    assert export.from_json_lines(export.to_json_lines(records)) == records
+
+
+def test_json_lines_of_a_newer_schema_or_of_nonsense_are_refused_with_the_line():
+    good = export.to_json_lines([fabricate.record(fabricate.case())])
+    newer = json.dumps({**json.loads(good), "schema_version": SCHEMA_VERSION + 1})
+    with pytest.raises(UsageError, match="schema_version"):
+        export.from_json_lines(newer)
+    for line in ("nonsense", "{}", "[]", '{"verdict": 1}'):
+        with pytest.raises(UsageError, match="line 2: "):
+            export.from_json_lines(good + line)
+
+
+def test_csv_has_the_documented_columns_and_layout(golden: Callable[[str, str], None]):
+    golden("records.csv", export.to_csv(some_records()))
+
+
+def test_csv_reads_back_with_nan_and_unknown_apart():
+    record = fabricate.record(fabricate.case('a,b\n"c"/f'), Status.FAIL_ACCURACY)
+    worst = replace(fabricate.WORST, subject_error=math.nan, allowed_error=None)
+    record = replace(record, verdict=replace(record.verdict, worst=worst))
+    (row,) = csv.DictReader(io.StringIO(export.to_csv([record])))
+    assert tuple(row) == FLAT_NAMES
+    assert (row["worst_subject_error"], row["worst_allowed_error"]) == ("nan", "")
+    assert (row["name"], row["worst_index"]) == ('a,b\n"c"/f', "[0, 3]")
+
+
+def test_the_accuracy_csv_has_the_layout_of_pytorch_s_benchmarks(golden: Callable[[str, str], None]):
+    golden("dynamo_accuracy.csv", export.to_dynamo_accuracy(some_records()))
+
+
+def test_the_speedup_csv_has_the_layout_of_pytorch_s_benchmarks(golden: Callable[[str, str], None]):
+    golden("dynamo_speedup.csv", export.to_dynamo_speedup(some_records()))
+
+
+def test_the_benchmark_csvs_use_milliseconds_and_gigabytes_and_zero_for_failures():
+    timed = fabricate.record(fabricate.case("a/f"), speedup=2.0)
+    failed = fabricate.record(fabricate.case("b/f"), Status.CRASH)
+    untimed = fabricate.record(fabricate.case("c/f"))
+    rows = list(csv.DictReader(io.StringIO(export.to_dynamo_speedup([timed, failed, untimed]))))
+    assert [row["name"] for row in rows] == ["a/f", "b/f"]
+    assert (float(rows[0]["speedup"]), float(rows[0]["abs_latency"])) == (2.0, 1.0)
+    assert (float(rows[0]["eager_peak_mem"]), float(rows[0]["compression_ratio"])) == (0.0015, 1.5)
+    assert (float(rows[1]["speedup"]), float(rows[1]["abs_latency"])) == (0.0, 0.0)
+
+
+def test_a_benchmark_csv_of_two_subjects_is_refused():
+    records = [fabricate.record(fabricate.case(subject=subject)) for subject in ("dynamo", "inductor")]
+    for write in (export.to_dynamo_accuracy, export.to_dynamo_speedup):
+        with pytest.raises(UsageError, match=r"dynamo, inductor(.|\n)*--subject"):
+            write(records)
+
+
+def test_parquet_comes_back_as_the_same_records_with_run_and_environment(tmp_path: Path):
+    records = some_records()
+    worst = replace(fabricate.WORST, subject_error=math.nan, eager_error=None)
+    records[2] = replace(records[2], verdict=replace(records[2].verdict, worst=worst, max_ulp=math.inf))
+    path = tmp_path / "run.parquet"
+    export.export(records, run=RUN, path=path, format="parquet")
+    table = pq.read_table(path)
+    read = [unflatten(row, run_id="run-1") for row in table.to_pylist()]
+    assert [export.to_json_lines([record]) for record in read] == [export.to_json_lines([r]) for r in records]
+    assert table.schema.metadata[b"torch_oracle_run_id"] == b"run-1"
+    assert json.loads(table.schema.metadata[b"torch_oracle_environment"]) == fabricate.ENVIRONMENT
+    frame = pd.read_parquet(path)
+    assert list(frame["status"]) == [record.verdict.status.value for record in records]
+
+
+def test_parquet_of_no_records_keeps_its_columns():
+    assert export.to_arrow([], run=RUN).column_names == [*FLAT_NAMES, "extra"]
+
+
+def test_markdown_of_a_run(golden: Callable[[str, str], None]):
+    golden("run.md", export.to_markdown(some_records(), run=RUN))
+
+
+# ------------------------------------------------------------------------------------------------------------- JUnit
+
+
+def test_junit_has_one_case_per_record_and_counts_that_add_up(golden: Callable[[str, str], None]):
+    text = export.to_junit(some_records(), run=RUN)
+    golden("run.xml", text)
+    root = ET.fromstring(text)
+    (suite,) = root.findall("testsuite")
+    assert int(root.get("tests", "")) == len(suite.findall("testcase")) == len(some_records())
+    found = {tag: len(suite.findall(f"testcase/{tag}")) for tag in ("failure", "error", "skipped")}
+    assert found == {"failure": int(suite.get("failures", "")), "error": int(suite.get("errors", "")), "skipped": 4}
+    assert found["failure"] + found["error"] == sum(status.is_finding for status in Status)
+    assert {error.get("type") for error in suite.findall("testcase/error")} == {
+        "crash",
+        "missing",
+        "model_fail_to_load",
+    }
+
+
+def test_junit_groups_by_suite_and_subject():
+    records = [fabricate.record(fabricate.case(suite=s, subject=j)) for s in ("a", "b") for j in ("x", "y")]
+    names = [suite.get("name") for suite in ET.fromstring(export.to_junit(records, run=RUN))]
+    assert names == ["a@x", "a@y", "b@x", "b@y"]
+
+
+def test_junit_is_well_formed_whatever_text_a_subject_produced():
+    nasty = "".join(map(chr, range(0x100))) + "\ud800 \udfff \ufffe \uffff ]]> <a & \"b\" 'c' ∞ 😀"
+    record = fabricate.record(fabricate.case("a/" + nasty), Status.FAIL_TO_RUN, symptom=nasty)
+    record = replace(record, traceback=nasty, repro=nasty)
+    run = replace(RUN, environment={nasty: nasty})
+    root = ET.fromstring(export.to_junit([record], run=run).encode("utf-8"))
+    failure = root.find("testsuite/testcase/failure")
+    assert failure is not None
+    message = failure.get("message") or ""
+    assert "\\x00" in message
+    assert "\\x1b" in message
+    assert "\\ud800" in message
+    assert "]]> <a & \"b\" 'c' ∞ 😀" in message
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("a.csv", None, "csv"),
+        ("a.xml", None, "junit"),
+        ("a.md", None, "markdown"),
+        ("a.jsonl", None, "jsonl"),
+        ("a.parquet", None, "parquet"),
+        ("a.csv", "dynamo-accuracy", "dynamo-accuracy"),
+    ],
+)
+def test_the_format_is_the_one_given_or_the_suffix_s(name: str, given: str | None, expected: str):
+    assert export.format_of(Path(name), given) == expected
+
+
+@pytest.mark.parametrize(("name", "given"), [("a.txt", None), ("a", None), ("a.csv", "xlsx")])
+def test_an_unknown_format_is_refused_with_the_known_ones(name: str, given: str | None):
+    with pytest.raises(UsageError, match="parquet"):
+        export.format_of(Path(name), given)
+
+
+@pytest.mark.parametrize("format", export.FORMATS)
+def test_every_format_replaces_an_existing_file_and_leaves_nothing_else(tmp_path: Path, format: str):
+    path = tmp_path / "out"
+    path.write_text("old")
+    path.chmod(0o640)
+    export.export(some_records(), run=RUN, path=path, format=format)
+    assert path.read_bytes() != b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path, format: str):
+    path = tmp_path / "out"
+    path.write_text("old")
+    records = [fabricate.record(fabricate.case(f"op/{i}", dtype=str(i))) for i in range(2000)]
+
+    def write_on_a_full_disk() -> str:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+        export.export(records, run=RUN, path=path, format=format)
+        return "written"
+
+    message = in_child(write_on_a_full_disk)
+    assert message.startswith(f"UsageError: {path}: "), message
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_absent_directory_a_directory_and_a_full_device_are_named(tmp_path: Path):
+    for path in (tmp_path / "absent" / "out", tmp_path, Path("/dev/full")):
+        with pytest.raises(UsageError) as caught:
+            write_atomically(path, "text" * 10_000)
+        assert str(path) in caught.value.seen
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flat_rows_and_records_hold_the_same(tmp_path: Path):
+    # The formats above all go through flatten: it must not lose a field that a record has.
+    record = some_records()[0]
+    empty = fabricate.record(fabricate.case("mul/float32/forward/0"))
+    assert unflatten(flatten(record), run_id="run-1") == record
+    assert flatten(record) != flatten(empty)

@@ -1,0 +1,100 @@
+"""The store on PostgreSQL: the same promises as on SQLite. Needs a server, whose URL a variable names.
+
+TORCH_ORACLE_TEST_POSTGRES_URL=postgresql://USER@HOST/DATABASE, a database that the tests may empty.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from oracle.errors import InternalError, UsageError
+from oracle.records import SCHEMA_VERSION
+from oracle.verdict import Status
+from results.engine import Location
+from results.merge import merge
+from results.store import Store
+from results.tests import fabricate
+
+VARIABLE = "TORCH_ORACLE_TEST_POSTGRES_URL"
+URL = os.environ.get(VARIABLE, "")
+
+pytestmark = pytest.mark.skipif(not URL, reason=f"needs a PostgreSQL server named by {VARIABLE}")
+
+
+def execute(statement: str) -> None:
+    url = Location.parse(URL).url
+    assert url is not None
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    execute("DROP VIEW IF EXISTS results")
+    execute("DROP TABLE IF EXISTS records, cases, programs, runs, torch_oracle_meta")
+    with Store.open(URL, create=True) as opened:
+        yield opened
+
+
+def test_records_of_every_status_come_back_as_they_were(store: Store):
+    records = fabricate.record_of_every_status()
+    fabricate.write_run(store, records)
+    assert records == list(store.records())
+    assert fabricate.cases_of(records) == store.planned()
+
+
+def test_nan_infinity_nul_and_a_64_bit_seed_survive(store: Store):
+    record = fabricate.record(fabricate.case(), Status.FAIL_ACCURACY)
+    worst = replace(fabricate.WORST, subject_error=math.nan, allowed_error=math.inf)
+    verdict = replace(record.verdict, worst=worst)
+    fabricate.write_run(store, [replace(record, verdict=verdict, seed=2**64 - 1, traceback="a\0b\udc80")])
+    (read,) = store.records()
+    assert read.verdict.worst is not None
+    assert math.isnan(read.verdict.worst.subject_error or 0.0)
+    assert (read.verdict.worst.allowed_error, read.seed, read.traceback) == (math.inf, 2**64 - 1, "a\\x00b\\udc80")
+
+
+def test_resume_refusals_and_missing_rows_are_as_on_sqlite(store: Store):
+    cases = [fabricate.case(f"op/float32/{i}") for i in range(4)]
+    store.begin_run(run_id="run-1", environment={}, arguments={})
+    with pytest.raises(InternalError, match="planned twice"):
+        store.plan("run-1", [cases[0], cases[0]])
+    store.plan("run-1", cases)
+    store.finish_planning("run-1")
+    store.append([fabricate.record(cases[2])])
+    with pytest.raises(InternalError, match="second record"):
+        store.append([fabricate.record(cases[1]), fabricate.record(cases[2])])
+    assert store.unfinished("run-1") == [cases[i] for i in (0, 1, 3)]
+    assert store.resumable_run() == "run-1"
+    statuses = [record.verdict.status for record in store.records(with_missing=True)]
+    assert statuses == [Status.MISSING, Status.MISSING, Status.PASS, Status.MISSING]
+
+
+def test_a_reader_cannot_write_and_a_newer_schema_is_refused(store: Store):
+    with Store.open(URL, create=False, read_only=True) as reader, pytest.raises(UsageError, match="read-only"):
+        reader.begin_run(run_id="run-1", environment={}, arguments={})
+    execute(f"UPDATE torch_oracle_meta SET value = '{SCHEMA_VERSION + 1}'")
+    with pytest.raises(UsageError, match="upgrade torch-oracle"):
+        Store.open(URL, create=True)
+
+
+def test_a_server_that_does_not_answer_is_named_without_the_password():
+    with pytest.raises(UsageError) as caught:
+        Store.open("postgresql://someone:secret@127.0.0.1:1/absent", create=True)
+    assert "secret" not in str(caught.value)
+    assert "what to do" in str(caught.value)
+
+
+def test_shards_merge_from_sqlite_into_postgres(store: Store, tmp_path):
+    path = fabricate.database(tmp_path / "a.db", [fabricate.record(fabricate.case())])
+    assert merge(URL, [path]).records_added == 1
+    assert merge(URL, [path]).records_added == 0
+    assert store.run().is_complete
