@@ -139,7 +139,8 @@ class _Cloner:
         kind = type(tensor)
         if kind not in _PLAIN_TENSORS or not has_plain_storage(tensor):
             return _clone_opaque(tensor)
-        result = self._clone_strided(tensor)
+        with torch._C.DisableTorchFunction():  # a mode such as Widened would see another dtype in the same bytes
+            result = self._clone_strided(tensor)
         requires_grad = tensor.requires_grad
         if kind is torch.nn.Parameter:
             result = torch.nn.Parameter(result, requires_grad=requires_grad)

@@ -105,7 +105,8 @@ class _Widener:
             self._refuse_packed(tensor)
             return tensor
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and has_plain_storage(tensor):
-            result = self._widen_strided(tensor, wide)
+            with torch._C.DisableTorchFunction():  # within Widened, `flat` would be read as float64
+                result = self._widen_strided(tensor, wide)
         else:
             result = tensor.detach().to(wide)
         if isinstance(tensor, torch.nn.Parameter) and not isinstance(result, torch.nn.Parameter):
@@ -144,7 +145,7 @@ class Widened(TorchFunctionMode):
 
     `narrow`: the one float dtype the program's tensors had before widening, or None if there were several; see
     `narrow_dtype`. Read `meaning_changed` (and its `reason`) afterwards: if set, the result is not the ground truth of
-    this program. Copy and observe tensors outside: looking at a storage counts as depending on the dtype.
+    this program. Observe tensors outside: looking at a storage counts as depending on the dtype.
     """
 
     def __init__(self, *, narrow: torch.dtype | None = None) -> None:

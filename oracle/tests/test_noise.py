@@ -1,0 +1,292 @@
+"""Rounding noise moves what rounding could move, by as much, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from oracle.noise import RoundingNoise
+
+torch.manual_seed(0)
+X = torch.randn(6, 6)
+IDS = torch.tensor([0, 2, 2, 5])
+
+
+def noisy(fn: Callable[[], Any], seed: int = 0, scale: float = 1.0) -> Any:
+    with RoundingNoise(seed, scale=scale):
+        return fn()
+
+
+def spread(fn: Callable[[], torch.Tensor], runs: int = 30) -> torch.Tensor:
+    """Standard deviation over seeds, element by element, in float64."""
+    return torch.stack([noisy(fn, seed).double() for seed in range(runs)]).std(0)
+
+
+EXACT: dict[str, Callable[[], Any]] = {
+    "view": lambda: X.view(-1)[3:].t(),
+    "clone": lambda: X.clone(),
+    "cat": lambda: torch.cat([X, X]),
+    "gather": lambda: X.gather(1, IDS[:, None]),
+    "index": lambda: X[IDS],
+    "index_put": lambda: torch.zeros(6, 6).index_put((IDS,), X[:4]),
+    "scatter": lambda: torch.zeros(6, 6).scatter(1, IDS[:, None], X),
+    "where": lambda: torch.where(X > 0, X, -X),
+    "masked_fill": lambda: X.masked_fill(X > 0, 1.5),
+    "masked_select": lambda: X.masked_select(X > 0),
+    "neg abs relu clamp": lambda: X.neg().abs().relu().clamp(0.1, 0.9),
+    "max": lambda: X.max(1),
+    "amin": lambda: X.amin(),
+    "sort": lambda: X.sort(1),
+    "topk": lambda: X.topk(3),
+    "argmax": lambda: X.argmax(),
+    "comparisons": lambda: (X > 0.3, X == X, X.t() >= X),
+    "floor": lambda: (X * 1).floor(),
+    "round": lambda: X.round(),
+    "floor_divide": lambda: torch.tensor(1.0) // torch.tensor(0.1),
+    "div floor": lambda: torch.div(X, 0.1, rounding_mode="floor"),
+    "remainder": lambda: X % 0.3,
+    "fmod": lambda: X.fmod(0.3),
+    "widening cast": lambda: X.to(torch.float64),
+    "same cast": lambda: X.to(torch.float32, copy=True),
+    "factories": lambda: (torch.full((3,), 0.1), torch.arange(0, 1, 0.1), torch.zeros(2), torch.linspace(0, 1, 7)),
+    "pad": lambda: F.pad(X, (1, 1), value=0.1),
+    "max_pool2d": lambda: F.max_pool2d(X[None, None], 2),
+    "nearest": lambda: F.interpolate(X[None, None], scale_factor=2, mode="nearest"),
+    "embedding": lambda: F.embedding(IDS, X),
+    "isnan": lambda: X.isnan(),
+    "item": lambda: X[0, 0].item(),
+    "integers": lambda: (IDS + 1, IDS @ IDS, IDS.float().sum(), (X > 0).float().sum(), (X > 0).sum()),
+    "small integer matmul": lambda: IDS[:, None].float() @ IDS[None].float(),
+    "in place": lambda: X.clone().fill_(0.1).copy_(X).masked_fill_(X > 0, 0.7),
+    "quantise": lambda: torch.fake_quantize_per_tensor_affine(X, 0.1, 0, -10, 10),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_operators_are_left_alone(name: str) -> None:
+    expected, actual = EXACT[name](), noisy(EXACT[name])
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+
+
+INEXACT: dict[str, Callable[[], torch.Tensor]] = {
+    "exp": lambda: X.exp(),
+    "add": lambda: X + 0.1,
+    "mul": lambda: X * X,
+    "div": lambda: X / 3,
+    "sum": lambda: X.sum(0),
+    "mean": lambda: X.mean(0),
+    "matmul": lambda: X @ X,
+    "softmax": lambda: X.softmax(0),
+    "layer_norm": lambda: F.layer_norm(X, (6,)),
+    "batch_norm": lambda: F.batch_norm(X, None, None, training=True),
+    "conv2d": lambda: F.conv2d(X[None, None], X[:3, :3][None, None]),
+    "bilinear": lambda: F.interpolate(X[None, None], scale_factor=2.0, mode="bilinear"),
+    "narrowing cast": lambda: X.exp().to(torch.bfloat16),
+    "scatter_add": lambda: torch.zeros(6, 6).scatter_add(0, IDS[:, None].expand(4, 6), X[:4]),
+    "accumulate": lambda: torch.zeros(6, 6).index_put((IDS,), X[:4], accumulate=True),
+    "in place": lambda: X.clone().mul_(1.3).add_(X),
+    "out": lambda: torch.add(X, 0.3, out=torch.empty(6, 6)),
+    "foreach": lambda: torch._foreach_mul([X], 1.3)[0],
+    "sdpa": lambda: F.scaled_dot_product_attention(X[None, None], X[None, None], X[None, None]),
+    "acos": lambda: X.clamp(-1, 1).acos(),
+}
+
+
+@pytest.mark.parametrize("name", INEXACT)
+def test_inexact_operators_move_by_about_one_unit(name: str) -> None:
+    expected = INEXACT[name]()
+    moved = spread(INEXACT[name])
+    eps = torch.finfo(expected.dtype).eps
+    assert moved.max() > 0
+    assert moved.max() < 40 * eps * max(1.0, expected.abs().max().item())
+    assert not moved.isnan().any()
+
+
+def test_a_sum_moves_by_eps_times_the_norm() -> None:
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(9))
+    expected = torch.finfo(torch.float32).eps / 3**0.5 * x.double().norm()
+    assert expected / 3 < spread(x.sum, runs=60) < expected * 3
+
+
+def test_noise_scales() -> None:
+    x = torch.linspace(1, 2, 200)
+    one = (noisy(x.exp, scale=1.0) - x.exp()).abs().mean()
+    many = (noisy(x.exp, scale=64.0) - x.exp()).abs().mean()
+    assert 20 < many / one < 200
+
+
+def test_noise_has_no_bias() -> None:
+    x = torch.full((100_000,), 1.3)
+    moved = noisy(lambda: x * 1.7).double() / (x * 1.7).double() - 1
+    assert abs(moved.mean()) < 3e-9
+    assert moved.std() > 3e-8
+
+
+def test_only_near_ties_flip() -> None:
+    values = torch.tensor([[[0.1, 0.3, 0.7, 0.2]]])
+    near = F.interpolate(values, scale_factor=3.0, mode="linear").reshape(-1)
+    threshold = near.clone()
+    threshold[::2] += 0.01  # every other comparison is clear
+
+    def program() -> torch.Tensor:
+        return F.interpolate(values, scale_factor=3.0, mode="linear").reshape(-1) > threshold
+
+    results = torch.stack([noisy(program, seed) for seed in range(20)])
+    flips = results.any(0) & ~results.all(0)
+    assert flips[1::2].any()
+    assert not flips[::2].any()
+
+
+def test_gradients_get_noise() -> None:
+    def gradient() -> torch.Tensor:
+        leaf = X.clone().requires_grad_()
+        (leaf.sin() @ leaf).sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    moved = spread(gradient)
+    assert 0 < moved.max() < 1e-4
+
+    leaf = X.clone().requires_grad_()
+    loss = leaf.exp().sum()  # the forward pass outside
+    with RoundingNoise(0) as mode:
+        loss.backward()
+    assert mode.moved_ops > 0
+    assert not torch.equal(leaf.grad, X.exp())  # pyright: ignore
+
+
+def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
+    def program() -> torch.Tensor:
+        return (X @ X).softmax(-1).exp()
+
+    assert noisy(program, 3).equal(noisy(program, 3))
+    assert not noisy(program, 3).equal(noisy(program, 4))
+
+
+RANDOM: dict[str, Callable[[], torch.Tensor]] = {
+    "rand": lambda: torch.rand(9),
+    "dropout": lambda: F.dropout(X, 0.5),
+    "normal_": lambda: torch.empty(9).normal_(),
+    "bernoulli": lambda: torch.bernoulli(torch.full((9,), 0.5)),
+    "multinomial": lambda: torch.multinomial(torch.full((9,), 0.5), 3),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_operators_draw_the_same_numbers(name: str) -> None:
+    torch.manual_seed(1)
+    expected, state = RANDOM[name](), torch.get_rng_state()
+    torch.manual_seed(1)
+    actual = noisy(RANDOM[name])
+    torch.testing.assert_close(actual, expected)
+    assert (actual == 0).equal(expected == 0)
+    assert torch.get_rng_state().equal(state)
+
+
+def test_the_global_generator_is_untouched_and_uncorrelated() -> None:
+    before = torch.get_rng_state()
+    noisy(lambda: X.exp() @ X)
+    assert torch.get_rng_state().equal(before)
+    torch.manual_seed(5)
+    x = torch.rand(2000) + 1  # drawn from the seed that the noise has too
+    moved = noisy(lambda: x * 1.5, seed=5).double() - x.double() * 1.5
+    assert abs(torch.corrcoef(torch.stack([moved / x, x.double()]))[0, 1]) < 0.1
+
+
+def test_special_values_stay() -> None:
+    x = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), torch.finfo(torch.float32).max])
+    for seed in range(5):
+        result = noisy(lambda: x * torch.tensor(1.0), seed)
+        assert result.isfinite().tolist() == [True, True, False, False, False, True]
+        assert result.signbit()[:4].tolist() == [False, True, False, True]
+
+
+def test_masks_made_of_the_smallest_number_stay_finite() -> None:
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        mask = torch.tensor([[0.0, 1.0], [1.0, 1.0]], dtype=dtype)
+        for seed in range(5):
+            weights = noisy(lambda mask=mask: (mask * torch.finfo(mask.dtype).min).softmax(-1), seed)
+            torch.testing.assert_close(weights, torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=dtype), atol=0.1, rtol=0)
+
+
+def test_strides_stay() -> None:
+    for value in (X.t(), X[:, ::2], X[:1].expand(4, 6), X[None, None].to(memory_format=torch.channels_last)):
+        assert noisy(lambda value=value: value.exp()).stride() == value.exp().stride()
+        assert noisy(lambda value=value: value * 2.5).stride() == (value * 2.5).stride()
+    assert (
+        noisy(lambda: torch.linalg.qr(torch.empty(5, 0))[0]).stride() == torch.linalg.qr(torch.empty(5, 0))[0].stride()
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.complex128])
+def test_every_dtype_moves_by_its_own_epsilon(dtype: torch.dtype) -> None:
+    x = (X[0].abs() + 0.5).to(dtype)
+    moved = torch.stack([(noisy(lambda: x * x, seed) - x * x).abs() for seed in range(20)]).max(0).values
+    relative = (moved / (x * x).abs()).max()
+    eps = torch.finfo(dtype).eps
+    assert eps / 4 < relative < 8 * eps
+
+
+def test_conversion_to_float8_is_left_in_range() -> None:
+    x = torch.full((50,), 448.0)  # the largest float8_e4m3fn
+    result = noisy(lambda: (x * 0.999).to(torch.float8_e4m3fn))
+    assert result.float().isfinite().all()
+
+
+def test_in_place_operators_keep_their_aliases() -> None:
+    def program() -> tuple[torch.Tensor, torch.Tensor]:
+        base = X.clone()
+        view = base[1]
+        view.mul_(1.3)
+        return base, view
+
+    base, view = noisy(program)
+    assert base[1].equal(view)
+    assert view.data_ptr() == base[1].data_ptr()
+    assert not view.equal(X[1] * 1.3)
+
+
+def test_hidden_mutation_still_happens() -> None:
+    mean, variance = torch.zeros(6), torch.ones(6)
+    noisy(lambda: F.batch_norm(X, mean, variance, training=True))
+    expected = 0.1 * X.mean(0)
+    torch.testing.assert_close(mean, expected)
+    assert not variance.equal(torch.ones(6))
+
+
+def test_domains_are_not_left() -> None:
+    probabilities = torch.tensor([0.0, 1.0, 1.0, 0.0])
+    for seed in range(5):
+        loss = noisy(lambda: F.binary_cross_entropy(probabilities, probabilities), seed)
+        assert loss.isfinite()
+        assert not noisy(lambda: probabilities.acos(), seed).isnan().any()
+
+
+def test_sparse_and_quantised_inputs_are_left_alone() -> None:
+    sparse = torch.eye(3).to_sparse()
+    noisy(lambda: torch.sparse.mm(sparse, torch.ones(3, 2)))
+    quantised = torch.quantize_per_tensor(X, 0.1, 0, torch.quint8)
+    assert noisy(quantised.dequantize).equal(quantised.dequantize())
+
+
+def test_exact_programs_are_known_as_such() -> None:
+    with RoundingNoise(0) as mode:
+        X.t().contiguous().argmin()
+    assert mode.moved_ops == 0
+
+
+def test_training_a_small_network_works_under_noise() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten()
+    )
+    optimizer = torch.optim.Adam(model.parameters())
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with RoundingNoise(0):
+        model(torch.randn(2, 1, 8, 8)).square().sum().backward()
+        optimizer.step()
+    assert all(not a.equal(b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
