@@ -1,0 +1,113 @@
+"""Build the models of the zoo and their inputs, in a worker. Programs import `build` and `make_inputs` from here.
+
+Weights are random, spread so that every parameter matters: matrices by their fan-in, biases and norms around their
+initial values. With transformers' own 0.02 the attention of so small a model is uniform and its logits are noise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from oracle.errors import UsageError
+from suites.models.architecture import Architecture, TensorSpec
+from suites.models.catalog import ARCHITECTURES
+
+_SPREAD = 0.05  # of one-dimensional parameters
+
+
+def build(name: str, *, mode: str, dtype: str, device: str) -> nn.Module:
+    """A fresh model. `mode`: "eval" (returns what the model returns) or "train" (returns loss and first output).
+
+    Raises UsageError where the model needs transformers and it is not installed.
+    """
+    architecture = ARCHITECTURES[name]
+    config = {**architecture.config, **(architecture.train_config if mode == "train" else {})}
+    model = _from_transformers(architecture, config) if architecture.config_class else _own(architecture, config)
+    _spread(model)
+    if mode == "train":
+        model = LossAndOutput(model)
+    return model.to(device=device, dtype=getattr(torch, dtype))
+
+
+def make_inputs(
+    name: str, *, mode: str, dtype: str, device: str, call: int
+) -> tuple[tuple[()], dict[str, torch.Tensor]]:
+    """Keyword arguments of one call: floats of `dtype`, integers and masks of int64."""
+    architecture = ARCHITECTURES[name]
+    specs = {**architecture.inputs, **(architecture.labels if mode == "train" else {})}
+    generator = torch.Generator().manual_seed(1000 + call)
+    return (), {key: _tensor(spec, generator, getattr(torch, dtype)).to(device) for key, spec in specs.items()}
+
+
+class LossAndOutput(nn.Module):
+    """Gives (loss, first output). A model that computes no loss gets the mean square of its first output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        result = self.model(**inputs)
+        loss = getattr(result, "loss", None)
+        first = _first_tensor(result)
+        return (first.pow(2).mean() if loss is None else loss), first
+
+
+def _first_tensor(result: Any) -> torch.Tensor:
+    """The first tensor that is not the loss, whatever the model returns."""
+    if isinstance(result, torch.Tensor):
+        return result
+    values = [result[key] for key in result if key != "loss"] if hasattr(result, "keys") else list(result)
+    return next(value for value in values if isinstance(value, torch.Tensor))
+
+
+def _from_transformers(architecture: Architecture, config: dict[str, Any]) -> nn.Module:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is ever downloaded; read when transformers is imported
+    try:
+        import transformers  # noqa: PLC0415 - optional and heavy
+    except ImportError as error:
+        raise UsageError(
+            seen=f"model {architecture.name!r} without transformers ({error})",
+            expected="the optional dependency transformers",
+            do="pip install 'torch-oracle[models]', or select models with --tag torch-only",
+        ) from error
+    transformers.utils.logging.set_verbosity_error()
+    config_class = getattr(transformers, architecture.config_class)
+    return getattr(transformers, architecture.model_class)(config_class(**config))
+
+
+def _own(architecture: Architecture, config: dict[str, Any]) -> nn.Module:
+    module_name, _, class_name = architecture.model_class.partition(":")
+    return getattr(importlib.import_module(module_name), class_name)(**config)
+
+
+@torch.no_grad()
+def _spread(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        if not parameter.is_floating_point():
+            continue
+        if parameter.ndim >= 2:
+            parameter.normal_(std=1 / math.sqrt(parameter[0].numel()))
+        else:
+            parameter.add_(torch.randn_like(parameter) * _SPREAD)
+
+
+def _tensor(spec: TensorSpec, generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    match spec.kind:
+        case "ids":
+            low = 3 if spec.high > 20 else 0  # below 3 stand the padding, begin and end tokens
+            return torch.randint(low, spec.high, spec.shape, generator=generator)
+        case "floats":
+            return torch.randn(spec.shape, generator=generator).to(dtype)
+        case "mask":
+            mask = torch.ones(spec.shape, dtype=torch.int64)
+            mask[1::2, -spec.shape[-1] // 4 :] = 0
+            return mask
+        case _:
+            raise ValueError(f"kind of input {spec.kind!r}")
