@@ -3,9 +3,10 @@
 It shows how much of a difference is eager's own rounding. What the caller sees stays what eager shows: inputs and module
 keep their dtypes, mutation and gradients reach them, outputs that are inputs or views of them stay so.
 
-Limits: outputs are narrowed to the one narrow dtype among inputs and module, so that a program that makes float64 results
-from float32 inputs shows float32; module state that is rebound, not mutated, stays as it was; where a program's meaning is
-its dtype (bit casts), or it mixes dtypes in one storage, it is run as it is.
+Limits: outputs are narrowed to the one narrow dtype among inputs and module, so that a program that makes results of another
+dtype than its inputs' shows that dtype wrong; tensors that it keeps in globals, closures, lists or new attributes are wide,
+and those it takes from there narrow; containers among the arguments are copies. Where a program's meaning is its dtype (bit
+casts), or it mixes dtypes in one storage, it is run as it is.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from oracle.clone import map_tensors
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
 from oracle.widen import WIDE, CannotWiden, Widened, narrow_dtype, widen_tree
@@ -42,13 +43,14 @@ class EagerFp64:
                 wide = widen_tree(originals)
             except CannotWiden:
                 return target(*args, **kwargs)
+            narrowing = _Narrowing(originals, wide, narrow)  # before the program can change the containers
             widening = Widened(narrow=narrow)
             generator = torch.get_rng_state()
             result = _run(target, wide, widening)
             if widening.meaning_changed:
                 torch.set_rng_state(generator)
                 return target(*args, **kwargs)
-            return _Narrowing(originals, wide, narrow).give_back(result)
+            return narrowing.give_back(result)
 
         return call
 
@@ -74,10 +76,10 @@ class _Narrowing:
     """Carries one call's effects and results from the wide copies back to the caller's tensors."""
 
     def __init__(self, originals: Any, wide: Any, narrow: torch.dtype | None) -> None:
-        pairs = zip(pytree.tree_leaves(originals), pytree.tree_leaves(wide), strict=True)
-        self._pairs = [(mine, copy) for mine, copy in pairs if isinstance(mine, torch.Tensor)]
+        self._pairs = list(zip(_tensors(originals), _tensors(wide), strict=True))
         self._narrow = narrow
-        self._bases: dict[int, torch.Tensor] = {}
+        self._cast: dict[int, torch.Tensor] = {}  # an output that is another's base is cast once for both
+        self._kept: list[torch.Tensor] = []  # so that no id is used twice
 
     def give_back(self, result: Any) -> Any:
         for original, copy in self._pairs:
@@ -85,7 +87,7 @@ class _Narrowing:
                 self._copy_back(original, copy)
                 if copy.requires_grad and copy.is_leaf and original.requires_grad:
                     copy.register_post_accumulate_grad_hook(_forward_gradient_to(original))
-        return pytree.tree_map_only(torch.Tensor, self._narrowed, result)
+        return map_tensors(result, self._narrowed)
 
     def _copy_back(self, original: torch.Tensor, copy: torch.Tensor) -> None:
         if original.shape != copy.shape or original.layout is not torch.strided or original.is_nested:
@@ -106,14 +108,24 @@ class _Narrowing:
             if original is not copy and _is_storage(copy, storage) and output.dtype == copy.dtype:
                 return original.as_strided(output.size(), output.stride(), output.storage_offset())
         base = output._base
-        if (
-            base is not None and base.dtype == output.dtype
-        ):  # a view keeps its strides, and what it shares, on a narrow base
-            narrow_base = self._bases.setdefault(id(base), base.to(self._dtype_for(base)))
-            if narrow_base is base:
-                return output
-            return narrow_base.as_strided(output.size(), output.stride(), output.storage_offset())
-        return output.to(self._dtype_for(output))
+        if base is None or base.layout is not torch.strided:
+            return self._cast_once(output)
+        # A view keeps its strides, and what it shares, as a view of its base's narrow form.
+        narrow_base = self._cast_once(base)
+        if narrow_base is base:
+            return output
+        if base.is_complex() and not output.is_complex():
+            narrow_base = torch.view_as_real(narrow_base)
+        if narrow_base.dtype != self._dtype_for(output):
+            return self._cast_once(output)
+        return narrow_base.as_strided(output.size(), output.stride(), output.storage_offset())
+
+    def _cast_once(self, tensor: torch.Tensor) -> torch.Tensor:
+        key = id(tensor)
+        if key not in self._cast:
+            self._cast[key] = tensor.to(self._dtype_for(tensor))
+            self._kept.append(tensor)
+        return self._cast[key]
 
     def _dtype_for(self, output: torch.Tensor) -> torch.dtype:
         if self._narrow not in WIDE or output.dtype not in (torch.float64, torch.complex128):
@@ -123,6 +135,18 @@ class _Narrowing:
         return self._narrow.to_real() if self._narrow.is_complex else self._narrow
 
 
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    """Every tensor object of a tree once, in order, dataclasses included."""
+    found: list[torch.Tensor] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(tree, note)
+    return found
+
+
 def _is_storage(tensor: torch.Tensor, storage: int) -> bool:
     is_strided = tensor.layout is torch.strided and not tensor.is_nested
     return is_strided and tensor.untyped_storage()._cdata == storage and tensor.untyped_storage().nbytes() > 0
@@ -130,7 +154,8 @@ def _is_storage(tensor: torch.Tensor, storage: int) -> bool:
 
 def _forward_gradient_to(original: torch.Tensor) -> Callable[[torch.Tensor], None]:
     def forward(copy: torch.Tensor) -> None:
-        assert copy.grad is not None, "the hook runs after a gradient was accumulated"
+        if copy.grad is None:  # an undefined gradient, from a function that has none to give
+            return
         gradient = copy.grad.to(original.dtype)
         original.grad = gradient if original.grad is None else original.grad + gradient
         copy.grad = None

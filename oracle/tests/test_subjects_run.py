@@ -265,3 +265,17 @@ def test_eager_fp64_is_closer_to_the_truth_than_eager() -> None:
 def test_eager_fp64_runs_as_it_is_what_depends_on_the_dtype() -> None:
     compiled = _compile(_subject("eager_fp64"), lambda x: x.view(torch.int32), torch.ones(3))
     assert compiled(torch.ones(3)).tolist() == torch.ones(3).view(torch.int32).tolist()
+
+
+def test_eager_fp64_keeps_repeated_outputs_views_and_strides() -> None:
+    def program(x):
+        z = torch.complex(x, x * 2)
+        y = x * 2
+        return y, y, y.t()[1:], z, torch.view_as_real(z), y.expand(2, *y.shape)
+
+    compiled = _compile(_subject("eager_fp64"), program, torch.ones(2, 3))
+    y, again, view, z, real, expanded = result = compiled(torch.arange(6.0).view(2, 3))
+    _assert_close(result, program(torch.arange(6.0).view(2, 3)))
+    assert y is again
+    assert len({t.untyped_storage().data_ptr() for t in (y, view, expanded)}) == 1
+    assert z.data_ptr() == real.data_ptr()
