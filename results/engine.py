@@ -131,6 +131,7 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
         return _sqlite_engine(path, read_only=True)
     if not has_schema and not create:
         raise _no_schema(location)
+    is_made_here = not exists and _make_file(path)
     engine = _sqlite_engine(path, read_only=False)
     try:
         # WAL: `show` reads while a sweep writes. Not through a transaction: SQLite switches only outside of one.
@@ -143,7 +144,7 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
             _create_schema(engine)
     except BaseException:
         engine.dispose()
-        if not exists:
+        if is_made_here:
             _remove_database(path)  # nothing half-written
         raise
     return engine
@@ -186,6 +187,21 @@ def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
 def _is_writable(path: Path) -> bool:
     # The directory too: the log stands beside the file.
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _make_file(path: Path) -> bool:
+    """Make an empty file; False if another process was first, whose file it is then to remove or to keep."""
+    try:
+        path.open("xb").close()
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise UsageError(
+            seen=f"{path}: {error.strerror}",
+            expected="a directory that can be written",
+            do="check its permissions, or name another file with --db",
+        ) from error
+    return True
 
 
 def _remove_database(path: Path) -> None:

@@ -80,6 +80,36 @@ def test_kill_9_loses_no_record_that_append_returned_from(tmp_path: Path):
         assert store.run().is_complete
 
 
+STARTER = """
+    import sys
+    from results.store import Store
+    from results.tests import fabricate
+
+    sys.stdin.readline()
+    with Store.open(sys.argv[1], create=True) as store:
+        fabricate.write_run(store, [fabricate.record(fabricate.case())], run_id=sys.argv[2])
+"""
+
+
+def test_processes_that_start_together_on_one_new_file_each_write_their_run(tmp_path: Path):
+    path = tmp_path / "results.db"
+    command = [sys.executable, "-c", textwrap.dedent(STARTER), str(path)]
+    processes = [
+        subprocess.Popen([*command, f"run-{i}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        for i in range(4)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    with Store.open(path, create=False) as store:
+        assert sorted(run.run_id for run in store.runs()) == [f"run-{i}" for i in range(4)]
+        assert all(run.is_complete for run in store.runs())
+
+
 # ---------------------------------------------------------------------------------------------------- full disk
 
 
@@ -170,7 +200,8 @@ def test_a_new_database_in_a_read_only_directory_is_refused(open_directory: Path
         message = in_child(create)
     finally:
         open_directory.chmod(0o755)
-    assert "unable to open database file" in message
+    assert "Permission denied" in message
+    assert "what to do: " in message
     assert list(open_directory.iterdir()) == []
 
 
