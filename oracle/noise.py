@@ -142,6 +142,7 @@ class RoundingNoise(TorchDispatchMode):
 
 
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
+_NORM_ORDER_AT = {"aten::linalg_vector_norm": 1, "aten::norm": 1, "aten::_cdist_forward": 2, "aten::_cdist_backward": 3}
 _KINDS: dict[Any, _OpKind] = {}
 
 
@@ -189,6 +190,9 @@ def _is_exact_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if name in ("aten::_to_copy", "aten::to"):
         source, target = args[0].dtype, kwargs.get("dtype") or args[0].dtype
         return not source.is_floating_point or not target.is_floating_point or _holds(target, source)
+    if name in _NORM_ORDER_AT:  # a maximum; the backward pass looks for the elements that are equal to it
+        order = args[_NORM_ORDER_AT[name]] if len(args) > _NORM_ORDER_AT[name] else 2
+        return order in (0, float("inf"), -float("inf"))
     if name == "aten::pow" and len(args) > 1 and isinstance(args[1], (int, float)):
         return args[1] in (0, 1)
     if name in ("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put"):

@@ -260,8 +260,10 @@ class Widened(TorchFunctionMode):
             func(like, *args[1:], **kwargs)
             return args[0].copy_(like)
         drawn = func(like, *args[1:], **({**kwargs, "dtype": narrow} if "dtype" in kwargs else kwargs))
-        requires_grad = drawn.requires_grad
-        return drawn.detach().to(WIDE[narrow]).requires_grad_(requires_grad)
+        wide = drawn.detach().to(WIDE[narrow])
+        if name == "bernoulli" and args[0].requires_grad:
+            return wide + 0 * args[0]  # its gradient is zero, not absent
+        return wide.requires_grad_(drawn.requires_grad)
 
 
 def _is_wide(tensor: torch.Tensor) -> bool:
@@ -339,6 +341,11 @@ _MEANS_ITS_DTYPE = {
     "nextafter": "the next number of the dtype",
     "nextafter_": "the next number of the dtype",
     "random_": "its range is the dtype's",
+    **{
+        f"{prefix}fractional_max_pool{dims}d{suffix}": "window positions are rounded in it"
+        for prefix, suffix in (("", ""), ("_", ""), ("", "_with_indices"))
+        for dims in (2, 3)
+    },
     "matrix_rank": "its tolerance is the dtype's epsilon",
     "linalg_matrix_rank": "its tolerance is the dtype's epsilon",
     "pinverse": "its tolerance is the dtype's epsilon",

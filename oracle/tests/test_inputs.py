@@ -76,7 +76,9 @@ with warnings.catch_warnings():
         "conjugate": torch.randn(3, dtype=torch.complex64).conj(),
         "negative": torch.randn(3, dtype=torch.complex64).conj().imag,
         "sparse COO": torch.eye(3).to_sparse(),
-        "uncoalesced": torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (3,), check_invariants=True),
+        "uncoalesced": torch.sparse_coo_tensor(
+            torch.tensor([[0, 0]]), torch.tensor([1.0, 2.0]), (3,), check_invariants=True
+        ),
         "sparse CSR": torch.eye(3).to_sparse_csr(),
         "sparse CSC": torch.eye(3).to_sparse_csc(),
         "sparse BSR": torch.eye(4).to_sparse_bsr((2, 2)),
@@ -241,7 +243,11 @@ def test_decoding_leaves_the_global_generator_alone() -> None:
         ({"kind": "arange", "start": 1, "step": 2}, "int64", [1, 3, 5, 7]),
         ({"kind": "full", "value": "inf"}, "float32", [float("inf")] * 4),
         ({"kind": "values", "values": [1, "0x1.8p+1", "-inf", -0.5]}, "float64", [1.0, 3.0, -float("inf"), -0.5]),
-        ({"kind": "values", "values": [[1, 2], 3, [0, "inf"], 0]}, "complex64", [1 + 2j, 3, complex(0, float("inf")), 0]),
+        (
+            {"kind": "values", "values": [[1, 2], 3, [0, "inf"], 0]},
+            "complex64",
+            [1 + 2j, 3, complex(0, float("inf")), 0],
+        ),
         ({"kind": "values", "values": [1, 2, 0, 4]}, "float8_e4m3fn", [1.0, 2.0, 0.0, 4.0]),
         ({"kind": "raw", "base64": "AQIDBA=="}, "uint8", [1, 2, 3, 4]),
     ],

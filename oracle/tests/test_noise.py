@@ -62,6 +62,7 @@ EXACT: dict[str, Callable[[], Any]] = {
     "integers": lambda: (IDS + 1, IDS @ IDS, IDS.float().sum(), (X > 0).float().sum(), (X > 0).sum()),
     "small integer matmul": lambda: IDS[:, None].float() @ IDS[None].float(),
     "in place": lambda: X.clone().fill_(0.1).copy_(X).masked_fill_(X > 0, 0.7),
+    "maximum norms": lambda: (torch.linalg.vector_norm(X, float("inf")), torch.cdist(X, X.t(), p=float("inf"))),
     "quantise": lambda: torch.fake_quantize_per_tensor_affine(X, 0.1, 0, -10, 10),
 }
 
@@ -157,6 +158,19 @@ def test_gradients_get_noise() -> None:
         loss.backward()
     assert mode.moved_ops > 0
     assert not torch.equal(leaf.grad, X.exp())  # pyright: ignore
+
+
+def test_gradients_that_look_for_the_maximum_find_it() -> None:
+    for fn in (
+        lambda x: x.norm(float("inf")),
+        lambda x: torch.cdist(x, x.detach() + 1, p=float("inf")).sum(),
+        torch.amax,
+    ):
+        leaf = X.clone().requires_grad_()
+        noisy(lambda fn=fn, leaf=leaf: fn(leaf).backward())
+        assert leaf.grad is not None
+        assert leaf.grad.isfinite().all()
+        assert leaf.grad.abs().sum() > 0.5
 
 
 def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
@@ -264,6 +278,13 @@ def test_domains_are_not_left() -> None:
         loss = noisy(lambda: F.binary_cross_entropy(probabilities, probabilities), seed)
         assert loss.isfinite()
         assert not noisy(lambda: probabilities.acos(), seed).isnan().any()
+
+
+def test_masks_that_a_backward_checks_stay() -> None:
+    leaf = X.clone().requires_grad_()
+    for seed in range(5):
+        noisy(lambda: F.multilabel_margin_loss(leaf, torch.tensor([[0, 1, -1, 0, 0, 0]] * 6)).backward(), seed)
+    assert leaf.grad is not None
 
 
 def test_sparse_and_quantised_inputs_are_left_alone() -> None:

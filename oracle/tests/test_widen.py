@@ -124,7 +124,7 @@ CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "to tensor": lambda x: x.to(torch.ones(1, dtype=torch.float16)),
     "type": lambda x: x.type(torch.float16),
     "type text": lambda x: x.type("torch.HalfTensor"),
-    "type class": lambda x: x.type(torch.FloatTensor),
+    "type class": lambda x: x.type(torch.FloatTensor),  # pyright: ignore
     "type_as": lambda x: x.type_as(torch.ones(1, dtype=torch.bfloat16)),
     "sum": lambda x: torch.sum(x, 0, dtype=torch.bfloat16),
     "softmax": lambda x: F.softmax(x, -1, dtype=torch.float32),
@@ -138,7 +138,7 @@ CASTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "arange": lambda x: torch.arange(3.0),
     "like": lambda x: torch.ones_like(x, dtype=torch.float16),
     "promotion": lambda x: x * torch.ones(2, dtype=torch.promote_types(torch.float16, torch.float32)),
-    "complex": lambda x: x.cfloat().real,
+    "complex": lambda x: x.cfloat().real,  # pyright: ignore
     "int and back": lambda x: x.long().float(),
 }
 
@@ -189,6 +189,7 @@ MEANING: dict[str, Callable[[torch.Tensor], Any]] = {
     "rms_norm": lambda x: F.rms_norm(x, (2,)),
     "nan_to_num": lambda x: torch.nan_to_num(x),
     "rand_like": lambda x: torch.rand_like(x),
+    "fractional max pool": lambda x: F.fractional_max_pool2d(x.expand(1, 1, 2, 2), 1, (1, 1)),
     "normal_": lambda x: x.normal_(),
     "normal of tensors": lambda x: torch.normal(x, x.abs()),
     "default dtype": lambda x: torch.set_default_dtype(torch.float32),
@@ -245,6 +246,14 @@ def test_random_numbers_are_those_of_the_narrow_program(name: str) -> None:
     assert wide.double().equal(narrow.double())
     assert torch.get_rng_state().equal(state)
     assert not mode.meaning_changed
+
+
+def test_a_draw_that_depends_on_an_input_keeps_its_zero_gradient() -> None:
+    probabilities = torch.full((5,), 0.5, dtype=torch.float64, requires_grad=True)
+    with Widened(narrow=torch.float32):
+        torch.bernoulli(probabilities).sum().backward()
+    assert probabilities.grad is not None
+    assert probabilities.grad.tolist() == [0.0] * 5
 
 
 def test_everything_is_restored_after_an_exception() -> None:
