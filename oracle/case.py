@@ -273,10 +273,13 @@ def judge_subject(
 
 
 def _with_leak(verdict: Verdict, leaked: tuple[str, ...]) -> Verdict:
+    """Process state left changed is a finding; and the cause, rather than stale guards, of what later calls show."""
     texts = tuple(f"process state: {text}" for text in leaked)
-    if verdict.status.is_finding:
+    if verdict.status is Status.FAIL_GUARD:
+        texts += (verdict.symptom,)
+    elif verdict.status.is_finding:
         return dataclasses.replace(verdict, also=verdict.also + texts)
-    return dataclasses.replace(verdict, status=Status.FAIL_STATE, symptom=texts[0], also=verdict.also + texts[1:])
+    return dataclasses.replace(verdict, status=Status.FAIL_STATE, symptom=texts[0], also=texts[1:] + verdict.also)
 
 
 def _cause_text(error: BaseException) -> str:

@@ -62,3 +62,7 @@ def run(arguments: list[str]) -> int:
         err.print("torch-oracle: internal error, please report it with the text below", markup=False)
         err.print(traceback.format_exc(), markup=False, highlight=False)
         return 3
+
+
+if __name__ == "__main__":
+    main()
