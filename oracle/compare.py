@@ -8,7 +8,7 @@ nested, wrapper subclasses) and pairs them with the same leaf of the run in fp64
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -104,7 +104,7 @@ SECTIONS = (OUTPUTS, INPUTS, GRADIENTS, STATE)
 
 
 class RunsState:
-    """The run in fp64 and the runs under noise, each started at most once, when first asked for.
+    """The run in fp64, the runs under noise and those under loud noise, each started once, when first asked for.
 
     `like`: the run of a random program whose generator states the others must have gone through. From the first call on
     that left another state, a run drew other numbers and says nothing.
@@ -114,13 +114,15 @@ class RunsState:
         self,
         truth: Callable[[], Outcome | None],
         noise: Callable[[], Sequence[Outcome]],
+        loud: Callable[[], Sequence[Outcome]] = tuple,
         *,
         like: Outcome | None = None,
     ) -> None:
-        self._start_truth, self._start_noise = truth, noise
+        self._start_truth, self._start_noise, self._start_loud = truth, noise, loud
         self._digests = None if like is None else [call.rng_digest for call in calls_of(like)]
         self._truth: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._noise: list[dict[tuple[int, str, str], Leaf]] | None = None
+        self._loud: list[dict[tuple[int, str, str], Leaf]] | None = None
 
     def truth_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
         if self._truth is None:
@@ -131,8 +133,16 @@ class RunsState:
     def noise_leaves(self, call: int, section: Section, path: str) -> list[Leaf]:
         if self._noise is None:
             self._noise = [_leaves_by_key(outcome, self._digests) for outcome in self._start_noise()]
-        found = (leaves.get((call, section.name, path)) for leaves in self._noise)
-        return [leaf for leaf in found if leaf is not None]
+        return _present(leaves.get((call, section.name, path)) for leaves in self._noise)
+
+    def loud_leaves(self, call: int, section: Section, path: str) -> list[Leaf]:
+        if self._loud is None:
+            self._loud = [_leaves_by_key(outcome, self._digests) for outcome in self._start_loud()]
+        return _present(leaves.get((call, section.name, path)) for leaves in self._loud)
+
+
+def _present(leaves: Iterable[Leaf | None]) -> list[Leaf]:
+    return [leaf for leaf in leaves if leaf is not None]
 
 
 def no_runs() -> RunsState:
@@ -257,6 +267,7 @@ def compare_pair(
     if pair.eager.facts is None:
         return _compare_python_values(pair, runs, builder)
     is_right = True
+    at = (pair.call, pair.section, pair.path)
     eager_parts, subject_parts = parts_of(pair.eager.value), parts_of(pair.subject.value)
     if [suffix for suffix, _ in eager_parts] != [suffix for suffix, _ in subject_parts]:
         builder.add(
@@ -274,15 +285,16 @@ def compare_pair(
             )  # fmt: skip
             is_right = False
             continue
+
+        def parts_in(leaves: Sequence[Leaf], position: int = position) -> list[Tensor]:
+            return [part for leaf in leaves if (part := _part(leaf, position)) is not None]
+
         report = compare_values(
             eager,
             subject,
-            truth=lambda at=position: _part(runs.truth_leaf(pair.call, pair.section, pair.path), at),
-            noise=lambda at=position: [
-                part
-                for leaf in runs.noise_leaves(pair.call, pair.section, pair.path)
-                if (part := _part(leaf, at)) is not None
-            ],
+            truth=lambda position=position: _part(runs.truth_leaf(*at), position),
+            noise=lambda parts_in=parts_in: parts_in(runs.noise_leaves(*at)),
+            loud=lambda parts_in=parts_in: parts_in(runs.loud_leaves(*at)),
             flushes_denormals=flushes_denormals,
         )
         is_right &= take_report(pair, suffix, report, builder)
@@ -380,10 +392,12 @@ def _compare_python_values(pair: LeafPair, runs: RunsState, builder: FindingsBui
     if expected == seen:
         return True
     if isinstance(expected, int):
-        others = [runs.truth_leaf(pair.call, pair.section, pair.path)]
-        if not _is_flipped(expected, others):
-            others = runs.noise_leaves(pair.call, pair.section, pair.path)
-        if _is_flipped(expected, others):
+        at = (pair.call, pair.section, pair.path)
+        if (
+            _is_flipped(expected, [runs.truth_leaf(*at)])
+            or _is_flipped(expected, runs.noise_leaves(*at))
+            or _is_flipped(expected, runs.loud_leaves(*at))
+        ):
             builder.count(unstable=1)
             builder.explain(
                 pair.call,
@@ -417,6 +431,7 @@ def _compare_python_floats(pair: LeafPair, runs: RunsState, builder: FindingsBui
         as_tensor(pair.subject.value),
         truth=lambda: next(iter(numbers([runs.truth_leaf(pair.call, pair.section, pair.path)])), None),
         noise=lambda: numbers(runs.noise_leaves(pair.call, pair.section, pair.path)),
+        loud=lambda: numbers(runs.loud_leaves(pair.call, pair.section, pair.path)),
         row=PYTHON_NUMBER,
     )
     # Not among the tensor elements, and ULPs of float64 say nothing about a float32 computation.

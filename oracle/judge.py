@@ -74,11 +74,14 @@ def judge(
     subject_is_export: bool = False,
     flushes_denormals: bool = False,
     other_seed: Callable[[], Outcome | None] = lambda: None,
+    loud_noise: Callable[[], Sequence[Outcome]] = tuple,
 ) -> Verdict:
     """The verdict on `subject`.
 
     `truth` gives eager in fp64, `noise` eager's reruns under rounding noise: inexact ops perturbed by about one eps,
-    exact ones (comparisons, indexing, round, floor_divide ...) left alone. Either may give nothing.
+    exact ones (comparisons, indexing, round, floor_divide ...) left alone. Either may give nothing. `loud_noise` gives reruns
+    under noise of 8 eps, about 16 of them, started only if something still fails: an element on the edge of a jump falls to
+    the other side in every second run or fewer.
 
     `rng` is the subject's promise about random numbers; `is_random` says that eager depends on the seed, and then runs in
     fp64 and under noise count only if they left the generators in eager's state, which says that they drew the same numbers.
@@ -98,11 +101,11 @@ def judge(
         return verdict
     settings = _Settings(
         policy=policy,
-        runs=RunsState(truth, noise, like=eager if is_random else None),
+        runs=RunsState(truth, noise, loud_noise, like=eager if is_random else None),
         is_random=is_random,
         draws_own=is_random and rng == "own",
         flushes_denormals=flushes_denormals,
-        other_seed=RunsState(other_seed, lambda: ()),
+        other_seed=RunsState(other_seed, tuple),
     )
     builder = FindingsBuilder(explained=list(verdict.explained))
     assert isinstance(eager, (Returned, Raised))  # anything else has been answered

@@ -165,6 +165,7 @@ def judged(
     eager_again: Outcome | None = None,
     truth: Outcome | None = None,
     noise: Sequence[Outcome] = (),
+    loud_noise: Sequence[Outcome] = (),
     policy: ComparePolicy = NO_POLICY,
     **options: Any,
 ) -> Verdict:
@@ -175,6 +176,7 @@ def judged(
         subject=subject,
         truth=lambda: truth,
         noise=lambda: noise,
+        loud_noise=lambda: loud_noise,
         policy=policy,
         **options,
     )

@@ -112,6 +112,29 @@ def test_an_argmax_that_fp64_answers_otherwise_is_explained():
     assert judged(x, returned(torch.tensor([2, 1]), torch.ones(4)), truth=truth).status is Status.PASS
 
 
+def test_loud_noise_is_asked_for_what_lies_a_few_roundings_from_a_jump_and_only_then():
+    """4 eps from the jump: noise of one eps does not cross it, an error of 8 times as much upstream does."""
+    x = torch.tensor([3 * (1 - 2**-21), 5.5, 1.0])
+    eager, subject = (
+        returned(x.floor(), x > 3),
+        returned(torch.tensor([3.0, 5.0, 1.0]), torch.tensor([True, True, False])),
+    )
+    quiet = [returned(noisy(x, seed=seed).floor(), noisy(x, seed=seed) > 3) for seed in range(4)]
+    loud = [returned(noisy(x, seed=seed, size=8).floor(), noisy(x, seed=seed, size=8) > 3) for seed in range(16)]
+    truth = returned(x.double().floor(), x > 3)
+    assert judged(eager, subject, truth=truth, noise=quiet).status is Status.FAIL_ACCURACY
+    verdict = judged(eager, subject, truth=truth, noise=quiet, loud_noise=loud)
+    assert verdict.status is Status.PASS, verdict.symptom
+    assert "elements that noise of 8 times eager's rounding moves as far" in verdict.explained[0]
+    for wrong, index in (
+        (returned(torch.tensor([3.0, 6.0, 1.0]), torch.tensor([True, True, False])), (1,)),
+        (returned(torch.tensor([3.0, 5.0, 1.0]), torch.tensor([True, True, True])), (2,)),
+    ):
+        worst = judged(eager, wrong, truth=truth, noise=quiet, loud_noise=loud).worst
+        assert worst is not None
+        assert worst.index == index
+
+
 def test_a_python_int_downstream_of_floats_may_flip_where_noise_flips_it():
     noise = [returned(3, torch.ones(2)), returned(2, torch.ones(2))]
     assert judged(returned(2, torch.ones(2)), returned(3, torch.ones(2)), noise=noise).status is Status.PASS
