@@ -6,6 +6,7 @@ tensors; only what no graph can take (callables, generators) is bound beforehand
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -148,7 +149,8 @@ def eager_takes(kind: Kind, info: OpInfo, one: SampleInput, backward: bool) -> b
     try:
         call = kind.call(info, one, backward)
         args, kwargs = clone_tree((call.args, call.kwargs))
-        with isolated_rng(0, _device_of(one)):
+        with isolated_rng(0, _device_of(one)), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # shown when the program runs
             call.function(*args, **kwargs)
     except Exception:  # the answer is no; where the call is planned, a run observes and compares the exception itself
         return False

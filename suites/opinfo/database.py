@@ -16,14 +16,13 @@ from oracle.errors import UsageError
 # Once torch's test helpers are imported, assigning to torch.backends.* raises in the whole process. A subject may set
 # those flags, and then they are its business: so the flag is read before that import and put back after it.
 _BACKENDS_MUTABLE = "__allow_nonbracketed_mutation_flag"
-_was_mutable = getattr(torch.backends, _BACKENDS_MUTABLE, None)
+_backends_globals = torch.backends.disable_global_flags.__globals__  # torch.backends itself is a wrapper of its module
+_was_mutable = _backends_globals[_BACKENDS_MUTABLE]
 
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
-from torch.testing._internal.common_utils import OPINFO_SAMPLE_INPUT_INDEX  # noqa: E402
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput  # noqa: E402
 
-if _was_mutable is not None:
-    setattr(torch.backends, _BACKENDS_MUTABLE, _was_mutable)
+_backends_globals[_BACKENDS_MUTABLE] = _was_mutable
 
 __all__ = ["CUDA_ONLY", "ENTRIES", "OpInfo", "SampleInput", "dtypes_of", "entry", "runs_on"]
 
@@ -46,13 +45,6 @@ CUDA_ONLY: Mapping[str, str] = MappingProxyType(
 
 def entry(name: str) -> OpInfo:
     """The entry of this full name ("add", "linalg.svd", "std_mean.unbiased"); UsageError if there is none."""
-    if OPINFO_SAMPLE_INPUT_INDEX is not None:
-        # Upstream then hides all samples but one, and the numbers in program names would lie.
-        raise UsageError(
-            seen=f"PYTORCH_OPINFO_SAMPLE_INPUT_INDEX={OPINFO_SAMPLE_INPUT_INDEX} in the environment",
-            expected="that variable unset",
-            do="unset it; select one sample by `--match add/float32/forward/sample-3`",
-        )
     found = ENTRIES.get(name)
     if found is None:
         raise UsageError(
