@@ -19,7 +19,7 @@ import torch
 
 from oracle.errors import UsageError
 from oracle.hygiene import seed_everything
-from oracle.inputs import clone_tree, decode
+from oracle.inputs import clone_tree, decode_call
 from oracle.program import Program
 
 PROGRAM_MODULE = "torch_oracle_program"  # name under which a program's namespace stands in sys.modules
@@ -42,18 +42,11 @@ class Instance:
         """Fresh arguments of one call: values, strides, aliasing and requires_grad are the same at every time of asking."""
         plan = self.program.calls[call]
         seed_everything(self.program.seed + call)
-        if plan.args is None and plan.kwargs is None:
-            make_inputs = self.namespace.get("inputs")
-            args, kwargs = make_inputs(call) if make_inputs is not None else ((), {})
-        else:
-            args = decode(plan.args or [], seed=self.program.seed + call, device=self.device)
-            kwargs = (
-                decode(plan.kwargs, seed=self.program.seed + call + 1_000_003, device=self.device)
-                if plan.kwargs
-                else {}
-            )
-        args, kwargs = clone_tree((tuple(args), dict(kwargs)))
-        return args, kwargs
+        if plan.args is not None or plan.kwargs is not None:
+            return decode_call(plan, seed=self.program.seed, device=self.device, root=f"call {call}")
+        make_inputs = self.namespace.get("inputs")
+        args, kwargs = make_inputs(call) if make_inputs is not None else ((), {})
+        return clone_tree((tuple(args), dict(kwargs)))
 
     def prepare(self, call: int) -> None:
         """Do what the plan says comes before a call: statements, train() or eval()."""

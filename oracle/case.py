@@ -32,7 +32,7 @@ from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
-from oracle.widen import Widened, widen_module, widen_tree
+from oracle.widen import CannotWiden, Widened, narrow_dtype, widen_module, widen_tree
 
 NOISE_RUNS = 4
 OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
@@ -180,12 +180,27 @@ def _restored(before: ProcessState) -> tuple[str, ...]:
 
 def observe_widened(instance: Instance) -> Outcome | None:
     """Eager in fp64 / complex128; None where a dtype is part of the program's meaning (bit casts)."""
-    if isinstance(instance.target, torch.nn.Module):
-        widen_module(instance.target)
-    widening = Widened()
-    with widening:
-        outcome = observe(instance, prepare_inputs=lambda args, kwargs: widen_tree((args, kwargs)))
-    return None if widening.meaning_changed else outcome
+    target = instance.target
+    modes: list[Widened] = []
+    narrow: torch.dtype | None = None
+
+    def prepare_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        nonlocal narrow
+        narrow = module_dtype or narrow_dtype((args, kwargs))
+        return widen_tree((args, kwargs))
+
+    def around_call() -> Widened:
+        modes.append(Widened(narrow=narrow))
+        return modes[-1]
+
+    module_dtype = narrow_dtype(list(target.parameters())) if isinstance(target, torch.nn.Module) else None
+    if isinstance(target, torch.nn.Module):
+        try:
+            widen_module(target)
+        except CannotWiden:
+            return None
+    outcome = observe(instance, prepare_inputs=prepare_inputs, around_call=around_call)
+    return None if any(mode.meaning_changed for mode in modes) else outcome
 
 
 def judge_subject(
