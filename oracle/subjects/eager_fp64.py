@@ -103,10 +103,18 @@ class _Narrowing:
                 return original
         if output.layout is not torch.strided or output.is_nested:
             return output.to(self._dtype_for(output))
+        if output.is_conj():
+            return self._narrowed(output.conj()).conj()
+        if output.is_neg():
+            return torch._neg_view(self._narrowed(torch._neg_view(output)))
         storage = output.untyped_storage()._cdata
         for original, copy in self._pairs:
-            if original is not copy and _is_storage(copy, storage) and output.dtype == copy.dtype:
-                return original.as_strided(output.size(), output.stride(), output.storage_offset())
+            if (
+                original is not copy
+                and _is_storage(copy, storage)
+                and (view := _view_like(output, original)) is not None
+            ):
+                return view
         base = output._base
         if base is None or base.layout is not torch.strided:
             return self._cast_once(output)
@@ -114,11 +122,8 @@ class _Narrowing:
         narrow_base = self._cast_once(base)
         if narrow_base is base:
             return output
-        if base.is_complex() and not output.is_complex():
-            narrow_base = torch.view_as_real(narrow_base)
-        if narrow_base.dtype != self._dtype_for(output):
-            return self._cast_once(output)
-        return narrow_base.as_strided(output.size(), output.stride(), output.storage_offset())
+        view = _view_like(output, narrow_base)
+        return self._cast_once(output) if view is None or view.dtype != self._dtype_for(output) else view
 
     def _cast_once(self, tensor: torch.Tensor) -> torch.Tensor:
         key = id(tensor)
@@ -145,6 +150,19 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
     map_tensors(tree, note)
     return found
+
+
+def _view_like(output: torch.Tensor, base: torch.Tensor) -> torch.Tensor | None:
+    """The view of `base` that `output` is of the base's wide form; None where strides do not say all."""
+    if base.is_conj() or base.is_neg():
+        return None
+    size, stride, offset = output.size(), output.stride(), output.storage_offset()
+    if output.is_complex() and not base.is_complex():
+        real = base.as_strided((*size, 2), (*(2 * step for step in stride), 1), 2 * offset)
+        return torch.view_as_complex(real)
+    if base.is_complex() and not output.is_complex():
+        return torch.view_as_real(base).as_strided(size, stride, offset)
+    return base.as_strided(size, stride, offset)
 
 
 def _is_storage(tensor: torch.Tensor, storage: int) -> bool:

@@ -99,5 +99,7 @@ def _entry(file: Path, name: str, table: object) -> SubjectEntry:
 
 def _bad(file: Path, key: str, expected: str) -> UsageError:
     return UsageError(
-        seen=f"{key} in subjects file {file}", expected=expected, do="mend the file; see docs/subjects.md"
+        seen=f"{key} in subjects file {file}",
+        expected=expected,
+        do="mend the file; oracle/subjects/subjects_file.py shows one",
     )

@@ -271,11 +271,12 @@ def test_eager_fp64_keeps_repeated_outputs_views_and_strides() -> None:
     def program(x):
         z = torch.complex(x, x * 2)
         y = x * 2
-        return y, y, y.t()[1:], z, torch.view_as_real(z), y.expand(2, *y.shape)
+        return y, y, y.t()[1:], z, torch.view_as_real(z), y.expand(2, *y.shape), z.conj(), torch.fft.ifft(y)
 
     compiled = _compile(_subject("eager_fp64"), program, torch.ones(2, 3))
-    y, again, view, z, real, expanded = result = compiled(torch.arange(6.0).view(2, 3))
+    y, again, view, z, real, expanded, *_ = result = compiled(torch.arange(6.0).view(2, 3))
     _assert_close(result, program(torch.arange(6.0).view(2, 3)))
     assert y is again
+    assert [t.is_conj() for t in result] == [t.is_conj() for t in program(torch.arange(6.0).view(2, 3))]
     assert len({t.untyped_storage().data_ptr() for t in (y, view, expanded)}) == 1
     assert z.data_ptr() == real.data_ptr()
