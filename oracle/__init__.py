@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oracle.check import assert_agrees, check
+    from oracle.checking import assert_agrees, check
 
 __all__ = ["assert_agrees", "check"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("oracle.check"), name)
+        return getattr(import_module("oracle.checking"), name)
     raise AttributeError(f"module 'oracle' has no attribute {name!r}; it has {', '.join(__all__)}")

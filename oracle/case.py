@@ -35,6 +35,9 @@ from oracle.verdict import Status, Verdict
 from oracle.widen import CannotWiden, Widened, narrow_dtype, widen_module, widen_tree
 
 NOISE_RUNS = 4
+LOUD_NOISE_RUNS = 16
+LOUD_NOISE_SCALE = 8.0  # the k of float32: what the judge multiplies a quiet spread by
+NOISE_BUDGET_S = 20.0  # after which no more than NOISE_RUNS are made
 OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
 Progress = Callable[[str], None]
 
@@ -72,6 +75,7 @@ class EagerState:
     truth_run: bool = False
     truth: Outcome | None = None
     noise: list[Outcome] = field(default_factory=list)
+    loud_noise: list[Outcome] = field(default_factory=list)
 
     def run(self, progress: Progress, before: ProcessState) -> None:
         """Eager twice, and a third time under another seed when it draws random numbers."""
@@ -110,11 +114,25 @@ class EagerState:
         """Eager reruns under rounding noise."""
         if not self.noise:
             progress("noise")
-            for seed in range(NOISE_RUNS):
-                instance = self.make()
-                self.noise.append(self._timed(lambda: observe(instance, around_call=lambda: RoundingNoise(seed))))  # noqa: B023
-                _restored(before)
+            self._add_noise(self.noise, NOISE_RUNS, 1.0, before)
         return self.noise
+
+    def loud_noise_runs(self, progress: Progress, before: ProcessState) -> list[Outcome]:
+        """More of them, and louder: what shows jumps that a few quiet runs miss. Asked only by what still fails."""
+        if not self.loud_noise:
+            progress("loud noise")
+            self._add_noise(self.loud_noise, LOUD_NOISE_RUNS, LOUD_NOISE_SCALE, before)
+        return self.loud_noise
+
+    def _add_noise(self, runs: list[Outcome], count: int, scale: float, before: ProcessState) -> None:
+        started = time.monotonic()
+        for seed in range(count):
+            instance = self.make()
+            around_call = functools.partial(RoundingNoise, seed, scale=scale)
+            runs.append(self._timed(functools.partial(observe, instance, around_call=around_call)))
+            _restored(before)
+            if time.monotonic() - started > NOISE_BUDGET_S and len(runs) >= NOISE_RUNS:
+                return
 
     def _timed(self, run: Callable[[], Outcome]) -> Outcome:
         outcome = run()
@@ -255,6 +273,7 @@ def judge_subject(
         subject=seen,
         truth=lambda: eager.ground_truth(progress, before),
         noise=lambda: eager.noise_runs(progress, before),
+        loud_noise=lambda: eager.loud_noise_runs(progress, before),
         policy=instance.program.policy,
         expects_raise=instance.program.expects_raise,
         rng="own" if subject.spec.rng == "own" else "eager",

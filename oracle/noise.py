@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from oracle.exact_ops import BOUNDED_DOMAIN_OPS, EXACT_OPS, INPUTS_STAY, RING_OPS
+from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
     getattr(torch, name)
@@ -45,8 +46,8 @@ class RoundingNoise(TorchDispatchMode):
     """Within it, every inexact aten operator is moved by relative noise, uniform within one epsilon of the dtype.
 
     Copies of the float inputs and the float outputs of such an operator are each multiplied by
-    1 + `scale` * eps * uniform(-1, 1), element by element, and rounded. Zeros, infinities and NaNs stay, nothing finite becomes
-    infinite. Active in the backward pass as well, if that runs inside.
+    1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more (`oracle.reduction_length`).
+    Zeros, infinities and NaNs stay, nothing finite becomes infinite. Active in the backward pass as well, if that runs inside.
 
     Equal seeds give equal results for equal programs. The noise has generators of its own: the global ones are untouched.
     Sparse, quantised and float4 tensors are not moved.
@@ -57,6 +58,7 @@ class RoundingNoise(TorchDispatchMode):
         self.seed = seed
         self.scale = scale
         self.moved_ops = 0  # how many calls were moved: 0 says that the program is exact
+        self._factor = 1.0  # of the operator at hand
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(
@@ -71,6 +73,7 @@ class RoundingNoise(TorchDispatchMode):
         if kind.is_ring and _is_small_integer_arithmetic((args, kwargs)):
             return func(*args, **kwargs)
         self.moved_ops += 1
+        self._factor = noise_factor(func, args, kwargs)
         if kind.moves_inputs:
             result = func(*self._moved_inputs(args, kind, 0), **self._moved_inputs(kwargs, kind, None))
         else:
@@ -125,10 +128,12 @@ class RoundingNoise(TorchDispatchMode):
         info = torch.finfo(tensor.dtype)
         wide = tensor.float() if tensor.dtype in _FLOAT8 else tensor
         shift = torch.empty_like(wide).uniform_(-1.0, 1.0, generator=self._generator(tensor.device))
-        moved = torch.addcmul(wide, wide, shift.mul_(info.eps * self.scale))  # x + x*shift rounds without bias
+        moved = torch.addcmul(
+            wide, wide, shift.mul_(info.eps * self.scale * self._factor)
+        )  # x + x*shift rounds without bias
         # Infinities and NaN stay. Nothing finite becomes one, nor lets the operator overflow: masks are made as
         # (1 - mask) * finfo.min, and 1 + eps times the smallest number would be -inf.
-        limit = info.max * (1.0 - 8.0 * info.eps * max(1.0, self.scale))
+        limit = info.max * (1.0 - 8.0 * info.eps * max(1.0, self.scale * self._factor))
         moved = torch.where(wide.abs() <= info.max, moved.clamp(-limit, limit), wide)
         moved = torch.copysign(moved, wide)  # -0.0 + 0.0 is 0.0
         return moved.to(tensor.dtype)

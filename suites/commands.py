@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from oracle.environment import check_supported, fingerprint
-from oracle.subjects.registry import check_requirements, known, resolve, split_names
-from results.report import show_run
 from rich.console import Console
 from rich.table import Table
 
+from oracle.environment import check_supported, fingerprint
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.records import PlannedCase
+from oracle.subjects.registry import check_requirements, known, resolve, split_names
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import CaseLimits, Limits, SweepSummary, execute
+from results.report import show_run
 from results.store import Store
 from suites.base import Selection
 from suites.planning import Shard, make_plan
@@ -278,6 +278,9 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
                 )
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the closing short
+            if not any(run.run_id == run_id and run.is_resumable for run in store.runs()):
+                err.print("interrupted while planning: no case had run; start again without --resume")
+                return 2
             store.end_run(run_id, state="interrupted")
             err.print(
                 f"interrupted: run {run_id} is closed, its records are kept; `torch-oracle sweep --resume` continues it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -107,10 +108,23 @@ def test_inexact_operators_move_by_about_one_unit(name: str) -> None:
     assert not moved.isnan().any()
 
 
-def test_a_sum_moves_by_eps_times_the_norm() -> None:
-    x = torch.randn(1000, generator=torch.Generator().manual_seed(9))
-    expected = torch.finfo(torch.float32).eps / 3**0.5 * x.double().norm()
+@pytest.mark.parametrize(("terms", "factor"), [(10, 1.0), (1000, (1000 / 16) ** 0.5), (100_000, (100_000 / 16) ** 0.5)])
+def test_a_sum_moves_by_eps_times_the_norm_and_more_the_more_terms_it_has(terms: int, factor: float) -> None:
+    x = torch.randn(terms, generator=torch.Generator().manual_seed(9))
+    expected = torch.finfo(torch.float32).eps / 3**0.5 * x.double().norm() * factor
     assert expected / 3 < spread(x.sum, runs=60) < expected * 3
+
+
+@pytest.mark.parametrize("terms", [1000, 10_000, 100_000])
+def test_one_running_sum_is_within_eight_times_the_noise(terms: int) -> None:
+    for seed in range(5):
+        x = torch.randn(terms, generator=torch.Generator().manual_seed(seed))
+        running = x.cumsum(0)[-1] if terms < 5000 else torch.tensor(sum_in_order(x))
+        assert abs(running - x.sum()) < 8 * spread(x.sum, runs=4)
+
+
+def sum_in_order(x: torch.Tensor) -> float:
+    return float(np.add.accumulate(x.numpy(), dtype=np.float32)[-1])
 
 
 def test_noise_scales() -> None:
