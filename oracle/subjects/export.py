@@ -5,7 +5,7 @@ Counterpart: torch/export/_trace.py export
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -14,25 +14,35 @@ from torch.utils import _pytree as pytree
 
 from oracle.clone import clone_tree
 from oracle.subjects.base import CompileRequest, Counters
+from oracle.subjects.signature import value_key
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import copy_of_target, unchanged_rng
 
+# Leaves that export takes as inputs; it is its user's part to close over anything else.
+_INPUTS = (torch.Tensor, bool, int, float, complex, str, bytes, type(None))
+
 
 class FunctionModule(torch.nn.Module):
-    """export takes modules only."""
+    """export takes modules only, and only inputs of some types: the others, by their position among the leaves, are fixed."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], fixed: Mapping[int, Any]) -> None:
         super().__init__()
         self._function = function
+        self._fixed = dict(fixed)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._fixed:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            for position, value in self._fixed.items():
+                leaves[position] = value
+            args, kwargs = pytree.tree_unflatten(leaves, spec)
         return self._function(*args, **kwargs)
 
 
 class Export:
     """Exports on the first call, on copies of its inputs and of the module; the exported parameters and buffers are then
-    the original's. Another shape than the exported one is refused by export's own guards. Training mode has none: a
-    module is exported again when it changes, as its user would.
+    the original's. Another shape than the exported one is refused by export's own guards. Training mode has none, nor has
+    what is closed over (dtypes, devices, ...): there it is exported again, as its user would.
     """
 
     def __init__(self, spec: SubjectSpec) -> None:
@@ -45,15 +55,16 @@ class Export:
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         target = request.target
-        exported: dict[tuple[bool, ...], torch.nn.Module] = {}
+        exported: dict[Hashable, torch.nn.Module] = {}
+        dynamic = self.spec.options.get("dynamic", request.dynamic)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             training = tuple(m.training for m in target.modules()) if isinstance(target, torch.nn.Module) else ()
-            if training not in exported:
-                exported[training] = self._export(
-                    target, args, kwargs, dynamic=self.spec.options.get("dynamic", request.dynamic)
-                )
-            return exported[training](*args, **kwargs)
+            args, kwargs, fixed = _without_fixed(args, kwargs)
+            key = training, tuple((position, value_key(value)) for position, value in fixed.items())
+            if key not in exported:
+                exported[key] = self._export(target, args, kwargs, fixed, dynamic=dynamic)
+            return exported[key](*args, **kwargs)
 
         return call
 
@@ -61,10 +72,16 @@ class Export:
         return Counters(graphs=self._exports, graph_breaks=0, recompiles=max(self._exports - 1, 0))
 
     def _export(
-        self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, dynamic: bool | None
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        fixed: Mapping[int, Any],
+        *,
+        dynamic: bool | None,
     ) -> torch.nn.Module:
         copied, originals = copy_of_target(target)
-        module = copied if isinstance(copied, torch.nn.Module) else FunctionModule(copied)
+        module = copied if isinstance(copied, torch.nn.Module) and not fixed else FunctionModule(copied, fixed)
         example_args, example_kwargs = clone_tree((args, kwargs))
         with unchanged_rng():
             program = torch.export.export(
@@ -82,6 +99,18 @@ class Export:
                     setattr(owner, name, original)
         self._exports += 1
         return runnable
+
+
+def _without_fixed(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[int, Any]]:
+    """The inputs with None for every leaf export does not take, and those leaves by position."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    fixed = {i: leaf for i, leaf in enumerate(leaves) if not isinstance(leaf, _INPUTS)}
+    if not fixed:
+        return args, kwargs, fixed
+    args, kwargs = pytree.tree_unflatten([None if i in fixed else leaf for i, leaf in enumerate(leaves)], spec)
+    return args, kwargs, fixed
 
 
 def _all_dynamic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

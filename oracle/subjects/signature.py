@@ -39,7 +39,7 @@ def signature_of(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     """Everything a trace of this call depends on and the API does not guard."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     numbering = _Numbering()
-    described = tuple(numbering.tensor(leaf) if isinstance(leaf, torch.Tensor) else _value(leaf) for leaf in leaves)
+    described = tuple(numbering.tensor(leaf) if isinstance(leaf, torch.Tensor) else value_key(leaf) for leaf in leaves)
     return repr(spec), described, _modes(), _module(target)
 
 
@@ -73,7 +73,8 @@ class _Numbering:
         return (*facts, self._storages.setdefault(tensor.untyped_storage()._cdata, len(self._storages)))
 
 
-def _value(leaf: Any) -> Hashable:
+def value_key(leaf: Any) -> Hashable:
+    """A key that is equal for equal values, and for objects without a value of their own the object."""
     if isinstance(leaf, _BY_VALUE):
         return type(leaf), leaf
     if isinstance(leaf, (float, complex, slice, range)):

@@ -280,3 +280,16 @@ def test_eager_fp64_keeps_repeated_outputs_views_and_strides() -> None:
     assert [t.is_conj() for t in result] == [t.is_conj() for t in program(torch.arange(6.0).view(2, 3))]
     assert len({t.untyped_storage().data_ptr() for t in (y, view, expanded)}) == 1
     assert z.data_ptr() == real.data_ptr()
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_export_closes_over_what_it_does_not_take(name: str) -> None:
+    def program(x, dtype, *, options):
+        return x.to(dtype) + options["by"], options["device"]
+
+    subject = _subject(name)
+    compiled = _compile(subject, lambda x, dtype, **more: program(x, dtype, **more)[0], torch.ones(2))
+    for dtype in (torch.float64, torch.int32, torch.float64):
+        result = compiled(torch.ones(2), dtype, options={"by": 2, "device": torch.device("cpu")})
+        assert (result.dtype, result.tolist()) == (dtype, [3, 3])
+    assert subject.counters().graphs == 2
