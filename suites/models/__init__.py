@@ -18,6 +18,7 @@ TAGS = {
     "encoder": "encoder-only language models",
     "moe": "mixture of experts",
     "multimodal": "text and images",
+    "quick": "one of each kind, quick to compile: what a short sweep takes",
     "speech": "speech models",
     "ssm": "state space and other recurrent models",
     "torch-only": "needs nothing but torch",

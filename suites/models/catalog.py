@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from suites.models.architecture import Architecture
 from suites.models.classic_table import CLASSICS
 from suites.models.decoders import DECODERS
@@ -10,7 +12,17 @@ from suites.models.encoders import ENCODERS
 from suites.models.speech_and_multimodal import MULTIMODAL, SPEECH
 from suites.models.vision import VISION
 
+_QUICK = frozenset(
+    "bert clip dlrm gcn gpt2-dropout llama lstm-cell-loop mamba mixtral mlp resnet18-small t5 torch-transformer unet vit whisper".split()
+)
+
+
+def _tagged(architecture: Architecture) -> Architecture:
+    is_quick = architecture.name in _QUICK
+    return replace(architecture, tags=(*architecture.tags, "quick")) if is_quick else architecture
+
+
 ARCHITECTURES: dict[str, Architecture] = {
-    architecture.name: architecture
+    architecture.name: _tagged(architecture)
     for architecture in (*ENCODERS, *DECODERS, *ENCODER_DECODERS, *VISION, *SPEECH, *MULTIMODAL, *CLASSICS)
 }

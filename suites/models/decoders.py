@@ -145,7 +145,15 @@ DECODERS: tuple[Architecture, ...] = (
         bos_token_id=1,
         eos_token_id=2,
     ),
-    _decoder("mixtral", "Mixtral", "moe", num_local_experts=4, num_experts_per_tok=2, **_LLAMA_LIKE),
+    _decoder(
+        "mixtral",
+        "Mixtral",
+        "moe",
+        dtypes=("float32", "bfloat16"),  # its grouped matrix product has no float64
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        **_LLAMA_LIKE,
+    ),
     _decoder(
         "qwen2-moe",
         "Qwen2Moe",
@@ -153,10 +161,19 @@ DECODERS: tuple[Architecture, ...] = (
         num_experts=4,
         num_experts_per_tok=2,
         moe_intermediate_size=24,
+        experts_implementation="eager",
         shared_expert_intermediate_size=WIDTH,
         **_LLAMA_LIKE,
     ),
-    _decoder("olmoe", "Olmoe", "moe", num_experts=4, num_experts_per_tok=2, **_LLAMA_LIKE),
+    _decoder(
+        "olmoe",
+        "Olmoe",
+        "moe",
+        num_experts=4,
+        num_experts_per_tok=2,
+        experts_implementation="batched_mm",
+        **_LLAMA_LIKE,
+    ),
     _decoder(
         "mamba",
         "Mamba",

@@ -46,7 +46,8 @@ def make_inputs(
 
 
 class LossAndOutput(nn.Module):
-    """Gives (loss, first output). A model that computes no loss gets the mean square of its first output."""
+    """Gives (loss, first output). A model that computes no loss gets the mean squares of all its outputs, summed, so that
+    every part of it has a gradient."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -54,17 +55,19 @@ class LossAndOutput(nn.Module):
 
     def forward(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         result = self.model(**inputs)
+        outputs = _tensors(result)
         loss = getattr(result, "loss", None)
-        first = _first_tensor(result)
-        return (first.pow(2).mean() if loss is None else loss), first
+        if loss is None:
+            loss = torch.stack([output.pow(2).mean() for output in outputs]).sum()
+        return loss, outputs[0]
 
 
-def _first_tensor(result: Any) -> torch.Tensor:
-    """The first tensor that is not the loss, whatever the model returns."""
+def _tensors(result: Any) -> list[torch.Tensor]:
+    """The tensors at the top level of whatever a model returns, without the loss."""
     if isinstance(result, torch.Tensor):
-        return result
+        return [result]
     values = [result[key] for key in result if key != "loss"] if hasattr(result, "keys") else list(result)
-    return next(value for value in values if isinstance(value, torch.Tensor))
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _from_transformers(architecture: Architecture, config: dict[str, Any]) -> nn.Module:

@@ -1,0 +1,114 @@
+"""The regressions suite: programs, their table and the expectations agree with one another, and run in eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from oracle.errors import UsageError
+from oracle.program import Program
+from oracle.verdict import Status
+from suites.base import Selection
+from suites.regressions import TAGS
+from suites.regressions.expectations import EXPECTED, LADDER
+from suites.regressions.suite import RegressionsSuite, snippets
+from suites.regressions.table import REGRESSIONS
+from suites.tests.plain_runner import run, same
+
+SUITE = RegressionsSuite()
+ON_CPU = [name for name, snippet in snippets().items() if "gpu" not in snippet.tags]
+SLOW_ON_CPU = ("193061/modulated_layer_norms",)
+
+
+def _program(name: str) -> Program:
+    (found,) = SUITE.programs(Selection(match=(name,)), name.split("/")[0])
+    return found.program
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_a_program_runs_in_eager_and_repeats_itself(name: str) -> None:
+    first = run(_program(name))
+    assert not any(isinstance(call, str) for call in first), f"{name}: {first[-1]}"
+    assert same(first, run(_program(name)))
+
+
+@pytest.mark.parametrize("name", [name for name in snippets() if name not in ON_CPU and name not in SLOW_ON_CPU])
+def test_a_program_for_gpus_runs_in_eager_on_the_cpu_too(name: str) -> None:
+    program = snippets()[name].to_program(name=name, device="cpu")
+    assert not any(isinstance(call, str) for call in run(program))
+
+
+def test_every_program_has_one_row_and_every_row_a_program() -> None:
+    assert sorted(row.name for row in REGRESSIONS) == sorted(snippets())
+
+
+def test_tags_say_what_the_table_says() -> None:
+    for row in REGRESSIONS:
+        tags = snippets()[row.name].tags
+        assert row.kind in tags, row.name
+        assert ("gpu" in tags) == (row.device == "cuda"), row.name
+        assert set(tags) <= set(TAGS), row.name
+
+
+def test_every_tag_is_used() -> None:
+    assert {tag for snippet in snippets().values() for tag in snippet.tags} == set(TAGS)
+
+
+def test_rows_are_complete() -> None:
+    for row in REGRESSIONS:
+        assert row.line
+        assert bool(row.status) == (row.kind == "differs"), row.name
+        assert bool(row.issues) or row.kind == "control", row.name
+        assert bool(row.first_wrong) == (row.kind != "control"), row.name
+
+
+def test_expectations_are_status_words_and_cover_the_ladder() -> None:
+    measured = {row.name for row in REGRESSIONS if row.kind != "untried"}
+    assert set(EXPECTED) == measured
+    for row in REGRESSIONS:
+        expected = EXPECTED.get(row.name, {})
+        assert all(Status(status) for status in expected.values())
+        if row.kind == "differs":
+            assert expected[row.first_wrong] == row.status
+        elif row.kind in ("agrees", "control"):
+            assert expected == dict.fromkeys(LADDER, "pass")
+
+
+def test_programs_for_gpus_are_planned_only_on_a_gpu_and_the_reason_is_given() -> None:
+    assert "175966" not in SUITE.groups(Selection())
+    assert "175966" in SUITE.groups(Selection(device="cuda"))
+    reasons = SUITE.not_planned(Selection())
+    assert sorted(reasons) == sorted(name for name in snippets() if name not in ON_CPU)
+    assert all("GPU" in reason for reason in reasons.values())
+    assert SUITE.not_planned(Selection(device="cuda:0")) == {}
+
+
+def test_a_group_holds_all_programs_of_its_issue() -> None:
+    assert [found.program.name for found in SUITE.programs(Selection(), "control")] == [
+        name for name in snippets() if name.startswith("control/")
+    ]
+
+
+def test_an_unknown_issue_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="1234567"):
+        list(SUITE.programs(Selection(), "1234567"))
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("197859/dict_shadows_submodule", "eager"),
+        ("197860/method_code_replaced", "eager"),
+        ("198102/gapped_unfold_mutation", "aot_eager"),
+        ("178680/shared_base_offset_changes", "aot_eager"),
+        ("175154/interpolate_nearest_unchanged", "aot_eager"),
+    ],
+)
+def test_a_program_that_differs_does_so_without_a_cpp_compiler_too(name: str, backend: str) -> None:
+    """On the torch versions this table was measured on; a fixed bug shows here first."""
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
+    torch._dynamo.reset()
+    program = _program(name)
+    compiled = run(program, lambda target: torch.compile(target, backend=backend))
+    assert not same(run(program), compiled, rtol=1e-4, atol=1e-5)
