@@ -361,7 +361,8 @@ def parts_of(value: Tensor) -> list[tuple[str, Tensor]]:
         ]
     else:
         return [("", value.to_dense().cpu())]
-    return [(suffix, part.cpu()) for suffix, part in named]
+    # Clones: a view of a compressed tensor's complex values asks its base for strides, which it has not.
+    return [(suffix, part.clone().cpu()) for suffix, part in named]
 
 
 def _part(leaf: Leaf | None, position: int) -> Tensor | None:

@@ -87,9 +87,9 @@ def judge(
     fp64 and under noise count only if they left the generators in eager's state, which says that they drew the same numbers.
     `other_seed` gives eager under another seed, the yardstick of distributions whose elements are not independent.
 
-    `graphs` is how many graphs the subject compiled: 0 makes agreement vacuous. `flushes_denormals` is the subject's
-    documented licence to treat subnormal numbers as zero. `subject_is_export` changes no rule: an exported program owes what
-    every subject owes, and `fail_export` is for the caller, who sees the signature.
+    `graphs` is how many graphs the subject compiled: 0 makes agreement vacuous, other than on an exception.
+    `flushes_denormals` is the subject's documented licence to treat subnormal numbers as zero. `subject_is_export` changes
+    no rule: an exported program owes what every subject owes, and `fail_export` is for the caller, who sees the signature.
 
     Raises UsageError if the policy names a rule or a path that does not exist.
     """
@@ -129,7 +129,7 @@ def judge(
     _compare_calls(calls_of(eager), calls_of(subject), settings, builder)
     ending = _compare_endings(eager, subject, builder)
     result = _verdict(builder, ending, number_of_calls=len(calls_of(eager)) + isinstance(eager, Raised))
-    if result.status is Status.PASS and graphs == 0:
+    if result.status is Status.PASS and graphs == 0 and not isinstance(eager, Raised):
         return _with(result, Status.PASS_DUE_TO_SKIP, "the subject compiled no graph: that it agrees says nothing")
     return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracle.tests.outcomes import judged, observation, returned, returned_calls
+from oracle.tests.outcomes import judged, observation, raised, returned, returned_calls
 from oracle.verdict import Status
 
 
@@ -137,6 +137,11 @@ def test_a_subject_that_compiled_no_graph_is_not_agreement():
     verdict = judged(returned(torch.ones(2)), returned(torch.ones(2)), graphs=0)
     assert verdict.status is Status.PASS_DUE_TO_SKIP
     assert verdict.compared.tensors == 1
+
+
+def test_a_subject_that_raises_as_eager_does_agrees_with_or_without_a_graph():
+    verdict = judged(raised(ValueError("x")), raised(ValueError("x")), graphs=0, expects_raise=True)
+    assert verdict.status is Status.PASS
 
 
 def test_a_subject_that_compiled_no_graph_and_is_wrong_is_wrong():
