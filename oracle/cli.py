@@ -9,13 +9,15 @@ import sys
 import traceback
 from importlib.metadata import entry_points
 
-import click
 import typer
 from rich.console import Console
 
 from oracle.errors import TorchOracleError
+from oracle.isolate import IsolateError
 
 COMMAND_GROUP = "torch_oracle.commands"
+# click's base of all usage errors; typer brings its own click since 0.26 and names only the leaves of it
+_CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 
 def build_app() -> typer.Typer:
@@ -45,12 +47,12 @@ def run(arguments: list[str]) -> int:
             args=arguments, prog_name="torch-oracle", standalone_mode=False
         )
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as exit_:
+    except typer.Exit as exit_:
         return exit_.exit_code
-    except click.ClickException as error:
-        error.show()
+    except _CommandLineError as error:
+        error.show()  # type: ignore[attr-defined]
         return 2
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         err.print("interrupted", highlight=False)
         return 2
     except BrokenPipeError:
@@ -58,6 +60,9 @@ def run(arguments: list[str]) -> int:
     except TorchOracleError as error:
         err.print(f"torch-oracle: {error}", markup=False, highlight=False)
         return error.exit_code
+    except IsolateError as error:
+        err.print(f"torch-oracle: {error}", markup=False, highlight=False)
+        return 3
     except Exception:
         err.print("torch-oracle: internal error, please report it with the text below", markup=False)
         err.print(traceback.format_exc(), markup=False, highlight=False)

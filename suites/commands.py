@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -256,6 +256,7 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
                 if not as_json:
                     err.print(f"run {run_id}: {len(cases)} cases left")
             else:
+                _preflight(request.spec_by_name().values(), pool)
                 cases, limits = _plan(store, run_id, request, pool, err, as_json)
             out = sys.stdout
 
@@ -299,6 +300,26 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
 
 def _raise_interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
+
+
+def _preflight(specs: Iterable[SubjectSpec], pool: Pool) -> None:
+    """Raises UsageError for subjects given by path that cannot be used at all."""
+    tasks = [
+        Task(
+            key=f"preflight {spec.name}",
+            function="oracle.subjects.preflight:probe",
+            payload={"subject": spec.to_json()},
+            group=spec.name,
+            timeout_s=60,
+            memory_bytes=4 * 2**30,
+            environment=tuple(sorted(spec.env.items())),
+        )
+        for spec in specs
+        if spec.path
+    ]
+    for result in pool.run(tasks) if tasks else ():
+        if isinstance(result.end, Completed) and result.end.value.get("usage_error"):
+            raise UsageError(**result.end.value["usage_error"])  # type: ignore[arg-type]
 
 
 def _plan(

@@ -28,7 +28,6 @@ EXPECTED = {
     "eats_memory": "OOM",
     "leaks_state": "fail_state",
     "raises": "fail_to_run",
-    "returns_a_number": "fail_to_run",
 }
 MATCH = [word for program in PROGRAMS for word in ("--match", program)]
 
