@@ -68,7 +68,7 @@ def instantiate(program: Program, *, device: str = "cpu") -> Instance:
     sys.modules[PROGRAM_MODULE] = module  # dataclasses and pickling look classes up by module name
     try:
         exec(_compiled(program.source, f"<program {program.name}>"), namespace)
-        entry = namespace.get("program")
+        entry: Any = namespace.get("program")
         if not callable(entry):
             raise UsageError(
                 seen=f"source of program {program.name!r} without a callable `program`",
@@ -77,7 +77,7 @@ def instantiate(program: Program, *, device: str = "cpu") -> Instance:
             )
         if program.is_module:
             seed_everything(program.seed)
-            target = entry()
+            target: Any = entry()
             if isinstance(target, torch.nn.Module) and device != "cpu":
                 target = target.to(device)
         else:

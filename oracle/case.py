@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -40,6 +40,7 @@ LOUD_NOISE_SCALE = 8.0  # the k of float32: what the judge multiplies a quiet sp
 NOISE_BUDGET_S = 20.0  # after which no more than NOISE_RUNS are made
 OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
 Progress = Callable[[str], None]
+_Ran = TypeVar("_Ran", Outcome, Outcome | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +135,17 @@ class EagerState:
             if time.monotonic() - started > NOISE_BUDGET_S and len(runs) >= NOISE_RUNS:
                 return
 
-    def _timed(self, run: Callable[[], Outcome]) -> Outcome:
+    def _timed(self, run: Callable[[], _Ran]) -> _Ran:
         outcome = run()
         self.seconds += _bare_seconds(outcome)
         return outcome
 
 
-def _bare_seconds(outcome: Outcome) -> float:
+def _bare_seconds(outcome: Outcome | None) -> float:
     return sum(call.seconds for call in outcome.calls) if isinstance(outcome, (Returned, Raised)) else 0.0
 
 
-def _draws(program: Program, outcome: Outcome) -> bool:
+def _draws(program: Program, outcome: Outcome | None) -> bool:
     """Whether a run moved a random generator away from where its seed put it."""
     if not isinstance(outcome, (Returned, Raised)):
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from importlib.metadata import entry_points
+from typing import cast
 
 import typer
 from rich.console import Console
@@ -17,7 +18,9 @@ from oracle.isolate import IsolateError
 
 COMMAND_GROUP = "torch_oracle.commands"
 # click's base of all usage errors; typer brings its own click since 0.26 and names only the leaves of it
-_CommandLineError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_CommandLineError = cast(
+    "type[typer.BadParameter]", next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+)
 
 
 def build_app() -> typer.Typer:
@@ -50,7 +53,7 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as exit_:
         return exit_.exit_code
     except _CommandLineError as error:
-        error.show()  # type: ignore[attr-defined]
+        error.show()
         return 2
     except (typer.Abort, KeyboardInterrupt):
         err.print("interrupted", highlight=False)

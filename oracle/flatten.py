@@ -56,7 +56,11 @@ def holds_tensors(value: Any) -> bool:
 def _return_type_fields(kind: type) -> list[str]:
     """Field names of a torch.return_types class, in the order of its items."""
     names = [name for name, member in vars(kind).items() if isinstance(member, types.MemberDescriptorType)]
-    return names if len(names) >= getattr(kind, "n_sequence_fields", 0) else [f"<{i}>" for i in range(kind.n_sequence_fields)]
+    return (
+        names
+        if len(names) >= getattr(kind, "n_sequence_fields", 0)
+        else [f"<{i}>" for i in range(kind.n_sequence_fields)]
+    )
 
 
 def _visit(value: Any, path: str, leaves: list[RawLeaf], above: tuple[int, ...]) -> str:

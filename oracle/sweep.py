@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import assert_never
 
@@ -140,7 +140,7 @@ def record_of(case: PlannedCase, result: TaskResult, run_id: str) -> Record:
     end = result.end
     match end:
         case Completed():
-            value = end.value
+            value = cast("dict[str, Any]", end.value)
             return Record.of(
                 case,
                 run_id=run_id,

@@ -8,10 +8,10 @@ import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from oracle.errors import InternalError, UsageError
-from oracle.isolate import Completed, Died, Failed, OutOfMemory, Pool, Task, TimedOut
+from oracle.isolate import Completed, Died, End, Failed, OutOfMemory, Pool, Task, TimedOut
 from oracle.program import Program
 from oracle.records import PlannedCase
 from oracle.sweep import CaseLimits
@@ -102,14 +102,14 @@ def _programs(suite: str, selection: Selection, groups: Sequence[str], pool: Poo
     for chunk, end in _run_chunks(suite, selection, chunks, pool):
         match end:
             case Completed():
-                found.update(end.value["programs"])
+                found.update(_value(end, "planning")["programs"])
             case Died() | TimedOut() | OutOfMemory():
                 retry.extend(chunk)
             case Failed():
                 _value(end, f"planning {', '.join(chunk)}")
     for chunk, end in _run_chunks(suite, selection, [(group,) for group in retry], pool):
         if isinstance(end, Completed):
-            found.update(end.value["programs"])
+            found.update(_value(end, "planning")["programs"])
         else:
             found[chunk[0]] = [_unplannable(chunk[0], end)]
     for group in groups:
@@ -118,7 +118,7 @@ def _programs(suite: str, selection: Selection, groups: Sequence[str], pool: Poo
 
 def _run_chunks(
     suite: str, selection: Selection, chunks: Iterable[tuple[str, ...]], pool: Pool
-) -> Iterator[tuple[tuple[str, ...], Any]]:
+) -> Iterator[tuple[tuple[str, ...], End]]:
     tasks = [
         _task("suites.planning:list_programs", suite, selection, key=f"plan {i}", groups=chunk)
         for i, chunk in enumerate(chunks)
@@ -138,17 +138,18 @@ def _task(function: str, suite: str, selection: Selection, *, key: str, groups: 
     )
 
 
-def _value(end: Any, what: str) -> dict[str, Any]:
+def _value(end: End, what: str) -> dict[str, Any]:
     """The value of a planning task; a UsageError it reported is raised here again."""
     if isinstance(end, Completed):
-        problem = end.value.get("usage_error")
+        value = cast("dict[str, Any]", end.value)
+        problem = value.get("usage_error")
         if problem:
             raise UsageError(**problem)
-        return end.value
+        return value
     raise InternalError(f"{what} ended as {end}")
 
 
-def _unplannable(group: str, end: Any) -> dict[str, Any]:
+def _unplannable(group: str, end: End) -> dict[str, Any]:
     """A program that stands for a group whose listing killed its worker: it becomes a `model_fail_to_load` row."""
     message = f"listing the programs of {group!r} ended as {type(end).__name__}"
     program = Program(name=f"{group}/unplannable", source=f"raise RuntimeError({message!r})\n")

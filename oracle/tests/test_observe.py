@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from oracle.build import ProgramLoadError, instantiate
 from oracle.observe import observe
-from oracle.outcome import CallObservation, Raised, Returned
+from oracle.outcome import CallObservation, Leaf, Raised, Returned, TensorFacts
 from oracle.program import Call, Program
 
 
@@ -20,10 +22,15 @@ def run(source: str, *calls: Call, is_module: bool = False, seed: int = 0) -> Re
     return outcome
 
 
-def leaf(call: CallObservation, path: str) -> object:
+def leaf(call: CallObservation, path: str) -> Any:
     every = [*call.outputs, *call.inputs_after, *call.gradients, *call.module_state]
     (found,) = [leaf for leaf in every if leaf.path == path]
     return found.value
+
+
+def facts(leaf: Leaf) -> TensorFacts:
+    assert leaf.facts is not None
+    return leaf.facts
 
 
 def test_a_mutated_input_is_seen_and_the_next_run_starts_fresh() -> None:
@@ -50,7 +57,7 @@ def test_outputs_that_alias_inputs_and_each_other_are_grouped() -> None:
 def test_strides_and_flags_are_those_of_the_result_not_of_the_copy() -> None:
     source = "def inputs(call): return (torch.ones(2, 3),), {}\ndef program(x): return x.t(), x[:1].expand(5, 3)\n"
     (call,) = run(source).calls
-    assert [output.facts.stride for output in call.outputs] == [(1, 3), (0, 1)]
+    assert [facts(output).stride for output in call.outputs] == [(1, 3), (0, 1)]
 
 
 def test_gradients_of_inputs_and_parameters_are_seen_and_missing_ones_are_none() -> None:
@@ -137,5 +144,5 @@ def test_a_program_that_cannot_be_built_says_so(source: str) -> None:
 def test_inference_mode_and_no_grad_show_in_the_facts() -> None:
     source = "def inputs(call): return (torch.ones(1, requires_grad=True),), {}\ndef program(x): return x * 2\n"
     grad, no_grad, inference = run(source, Call(), Call(grad_mode="no_grad"), Call(grad_mode="inference")).calls
-    assert [call.outputs[0].facts.requires_grad for call in (grad, no_grad, inference)] == [True, False, False]
-    assert [call.outputs[0].facts.is_inference for call in (grad, no_grad, inference)] == [False, False, True]
+    assert [facts(call.outputs[0]).requires_grad for call in (grad, no_grad, inference)] == [True, False, False]
+    assert [facts(call.outputs[0]).is_inference for call in (grad, no_grad, inference)] == [False, False, True]

@@ -44,7 +44,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("--memory", "0"), ("--memory",)),
         (("--max-samples", "0"), ("--max-samples",)),
         (("--no-such-option",), ("--no-such-option",)),
-        (("--max-samples", "many"), ("many",)),
+        (("--max-samples", "many"), ("--max-samples", "integer")),
         (("--subjects-file", "/no/such.toml", "--subject", "mine"), ("/no/such.toml",)),
     ],
 )

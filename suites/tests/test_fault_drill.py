@@ -38,6 +38,12 @@ def torch_oracle(*arguments: str, timeout: float = 300) -> subprocess.CompletedP
     )
 
 
+def latest(store: Store) -> str:
+    run_id = store.latest_run_id()
+    assert run_id is not None
+    return run_id
+
+
 def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path) -> None:
     subjects = ",".join(["aot_eager", *(f"{DRILL}:{name}" for name in EXPECTED)])
     database = tmp_path / "drill.db"
@@ -45,7 +51,7 @@ def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path) -> None
     done = torch_oracle("sweep", "--suite", "features", *MATCH, "--subject", subjects, *limits, "--db", str(database))
     assert done.returncode == 1, done.stderr[-3000:]
     with Store.open(database, create=False) as store:
-        run_id = store.latest_run_id()
+        run_id = latest(store)
         records = list(store.records(run_id))
         planned = store.planned(run_id)
     assert len(planned) == len(PROGRAMS) * (len(EXPECTED) + 1)
@@ -77,7 +83,7 @@ def test_a_parent_killed_in_the_middle_is_resumed_without_loss_or_double(
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     with Store.open(database, create=False) as store:
-        run_id = store.latest_run_id()
+        run_id = latest(store)
         planned = {case.case_id for case in store.planned(run_id)}
         before = [record.case_id for record in store.records(run_id)]
     assert len(before) < len(planned), "the parent was to be killed before its end"
@@ -87,7 +93,7 @@ def test_a_parent_killed_in_the_middle_is_resumed_without_loss_or_double(
     assert len(lines) - 1 == len(planned) - len(before), resumed.stderr[-2000:]
     with Store.open(database, create=False) as store:
         after = [record.case_id for record in store.records(run_id)]
-        assert store.latest_run_id() == run_id
+        assert latest(store) == run_id
     assert sorted(after) == sorted(planned)
     again = torch_oracle("sweep", "--resume", "--db", str(database))
     assert again.returncode == 2
@@ -112,6 +118,6 @@ def test_two_interrupts_close_the_run_properly(tmp_path: Path) -> None:
     assert parent.returncode == 2, errors
     assert "--resume" in errors
     with Store.open(database, create=False) as store:
-        run = store.run(store.latest_run_id())
+        run = store.run(latest(store))
         assert run.state == "interrupted"
         assert 0 < run.recorded < run.planned
