@@ -12,9 +12,10 @@ from suites.models.encoders import ENCODERS
 from suites.models.speech_and_multimodal import MULTIMODAL, SPEECH
 from suites.models.vision import VISION
 
-_QUICK = frozenset(
-    "bert clip dlrm gcn gpt2-dropout llama lstm-cell-loop mamba mixtral mlp resnet18-small t5 torch-transformer unet vit whisper".split()
-)
+_QUICK = (
+    "bert", "clip", "dlrm", "gcn", "gpt2-dropout", "llama", "lstm-cell-loop", "mamba", "mixtral", "mlp",
+    "resnet18-small", "t5", "torch-transformer", "unet", "vit", "whisper",
+)  # fmt: skip
 
 
 def _tagged(architecture: Architecture) -> Architecture:

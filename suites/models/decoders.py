@@ -171,7 +171,7 @@ DECODERS: tuple[Architecture, ...] = (
         "moe",
         num_experts=4,
         num_experts_per_tok=2,
-        experts_implementation="batched_mm",
+        experts_implementation="eager",
         **_LLAMA_LIKE,
     ),
     _decoder(

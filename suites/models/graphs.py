@@ -19,6 +19,7 @@ class RecommendationModel(nn.Module):
         self.first = nn.EmbeddingBag(20, 8, mode="sum")
         self.second = nn.EmbeddingBag(30, 8, mode="mean")
         self.top = nn.Sequential(nn.Linear(8 + 3, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.pairs: torch.Tensor
         self.register_buffer("pairs", torch.tril_indices(3, 3, offset=-1), persistent=False)
 
     def forward(self, dense: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

@@ -32,6 +32,9 @@ _MODES = {
 class ModelsSuite:
     """Groups are architectures. Programs are "bert/float32/forward/eval" and "bert/float32/backward/train".
 
+    Eager takes under 0.1 s a call, capture or `aot_eager` 0.1 to 12 s (the object detector), Inductor 3 to 70 s (the UNet
+    in training), on one core.
+
     There is one program for each architecture, dtype and direction, so `max_samples` has nothing to thin out.
     """
 
