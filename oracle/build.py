@@ -7,7 +7,9 @@ has touched. What one run changes (globals, class attributes, buffers, arguments
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
+import itertools
 import linecache
 import sys
 import types
@@ -22,7 +24,12 @@ from oracle.hygiene import seed_everything
 from oracle.inputs import clone_tree, decode_call
 from oracle.program import Program
 
-PROGRAM_MODULE = "torch_oracle_program"  # name under which a program's namespace stands in sys.modules
+# Start of the names under which namespaces stand in sys.modules. Each instance has a name of its own, since Dynamo keeps
+# modules by name; what is observed (oracle.observe) has the start alone, so that instances can be compared.
+PROGRAM_MODULE = "torch_oracle_program"
+_KEPT_MODULES = 8  # of the newest instances, for dataclasses and pickle, which look classes up by module name
+_numbers = itertools.count()
+_module_names: collections.deque[str] = collections.deque()
 
 
 class ProgramLoadError(Exception):
@@ -61,11 +68,14 @@ class Instance:
 def instantiate(program: Program, *, device: str = "cpu") -> Instance:
     """Execute the source in a namespace of its own and make the target. Raises ProgramLoadError with the cause chained."""
     seed_everything(program.seed)
-    module = types.ModuleType(PROGRAM_MODULE)
+    module = types.ModuleType(f"{PROGRAM_MODULE}_{next(_numbers)}")
     namespace = module.__dict__
     namespace["__builtins__"] = builtins
     namespace["DEVICE"] = device  # sources place what they make themselves on it
-    sys.modules[PROGRAM_MODULE] = module  # dataclasses and pickling look classes up by module name
+    sys.modules[module.__name__] = module
+    _module_names.append(module.__name__)
+    while len(_module_names) > _KEPT_MODULES:
+        sys.modules.pop(_module_names.popleft(), None)
     try:
         exec(_compiled(program.source, f"<program {program.name}>"), namespace)
         entry: Any = namespace.get("program")

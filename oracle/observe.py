@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from oracle.build import Instance
+from oracle.build import PROGRAM_MODULE, Instance
 from oracle.flatten import RawLeaf, flatten
 from oracle.hygiene import rng_digest, seed_everything
 from oracle.outcome import AliasGraph, CallObservation, ExceptionFacts, Leaf, Outcome, Raised, Returned, TensorFacts
@@ -129,7 +129,7 @@ def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
     kind = type(tensor)
     strided = tensor.layout is torch.strided and not tensor.is_nested
     return TensorFacts(
-        type_name="torch.Tensor" if kind is torch.Tensor else f"{kind.__module__}.{kind.__qualname__}",
+        type_name="torch.Tensor" if kind is torch.Tensor else _qualified(kind),
         shape=tuple(tensor.shape) if not tensor.is_nested else (),
         stride=tensor.stride() if strided else None,
         storage_offset=int(tensor.storage_offset()) if strided else None,
@@ -287,4 +287,8 @@ def _exception_facts(error: BaseException, call: int, phase: str) -> ExceptionFa
 
 
 def _qualified(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    """Name of a class as it is everywhere: the classes of two instances of one program have one name."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    module = PROGRAM_MODULE if kind.__module__.startswith(PROGRAM_MODULE) else kind.__module__
+    return f"{module}.{kind.__qualname__}"

@@ -12,6 +12,7 @@ import torch
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
+from oracle.build import PROGRAM_MODULE
 from oracle.clone import clone_tree
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.signature import value_key
@@ -52,6 +53,9 @@ class Export:
     def reset(self) -> None:
         self._exports = 0
         torch._dynamo.reset()
+        # Dynamo leaves the modules that a traced function uses among the globals of the frame it starts from: this file's.
+        for name in [name for name in globals() if name.startswith(f"__import_{PROGRAM_MODULE}")]:
+            del globals()[name]
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         target = request.target

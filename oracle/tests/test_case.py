@@ -1,0 +1,122 @@
+"""One case from program to verdict: the ground truth is there, randomness is found out, leaks are seen, programs stay apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from oracle.build import instantiate
+from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject, observe_widened
+from oracle.outcome import Returned
+from oracle.program import Call, Program
+from oracle.subjects.base import Subject
+from oracle.subjects.registry import load, of_callable, resolve
+from oracle.verdict import Status
+
+Backend = Callable[..., Any]
+
+
+def state_of(source: str, *calls: Call, **fields: Any) -> EagerState:
+    program = Program(name="t", source="import torch\n" + source, calls=calls or (Call(),), **fields)
+    return EagerState(make=lambda: instantiate(program))
+
+
+def judged(state: EagerState, subject: Subject) -> CaseResult:
+    return judge_subject(eager=state, subject=subject, options=CaseOptions())
+
+
+def changing(change: Callable[[Any], Any]) -> Subject:
+    """A backend that applies `change` to each output of each graph."""
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Backend:
+        return lambda *args: tuple(change(output) for output in gm.forward(*args))
+
+    return of_callable(backend)
+
+
+SUM = "def inputs(call): return (torch.linspace(0, 1, 1000).sin(),), {}\ndef program(x): return (x * x).sum() + x\n"
+
+
+def test_the_ground_truth_is_there_and_wide() -> None:
+    program = Program(name="t", source="import torch\n" + SUM)
+    truth = observe_widened(instantiate(program))
+    assert isinstance(truth, Returned)
+    assert truth.calls[0].outputs[0].value.dtype is torch.float64
+
+
+def test_a_wrong_value_is_judged_against_the_ground_truth() -> None:
+    verdict = judged(state_of(SUM), changing(lambda output: output * 1.001)).verdict
+    assert verdict.status is Status.FAIL_ACCURACY
+    assert verdict.worst is not None
+    assert verdict.worst.truth is not None
+
+
+def test_rounding_is_not_a_finding() -> None:
+    assert judged(state_of(SUM), changing(lambda output: output * (1 + 2**-22))).verdict.status is Status.PASS
+
+
+def test_the_ground_truth_is_not_computed_for_what_is_equal() -> None:
+    state = state_of(SUM)
+    assert judged(state, changing(lambda output: output)).verdict.status is Status.PASS
+    assert not state.truth_run
+
+
+@pytest.mark.parametrize(
+    ("body", "is_random"), [("torch.rand_like(x)", True), ("x + 0 * torch.rand(3)", False), ("x", False)]
+)
+def test_whether_a_program_is_random_is_found_out(body: str, is_random: bool) -> None:
+    state = state_of(f"def inputs(call): return (torch.ones(3),), {{}}\ndef program(x): return {body}\n")
+    judged(state, load(resolve("eager")))
+    assert state.is_random is is_random
+
+
+def test_a_leak_of_the_subject_is_a_finding_and_the_state_is_put_back() -> None:
+    def leak(output: Any) -> Any:
+        torch.use_deterministic_algorithms(True)
+        return output
+
+    result = judged(state_of(SUM), changing(leak))
+    assert result.verdict.status is Status.FAIL_STATE
+    assert result.leaked
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_what_the_program_itself_changes_is_not_the_subjects_leak() -> None:
+    state = state_of("def program():\n    torch.set_default_dtype(torch.float64)\n    return torch.ones(2) + 1\n")
+    assert judged(state, load(resolve("dynamo"))).leaked == ()
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_programs_that_use_modules_by_name_are_kept_apart_in_one_process() -> None:
+    """Dynamo keeps modules by name among the globals of the frame it starts from."""
+    for alias in ("F", "G"):
+        source = f"import torch.nn.functional as {alias}\ndef inputs(call): return (torch.ones(2),), {{}}\n"
+        source += f"def program(x): return {alias}.relu(x) + 1\n"
+        assert judged(state_of(source), load(resolve("export"))).verdict.status is Status.PASS
+
+
+def test_classes_of_a_program_have_one_name_in_all_its_runs() -> None:
+    source = "class Mine(torch.Tensor): pass\ndef program(): return torch.ones(2).as_subclass(Mine)\n"
+    assert judged(state_of(source), load(resolve("eager"))).verdict.status is Status.PASS
+
+
+def test_a_program_that_does_not_load_is_said_so_with_its_cause() -> None:
+    result = judged(state_of("import no_such_module\n"), load(resolve("eager")))
+    assert result.verdict.status is Status.MODEL_FAIL_TO_LOAD
+    assert "no_such_module" in result.traceback
+
+
+def test_a_right_first_call_and_a_stale_second_one_is_a_guard_failure() -> None:
+    source = "def inputs(call): return (torch.full((2,), float(call)),), {}\ndef program(x): return x + 1\n"
+    kept: list[Any] = []
+
+    def stale(output: Any) -> Any:
+        kept.append(output)
+        return kept[0]
+
+    verdict = judged(state_of(source, Call(), Call()), changing(stale)).verdict
+    assert verdict.status is Status.FAIL_GUARD
+    assert verdict.call == 1
