@@ -38,6 +38,7 @@ NOISE_RUNS = 4
 LOUD_NOISE_RUNS = 16
 LOUD_NOISE_SCALE = 8.0  # the k of float32: what the judge multiplies a quiet spread by
 NOISE_BUDGET_S = 20.0  # after which no more than NOISE_RUNS are made
+_NO_GUARDS = "not judged, for the subject guards its inputs only and the plan changes something else"
 OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
 Progress = Callable[[str], None]
 _Ran = TypeVar("_Ran", Outcome, Outcome | None)
@@ -243,7 +244,7 @@ def judge_subject(
     assert eager.is_random is not None
     progress("subject")
     subject.reset()
-    instance = eager.make()
+    instance, promised = _as_promised(eager.make(), subject.spec)
     plan = instance.program.calls
     compile_seconds = 0.0
 
@@ -269,8 +270,8 @@ def judge_subject(
     counters = subject.counters()
     progress("judge")
     verdict = judge(
-        eager=eager.first,
-        eager_again=eager.second,
+        eager=_first_calls(eager.first, promised),
+        eager_again=_first_calls(eager.second, promised),
         subject=seen,
         truth=lambda: eager.ground_truth(progress, before),
         noise=lambda: eager.noise_runs(progress, before),
@@ -282,6 +283,10 @@ def judge_subject(
         graphs=counters.graphs,
         other_seed=lambda: eager.other_seed,
     )
+    if promised is not None:
+        verdict = dataclasses.replace(
+            verdict, explained=(*verdict.explained, f"calls from {promised} on: {_NO_GUARDS}")
+        )
     if leaked:
         verdict = _with_leak(verdict, leaked)
     measurements = Measurements(
@@ -305,6 +310,24 @@ def judge_subject(
     trace = seen.exception.traceback if isinstance(seen, Raised) and verdict.status is not Status.PASS else ""
     measurements = dataclasses.replace(measurements, wall_s=time.perf_counter() - started)
     return CaseResult(verdict=verdict, measurements=measurements, traceback=trace, leaked=leaked)
+
+
+def _as_promised(instance: Instance, spec: SubjectSpec) -> tuple[Instance, int | None]:
+    """The instance with the part of the call plan the subject owes something on, and where that was cut; None if it was not.
+
+    A trace does not notice what happens to the program's surroundings between two calls, and does not promise to.
+    """
+    calls = instance.program.calls
+    cut = next((i for i, call in enumerate(calls) if i and call.before), None)
+    if spec.guards or cut is None:
+        return instance, None
+    return dataclasses.replace(instance, program=dataclasses.replace(instance.program, calls=calls[:cut])), cut
+
+
+def _first_calls(outcome: Outcome, count: int | None) -> Outcome:
+    if count is None or not isinstance(outcome, (Returned, Raised)) or len(outcome.calls) < count:
+        return outcome
+    return Returned(calls=outcome.calls[:count])
 
 
 def _with_leak(verdict: Verdict, leaked: tuple[str, ...]) -> Verdict:

@@ -38,7 +38,9 @@ DEFAULT_DB = "torch-oracle.db"
 DIRECTIONS = ("forward", "backward")
 PRELOAD = ("torch", "oracle.case")
 ADDRESS_SPACE_MARGIN_BYTES = 4 * 2**30  # g++ under inductor maps more than it uses
-QUICK_SAMPLES = 1  # samples per operator when the user selected nothing: a table in minutes
+# What runs when the user selected nothing: a table in minutes.
+QUICK_SAMPLES = {"opinfo": 1}  # programs per operator
+QUICK_TAGS = {"models": ("quick",)}
 _DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$")
 
 
@@ -49,6 +51,7 @@ class SweepRequest:
     suites: tuple[str, ...]
     selection: Selection
     samples: Mapping[str, int | None]  # per suite
+    tags: Mapping[str, tuple[str, ...]]  # per suite
     subjects: Mapping[str, tuple[SubjectSpec, ...]]  # per suite
     shard: Shard
     limits: Limits
@@ -68,6 +71,7 @@ class SweepRequest:
             suites=tuple(data["suites"]),
             selection=Selection.from_json(data["selection"]),
             samples=data["samples"],
+            tags={suite: tuple(tags) for suite, tags in data["tags"].items()},
             subjects={suite: tuple(map(SubjectSpec.from_json, specs)) for suite, specs in data["subjects"].items()},
             shard=Shard(**data["shard"]),
             limits=Limits(**data["limits"]),
@@ -192,7 +196,8 @@ def _request(
     return SweepRequest(
         suites=names,
         selection=selection,
-        samples={name: (QUICK_SAMPLES if is_quick and name == "opinfo" else max_samples) for name in names},
+        samples={name: QUICK_SAMPLES.get(name) if is_quick else max_samples for name in names},
+        tags={name: QUICK_TAGS.get(name, ()) if is_quick else selection.tags for name in names},
         subjects={name: chosen or tuple(map(resolve, SUITES[name].default_subjects)) for name in names},
         shard=_shard(shard),
         limits=Limits(
@@ -362,7 +367,7 @@ def _plan(
 def _selection_for(suite: str, request: SweepRequest) -> Selection | None:
     """The selection as far as it applies to a suite; None where a wanted dtype or tag is unknown to it."""
     entry, asked = SUITES[suite], request.selection
-    tags = tuple(tag for tag in asked.tags if tag in entry.tags)
+    tags = tuple(tag for tag in request.tags[suite] if tag in entry.tags)
     dtypes = tuple(dtype for dtype in asked.dtypes if dtype in entry.dtypes)
     if (asked.tags and not tags) or (asked.dtypes and not dtypes):
         return None

@@ -45,6 +45,7 @@ class BuiltIn:
     rng: str = "eager"
     rung: int | None = None
     requires: tuple[str, ...] = ()
+    guards: bool = True
 
 
 _COMPILED = "oracle.subjects.torch_compile:TorchCompile"
@@ -94,21 +95,27 @@ BUILT_IN: dict[str, BuiltIn] = {
     ),
     "make_fx": BuiltIn(
         kind="make_fx",
+        guards=False,
         code="oracle.subjects.make_fx:MakeFx",
         options={"mode": OptionSpec(choices=("real", "fake", "symbolic"))},
         description="torch's proxy tracing to an aten graph, then the graph",
     ),
     "export": BuiltIn(
         kind="export",
+        guards=False,
         code="oracle.subjects.export:Export",
         options={"strict": _FLAG, "dynamic": _FLAG_OR_NONE},
         description="torch.export.export (strict unless said otherwise), then its module()",
     ),
     "jit_trace": BuiltIn(
-        kind="jit_trace", code="oracle.subjects.jit_trace:JitTrace", description="torch.jit.trace, then its graph"
+        guards=False,
+        kind="jit_trace",
+        code="oracle.subjects.jit_trace:JitTrace",
+        description="torch.jit.trace, then its graph",
     ),
     "refimpl.make_fx": BuiltIn(
         kind="refimpl.make_fx",
+        guards=False,
         code="oracle.subjects.refimpl:RefimplMakeFx",
         options={"mode": OptionSpec(choices=("real", "fake"))},
         description="the reference implementation's proxy tracing, then the graph",
@@ -231,7 +238,10 @@ def _spec(name: str, row: BuiltIn, options: Mapping[str, Any], *, base: str, **m
         if options.get("options.fallback_random") is True:  # inductor then calls eager's random ops
             rng = "eager"
     return SubjectSpec(
-        name=name, kind=row.kind, options=options, **{"rng": rng, "rung": row.rung, "requires": row.requires, **more}
+        name=name,
+        kind=row.kind,
+        options=options,
+        **{"rng": rng, "rung": row.rung, "requires": row.requires, "guards": row.guards, **more},
     )
 
 

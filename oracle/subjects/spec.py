@@ -25,6 +25,9 @@ class SubjectSpec:
     rung: int | None = None  # position on the ladder from eager to kernels; None for subjects beside the ladder
     requires: tuple[str, ...] = ()  # "g++", "triton", "cuda": checked before the run
     path: str = ""  # "module:attribute" for subjects given by the user
+    guards: bool = (
+        True  # notices when something the program reads besides its inputs has changed; traces do not promise it
+    )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

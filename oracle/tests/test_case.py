@@ -120,3 +120,14 @@ def test_a_right_first_call_and_a_stale_second_one_is_a_guard_failure() -> None:
     verdict = judged(state_of(source, Call(), Call()), changing(stale)).verdict
     assert verdict.status is Status.FAIL_GUARD
     assert verdict.call == 1
+
+
+REBOUND = "scale = 1.0\ndef inputs(call): return (torch.ones(2),), {}\ndef program(x): return x * scale\n"
+
+
+@pytest.mark.parametrize(("subject", "calls"), [("make_fx", 1), ("dynamo", 2)])
+def test_a_trace_is_not_held_to_what_changes_around_it_and_a_compiler_is(subject: str, calls: int) -> None:
+    result = judged(state_of(REBOUND, Call(), Call(before="scale = 3.0")), load(resolve(subject)))
+    assert result.verdict.status is Status.PASS
+    assert result.verdict.compared.tensors == 2 * calls
+    assert bool(result.verdict.explained) == (subject == "make_fx")
