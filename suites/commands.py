@@ -297,7 +297,7 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
         sys.stdout.write(json.dumps({"summary": asdict(summary), "run_id": run_id}) + "\n")
     else:
         show_run(store, run_id, console=Console())
-        _print_closing(summary, run_id, err)
+        _print_closing(summary, run_id, request.workers, err)
     if summary.internal_errors:
         return 3
     return 1 if summary.findings else 0
@@ -396,13 +396,17 @@ def _environment(pool: Pool) -> dict[str, Any]:
     return {**fingerprint(), "worker": inside}
 
 
-def _print_closing(summary: SweepSummary, run_id: str, err: Console) -> None:
+def _print_closing(summary: SweepSummary, run_id: str, workers: int, err: Console) -> None:
     rate = summary.done / summary.wall_s if summary.wall_s else 0.0
     line = f"run {run_id}: {summary.done} of {summary.planned} cases in {summary.wall_s:.1f} s, {rate:.1f}/s"
     line += f", {summary.findings} findings"
     if summary.bare_s:
-        ratio = summary.case_wall_s / summary.bare_s
-        line += f"; {summary.case_wall_s:.0f} s in the workers for {summary.bare_s:.0f} s of bare calls ({ratio:.2f}x)"
+        # the first ratio is the case itself, the second the run: with what workers waited for, or could not use
+        ratio, whole = summary.case_wall_s / summary.bare_s, summary.wall_s * workers / summary.bare_s
+        line += (
+            f"; {summary.bare_s:.0f} s of bare calls took {summary.case_wall_s:.0f} s in the workers ({ratio:.2f}x), "
+        )
+        line += f"{summary.wall_s * workers:.0f} s of {workers} workers in all ({whole:.2f}x)"
     err.print(line, highlight=False, soft_wrap=True)
     if not summary.is_complete:
         err.print("not all cases ran: `torch-oracle sweep --resume` continues", highlight=False)
