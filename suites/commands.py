@@ -236,7 +236,8 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
     err = Console(stderr=True)
     is_cuda = request.options["device"].startswith("cuda")
     signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job closes the run as Ctrl-C does
-    environment: dict[str, str] = {}
+    # Workers already use every core; a pool of compile processes in each would only wait for one another.
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "1")}
     with ExitStack() as stack:
         if request.options["speed"]:
             # an empty cache directory of this run's own: cold compile times are cold

@@ -61,6 +61,8 @@ def test_assert_agrees_says_where_and_by_how_much() -> None:
 
 def test_inputs_and_module_are_not_touched() -> None:
     class Counting(torch.nn.Module):
+        seen: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.calls = 0

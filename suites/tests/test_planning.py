@@ -39,9 +39,15 @@ class StandInPool:
 
     def _entry(self, group: str, name: str) -> dict[str, Any]:
         program = Program(name=name, source="def program(): return 1\n").to_json()
-        return {
-            "program": program, "group": group, "dtype": "", "direction": "forward", "tags": [], "timeout_s": None, "memory_bytes": None
-        }  # fmt: skip
+        labels = {
+            "group": group,
+            "dtype": "",
+            "direction": "forward",
+            "tags": [],
+            "timeout_s": None,
+            "memory_bytes": None,
+        }
+        return {"program": program, **labels}
 
 
 def plan_of(pool: StandInPool, **options: Any) -> Any:
