@@ -1,0 +1,1 @@
+"""Benchmarks of suites: what a sweep costs."""
