@@ -68,8 +68,8 @@ clean:  ## remove the environment, caches and build outputs (databases of result
 compiler-check:
 	@command -v $(firstword $(CXX)) >/dev/null 2>&1 || { \
 	  echo "warning: no C++ compiler: '$(CXX)' was not found." >&2; \
-	  echo "  Inductor compiles C++ when it runs on the CPU, so the subjects named inductor* cannot run here." >&2; \
-	  echo "  All others can: eager, dynamo, aot_eager, make_fx, export, refimpl.*" >&2; \
+	  echo "  Inductor compiles C++ when it runs on the CPU: sweeps that name inductor, the default one too, refuse to start." >&2; \
+	  echo "  Without it: make sweep ARGS='--subject dynamo,aot_eager'" >&2; \
 	  echo "  To install one: apt-get install g++ | dnf install gcc-c++ | apk add g++ | xcode-select --install" >&2; \
 	  echo "  One under another name: make ... CXX=clang++" >&2; }
 

@@ -30,6 +30,7 @@ def build_app() -> typer.Typer:
         help="Does the compiled program mean what the eager program means, and is it faster?",
         no_args_is_help=True,
         add_completion=False,
+        rich_markup_mode=None,  # or "[subjects.NAME]" in a help text is taken for markup
         pretty_exceptions_enable=False,
     )
     for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):

@@ -68,13 +68,14 @@ def execute(
     limits: Limits,
     options: Mapping[str, Any],
     case_limits: Mapping[str, CaseLimits] | None = None,
+    repro_options: Sequence[str] = (),
     on_record: Callable[[Record, SweepSummary], None] = lambda record, summary: None,
 ) -> SweepSummary:
     """Run the cases and append their records to the sink.
 
     `subjects` maps the names that stand in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
-    `case_limits` maps program names to limits. Returns when all have run or `limits.run_s` is over; records of
-    finished cases are in the sink whatever interrupts the run.
+    `case_limits` maps program names to limits; `repro_options` end every repro command. Returns when all have run or
+    `limits.run_s` is over; records of finished cases are in the sink whatever interrupts the run.
     """
     summary = SweepSummary(planned=len(cases), statuses={}, internal_errors=[])
     by_id = {case.case_id: case for case in cases}
@@ -92,7 +93,7 @@ def execute(
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     try:
         for result in pool.run(tasks):
-            record = record_of(by_id[result.task.key], result, run_id)
+            record = record_of(by_id[result.task.key], result, run_id, repro_options)
             if isinstance(result.end, Failed):
                 summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
             pending.append(record)
@@ -133,9 +134,9 @@ def _task(
     )
 
 
-def record_of(case: PlannedCase, result: TaskResult, run_id: str) -> Record:
+def record_of(case: PlannedCase, result: TaskResult, run_id: str, repro_options: Sequence[str] = ()) -> Record:
     """The record of a case, from however its task ended."""
-    repro = repro_command(case)
+    repro = repro_command(case, repro_options)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     end = result.end
     match end:
@@ -184,7 +185,7 @@ def _signal_name(number: int) -> str:
     return f"{number} ({names[number]})" if number in names else str(number)
 
 
-def repro_command(case: PlannedCase) -> str:
+def repro_command(case: PlannedCase, options: Sequence[str] = ()) -> str:
     """A command that runs this case alone."""
     words = ["torch-oracle", "sweep", "--suite", case.suite, "--match", case.name, "--subject", case.subject]
     if case.dtype:
@@ -194,4 +195,4 @@ def repro_command(case: PlannedCase) -> str:
         words += ["--tag", tag]
     if case.device != "cpu":
         words += ["--device", case.device]
-    return shlex.join(words)
+    return shlex.join([*words, *options])

@@ -126,7 +126,9 @@ class Verdict:
 
     status: Status
     symptom: str = ""  # one line: "call 1: output[0]: shape is (2, 3), but should be (3,)"
-    stage: str | None = None  # first rung of the ladder that went wrong, once localised
+    stage: str | None = (
+        None  # of a case whose worker died: what it was doing. The first wrong rung is a table of `results`
+    )
     call: int | None = None  # index in the call plan
     worst: WorstElement | None = None
     compared: Compared = Compared()

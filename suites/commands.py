@@ -58,6 +58,7 @@ class SweepRequest:
     options: Mapping[str, Any]
     workers: int
     threads: int
+    subjects_file: str = ""  # for the repro commands
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -78,6 +79,7 @@ class SweepRequest:
             options=data["options"],
             workers=data["workers"],
             threads=data["threads"],
+            subjects_file=data.get("subjects_file", ""),
         )
 
     def spec_by_name(self) -> dict[str, SubjectSpec]:
@@ -136,7 +138,7 @@ def sweep(
                 workers=workers, threads=threads, speed=speed, speed_budget=speed_budget,
             )  # fmt: skip
             for spec in request.spec_by_name().values():
-                check_requirements(spec)
+                check_requirements(spec, device=device)
             store = stack.enter_context(Store.open(db, create=True))
             run_id = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
         code = _run(store, run_id, request, is_resumed=resume, as_json=as_json)
@@ -207,6 +209,7 @@ def _request(
         workers=workers
         or (1 if speed else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
         threads=threads,
+        subjects_file=str(subjects_file.resolve()) if subjects_file else "",
     )
 
 
@@ -281,6 +284,7 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
                     limits=request.limits,
                     options=request.options,
                     case_limits=limits,
+                    repro_options=("--subjects-file", request.subjects_file) if request.subjects_file else (),
                     on_record=on_record,
                 )
         except KeyboardInterrupt:
