@@ -20,7 +20,7 @@ import torch
 from oracle.build import Instance, ProgramLoadError, instantiate
 from oracle.configure import configured
 from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_everything, snapshot
-from oracle.inputs import clone_tree
+from oracle.inputs import clone_tree, map_tensors
 from oracle.judge import judge
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
@@ -78,6 +78,7 @@ class EagerState:
     truth: Outcome | None = None
     noise: list[Outcome] = field(default_factory=list)
     loud_noise: list[Outcome] = field(default_factory=list)
+    relaid: Outcome | None = None
 
     def run(self, progress: Progress, before: ProcessState) -> None:
         """Eager twice, and a third time under another seed when it draws random numbers."""
@@ -125,6 +126,15 @@ class EagerState:
             progress("loud noise")
             self._add_noise(self.loud_noise, LOUD_NOISE_RUNS, LOUD_NOISE_SCALE, before)
         return self.loud_noise
+
+    def relaid_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
+        """Eager on strided copies of its inputs, which its scalar loops read."""
+        if self.relaid is None:
+            progress("relaid")
+            instance = self.make()
+            self.relaid = self._timed(lambda: observe(instance, prepare_inputs=_laid_out_otherwise))
+            _restored(before)
+        return self.relaid
 
     def _add_noise(self, runs: list[Outcome], count: int, scale: float, before: ProcessState) -> None:
         started = time.monotonic()
@@ -196,6 +206,20 @@ def _restored(before: ProcessState) -> tuple[str, ...]:
     if changed:
         restore(before)
     return changed
+
+
+def _laid_out_otherwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return map_tensors((args, kwargs), _strided_copy)
+
+
+def _strided_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, every second one in memory; tensors that are not plain stay as they are."""
+    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_nested
+    if not is_plain or tensor.is_quantized or not tensor.dim():
+        return tensor
+    with torch.no_grad():
+        copied = tensor.new_empty((*tensor.shape, 2))[..., 0].copy_(tensor)
+    return copied.detach().requires_grad_(tensor.requires_grad)
 
 
 def observe_widened(instance: Instance) -> Outcome | None:
@@ -276,6 +300,7 @@ def judge_subject(
         truth=lambda: eager.ground_truth(progress, before),
         noise=lambda: eager.noise_runs(progress, before),
         loud_noise=lambda: eager.loud_noise_runs(progress, before),
+        relaid=lambda: eager.relaid_run(progress, before),
         policy=instance.program.policy,
         expects_raise=instance.program.expects_raise,
         rng="own" if subject.spec.rng == "own" else "eager",

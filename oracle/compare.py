@@ -104,7 +104,9 @@ SECTIONS = (OUTPUTS, INPUTS, GRADIENTS, STATE)
 
 
 class RunsState:
-    """The run in fp64, the runs under noise and those under loud noise, each started once, when first asked for.
+    """The run in fp64, the runs under noise and loud noise, the one on inputs laid out otherwise, each started once.
+
+    They start when first asked for.
 
     `like`: the run of a random program whose generator states the others must have gone through. From the first call on
     that left another state, a run drew other numbers and says nothing.
@@ -115,10 +117,13 @@ class RunsState:
         truth: Callable[[], Outcome | None],
         noise: Callable[[], Sequence[Outcome]],
         loud: Callable[[], Sequence[Outcome]] = tuple,
+        relaid: Callable[[], Outcome | None] = lambda: None,
         *,
         like: Outcome | None = None,
     ) -> None:
         self._start_truth, self._start_noise, self._start_loud = truth, noise, loud
+        self._start_relaid = relaid
+        self._relaid: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._digests = None if like is None else [call.rng_digest for call in calls_of(like)]
         self._truth: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._noise: list[dict[tuple[int, str, str], Leaf]] | None = None
@@ -139,6 +144,12 @@ class RunsState:
         if self._loud is None:
             self._loud = [_leaves_by_key(outcome, self._digests) for outcome in self._start_loud()]
         return _present(leaves.get((call, section.name, path)) for leaves in self._loud)
+
+    def relaid_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
+        if self._relaid is None:
+            outcome = self._start_relaid()
+            self._relaid = [] if outcome is None else [_leaves_by_key(outcome, self._digests)]
+        return next((leaves.get((call, section.name, path)) for leaves in self._relaid), None)
 
 
 def _present(leaves: Iterable[Leaf | None]) -> list[Leaf]:
@@ -295,6 +306,7 @@ def compare_pair(
             truth=lambda position=position: _part(runs.truth_leaf(*at), position),
             noise=lambda parts_in=parts_in: parts_in(runs.noise_leaves(*at)),
             loud=lambda parts_in=parts_in: parts_in(runs.loud_leaves(*at)),
+            relaid=lambda position=position: _part(runs.relaid_leaf(*at), position),
             flushes_denormals=flushes_denormals,
         )
         is_right &= take_report(pair, suffix, report, builder)

@@ -75,6 +75,7 @@ def judge(
     flushes_denormals: bool = False,
     other_seed: Callable[[], Outcome | None] = lambda: None,
     loud_noise: Callable[[], Sequence[Outcome]] = tuple,
+    relaid: Callable[[], Outcome | None] = lambda: None,
 ) -> Verdict:
     """The verdict on `subject`.
 
@@ -82,6 +83,8 @@ def judge(
     exact ones (comparisons, indexing, round, floor_divide ...) left alone. Either may give nothing. `loud_noise` gives reruns
     under noise of 8 eps, about 16 of them, started only if something still fails: an element on the edge of a jump falls to
     the other side in every second run or fewer.
+
+    `relaid` gives eager on strided copies of the inputs: the sign of a zero that its other loops leave otherwise is nobody's.
 
     `rng` is the subject's promise about random numbers; `is_random` says that eager depends on the seed, and then runs in
     fp64 and under noise count only if they left the generators in eager's state, which says that they drew the same numbers.
@@ -101,7 +104,7 @@ def judge(
         return verdict
     settings = _Settings(
         policy=policy,
-        runs=RunsState(truth, noise, loud_noise, like=eager if is_random else None),
+        runs=RunsState(truth, noise, loud_noise, relaid, like=eager if is_random else None),
         is_random=is_random,
         draws_own=is_random and rng == "own",
         flushes_denormals=flushes_denormals,

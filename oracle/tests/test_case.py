@@ -131,3 +131,21 @@ def test_a_trace_is_not_held_to_what_changes_around_it_and_a_compiler_is(subject
     assert result.verdict.status is Status.PASS
     assert result.verdict.compared.tensors == 2 * calls
     assert bool(result.verdict.explained) == (subject == "make_fx")
+
+
+def test_the_sign_of_a_zero_that_eagers_own_loops_disagree_on_is_not_a_finding() -> None:
+    """Eager's vector loop gives +0 where its scalar loop, at the end of the tensor, gives -0."""
+    source = (
+        "def inputs(call): return (torch.linspace(-0.3, -0.1, 20),), {}\n"
+        "def program(x): return torch.nn.functional.softshrink(x)\n"
+    )
+    state = state_of(source)
+    flipped = changing(lambda output: torch.where(output == 0, -output, output))
+    assert judged(state, flipped).verdict.status is Status.PASS
+
+
+def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
+    source = "def inputs(call): return (torch.tensor([-0.0, 0.0, 1.0] * 20),), {}\ndef program(x): return x * 2\n"
+    verdict = judged(state_of(source), changing(lambda output: output + 0.0)).verdict
+    assert verdict.status is Status.FAIL_ACCURACY
+    assert "sign of zero" in verdict.symptom
