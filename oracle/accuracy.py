@@ -85,12 +85,13 @@ def compare_values(
     truth: TruthSource = no_truth,
     noise: NoiseSource = no_noise,
     loud: NoiseSource = no_noise,
-    relaid: TruthSource = no_truth,
+    relaid: TruthSource | None = no_truth,
     row: ToleranceRow | None = None,
     flushes_denormals: bool = False,
 ) -> ValueReport:
     """Two strided tensors of one shape and dtype, any dtype. `truth`, `noise`, `loud` are called in this order, if needed.
-    `relaid` is eager's value from inputs that lie in memory otherwise; only signs of zeros are held against it.
+    `relaid` is eager's value from inputs that lie in memory otherwise; only signs of zeros are held against it. None: those
+    signs are not compared.
 
     What they give may have another shape, or a dtype that is not wider: then it is no ground truth for this tensor.
     `row` replaces the dtype's row (for Python numbers). With `flushes_denormals` subnormal numbers equal zeros.
@@ -195,7 +196,7 @@ class _FloatComparison:
         truth: TruthSource,
         noise: NoiseSource,
         loud: NoiseSource,
-        relaid: TruthSource,
+        relaid: TruthSource | None,
         flushes_denormals: bool,
     ) -> None:
         self.shape, self.dtype = eager.shape, eager.dtype
@@ -211,7 +212,9 @@ class _FloatComparison:
 
     def run(self) -> ValueReport:
         suspects, zero_flips, ulp = self._far_from_eager()
-        zero_finding = self._zero_sign_finding(zero_flips) if zero_flips.numel() else None
+        zero_finding = (
+            self._zero_sign_finding(zero_flips) if zero_flips.numel() and self.relaid_source is not None else None
+        )
         if suspects.numel():
             truth = self._usable_truth()
             finding = self._judge(suspects, truth)
@@ -417,7 +420,7 @@ class _FloatComparison:
             for other in [*others, *runs]:
                 value = widen(other[flips])
                 defined &= (value == 0) & (value.signbit() == sign)
-            relaid = self.relaid_source()
+            relaid = self.relaid_source() if self.relaid_source is not None else None
             for other in _usable_noise([] if relaid is None else [relaid], self.shape, self.dtype):
                 value, eager = widen(other), widen(self.eager)
                 # one zero that the loops disagree on says it of all: which loop an element falls to is its position

@@ -50,7 +50,7 @@ _exact(
 )
 _exact(
     "discontinuous, and defined to the bit by its inputs: moving the inputs would answer another question",
-    """floor ceil round trunc fix frac sign sgn floor_divide remainder fmod bitwise_and bitwise_or bitwise_not bitwise_xor
+    """floor ceil round trunc fix frac sign sgn floor_divide fmod bitwise_and bitwise_or bitwise_not bitwise_xor
     bitwise_left_shift bitwise_right_shift nextafter ldexp _foreach_floor _foreach_ceil _foreach_round _foreach_trunc
     _foreach_frac _foreach_sign fake_quantize_per_tensor_affine_cachemask
     fake_quantize_per_channel_affine_cachemask quantize_per_tensor quantize_per_channel dequantize""",
@@ -83,6 +83,9 @@ BOUNDED_DOMAIN_OPS = frozenset(
     cholesky_solve cholesky_inverse linalg_eigh _linalg_eigh special_legendre_polynomial_p
     igamma igammac i0 polygamma digamma lgamma special_zeta zeta""".split()  # noqa: SIM905
 )
+# Documented as a - a.div(b, rounding_mode="floor") * b: exact in eager, but a result that follows the formula is off by one
+# rounding of `a`, however small the result. Only the result is moved, by that much; moved inputs would jump by a whole `b`.
+ROUNDED_AS_FIRST_INPUT = frozenset({"remainder"})
 # Write to an argument that the schema calls read-only, or check one against another bit by bit: inputs stay the originals.
 INPUTS_STAY = frozenset(
     """native_batch_norm _native_batch_norm_legit _batch_norm_with_update cudnn_batch_norm miopen_batch_norm

@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from oracle.exact_ops import BOUNDED_DOMAIN_OPS, EXACT_OPS, INPUTS_STAY, RING_OPS
+from oracle.exact_ops import BOUNDED_DOMAIN_OPS, EXACT_OPS, INPUTS_STAY, RING_OPS, ROUNDED_AS_FIRST_INPUT
 from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
@@ -38,6 +38,7 @@ class _OpKind:
     is_exact: bool
     moves_inputs: bool = False
     is_ring: bool = False
+    rounds_as_first_input: bool = False
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
     returns_written: bool = False
 
@@ -70,9 +71,11 @@ class RoundingNoise(TorchDispatchMode):
         kind = _kind_of(func)
         if kind.is_exact or _is_exact_call(func, args, kwargs):
             return func(*args, **kwargs)
-        if kind.is_ring and _is_small_integer_arithmetic((args, kwargs)):
+        if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
             return func(*args, **kwargs)
         self.moved_ops += 1
+        if kind.rounds_as_first_input:
+            return self._moved_as_first_input(func, args, kwargs, is_written=bool(kind.written))
         self._factor = noise_factor(func, args, kwargs)
         if kind.moves_inputs:
             result = func(*self._moved_inputs(args, kind, 0), **self._moved_inputs(kwargs, kind, None))
@@ -87,6 +90,24 @@ class RoundingNoise(TorchDispatchMode):
             return result
         inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         return tree_map(lambda out: self._moved(out) if _is_movable(out) and id(out) not in inputs else out, result)
+
+    def _moved_as_first_input(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
+    ) -> Any:
+        """The result, moved by noise of the first argument's size; in place where the operator is."""
+        first = args[0].detach().clone() if isinstance(args[0], torch.Tensor) else args[0]  # before it is written to
+        result = func(*args, **kwargs)
+        if (
+            not _is_movable(result)
+            or result.dtype in _FLOAT8
+            or (isinstance(first, torch.Tensor) and not _is_movable(first))
+        ):
+            return result
+        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
+        size = first.abs() if isinstance(first, torch.Tensor) else abs(first)
+        moved = result + shift * (size * (torch.finfo(result.dtype).eps * self.scale))
+        moved = torch.where(result == 0, result, moved)
+        return result.copy_(moved) if is_written else moved.as_strided(result.shape, result.stride())
 
     def _moved_inputs(self, values: Any, kind: _OpKind, start: int | None) -> Any:
         """`values` (args or kwargs) with moved copies of the float tensors that the op only reads."""
@@ -182,6 +203,7 @@ def _classify(func: Any) -> _OpKind:
         # operators of other libraries may write to what their schema calls read-only
         moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,
         is_ring=name in RING_OPS,
+        rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),
     )

@@ -49,7 +49,6 @@ EXACT: dict[str, Callable[[], Any]] = {
     "round": lambda: X.round(),
     "floor_divide": lambda: torch.tensor(1.0) // torch.tensor(0.1),
     "div floor": lambda: torch.div(X, 0.1, rounding_mode="floor"),
-    "remainder": lambda: X % 0.3,
     "fmod": lambda: X.fmod(0.3),
     "widening cast": lambda: X.to(torch.float64),
     "same cast": lambda: X.to(torch.float32, copy=True),
@@ -325,3 +324,22 @@ def test_training_a_small_network_works_under_noise() -> None:
         optimizer.step()
     assert all(not a.equal(b) for a, b in zip(before, model.parameters(), strict=True))
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_a_remainder_moves_by_a_rounding_of_its_first_input_and_never_by_a_whole_divisor() -> None:
+    a, b = torch.linspace(-9, 9, 1000), torch.tensor(0.1)
+    exact = a % b
+    for seed in range(5):
+        with RoundingNoise(seed):
+            moved = a % b
+            written = a.clone().remainder_(b)
+        error = (moved.double() - exact.double()).abs()
+        assert 0 < error.max() <= 9 * 1.01 * torch.finfo(torch.float32).eps
+        assert (written.double() - exact.double()).abs().max() <= 9 * 1.01 * torch.finfo(torch.float32).eps
+
+
+def test_a_remainder_of_small_integers_stays() -> None:
+    a = torch.arange(100.0)
+    with RoundingNoise(0):
+        assert torch.equal(a % 7, torch.remainder(a, 7.0))
+        assert torch.equal((a % 7).to(torch.int64), torch.arange(100) % 7)
