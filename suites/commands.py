@@ -41,6 +41,7 @@ ADDRESS_SPACE_MARGIN_BYTES = 4 * 2**30  # g++ under inductor maps more than it u
 # What runs when the user selected nothing: a table in minutes.
 QUICK_SAMPLES = {"opinfo": 1}  # programs per operator
 QUICK_TAGS = {"models": ("quick",)}
+QUICK_SUBJECTS = {"opinfo": ("aot_eager", "inductor")}
 _DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$")
 
 
@@ -200,7 +201,7 @@ def _request(
         selection=selection,
         samples={name: QUICK_SAMPLES.get(name) if is_quick else max_samples for name in names},
         tags={name: QUICK_TAGS.get(name, ()) if is_quick else selection.tags for name in names},
-        subjects={name: chosen or tuple(map(resolve, SUITES[name].default_subjects)) for name in names},
+        subjects={name: chosen or _default_subjects(name, is_quick=is_quick) for name in names},
         shard=_shard(shard),
         limits=Limits(
             timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=_duration(time) if time else None
@@ -211,6 +212,11 @@ def _request(
         threads=threads,
         subjects_file=str(subjects_file.resolve()) if subjects_file else "",
     )
+
+
+def _default_subjects(suite: str, *, is_quick: bool) -> tuple[SubjectSpec, ...]:
+    names = QUICK_SUBJECTS.get(suite) if is_quick else None
+    return tuple(map(resolve, names or SUITES[suite].default_subjects))
 
 
 def _words(text: str | None) -> tuple[str, ...]:
