@@ -417,13 +417,14 @@ class _FloatComparison:
         defined = torch.ones(flips.numel(), dtype=torch.bool)
         others = [] if truth is None or truth.shape != self.shape or truth.is_complex() else [truth.reshape(-1)]
         if others and runs:
+            relaid = self.relaid_source() if self.relaid_source is not None else None
+            runs = [*runs, *_usable_noise([] if relaid is None else [relaid], self.shape, self.dtype)]
             for other in [*others, *runs]:
                 value = widen(other[flips])
                 defined &= (value == 0) & (value.signbit() == sign)
-            relaid = self.relaid_source() if self.relaid_source is not None else None
-            for other in _usable_noise([] if relaid is None else [relaid], self.shape, self.dtype):
+            for other in runs:
                 value, eager = widen(other), widen(self.eager)
-                # one zero that the loops disagree on says it of all: which loop an element falls to is its position
+                # one zero that eager's runs disagree on says it of all: which loop an element falls to is its position
                 defined &= not bool(((value == 0) & (eager == 0) & (value.signbit() != eager.signbit())).any())
         else:
             defined[:] = False

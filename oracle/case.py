@@ -305,6 +305,7 @@ def judge_subject(
         expects_raise=instance.program.expects_raise,
         rng="own" if subject.spec.rng == "own" else "eager",
         is_random=eager.is_random,
+        eager_draws=_draws(instance.program, eager.first),
         graphs=counters.graphs,
         other_seed=lambda: eager.other_seed,
     )

@@ -70,6 +70,7 @@ def judge(
     expects_raise: bool = False,
     rng: Literal["eager", "own"] = "eager",
     is_random: bool = False,
+    eager_draws: bool = False,
     graphs: int | None = None,
     subject_is_export: bool = False,
     flushes_denormals: bool = False,
@@ -86,8 +87,9 @@ def judge(
 
     `relaid` gives eager on strided copies of the inputs: the sign of a zero that its other loops leave otherwise is nobody's.
 
-    `rng` is the subject's promise about random numbers; `is_random` says that eager depends on the seed, and then runs in
-    fp64 and under noise count only if they left the generators in eager's state, which says that they drew the same numbers.
+    `rng` is the subject's promise about random numbers. `eager_draws` says that eager takes some, and `is_random` that its
+    result depends on them; then runs in fp64 and under noise count only if they left the generators in eager's state, which
+    says that they drew the same numbers.
     `other_seed` gives eager under another seed, the yardstick of distributions whose elements are not independent.
 
     `graphs` is how many graphs the subject compiled: 0 makes agreement vacuous, other than on an exception.
@@ -107,6 +109,7 @@ def judge(
         runs=RunsState(truth, noise, loud_noise, relaid, like=eager if is_random else None),
         is_random=is_random,
         draws_own=is_random and rng == "own",
+        owes_stream=not (rng == "own" and (is_random or eager_draws)),
         flushes_denormals=flushes_denormals,
         other_seed=RunsState(other_seed, tuple),
     )
@@ -193,6 +196,7 @@ class _Settings:
     runs: RunsState
     is_random: bool
     draws_own: bool  # values are other random numbers: only distributions can be compared
+    owes_stream: bool = True  # the generators must be left in eager's state
     other_seed: RunsState
     flushes_denormals: bool = False
 
@@ -245,7 +249,7 @@ def _compare_call(
         compare_masks(call, eager, subject, builder)
     reported = compare_aliases(call, eager, subject, policy, builder)
     compare_strides(call, eager, subject, policy, builder, reported=reported)
-    if not settings.draws_own and eager.rng_digest != subject.rng_digest:
+    if settings.owes_stream and eager.rng_digest != subject.rng_digest:
         severity = Severity.RANDOM_STREAM if settings.is_random else Severity.RNG
         builder.add(
             severity, Status.FAIL_RNG, call,

@@ -39,6 +39,7 @@ class _OpKind:
     moves_inputs: bool = False
     is_ring: bool = False
     rounds_as_first_input: bool = False
+    accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
     returns_written: bool = False
 
@@ -48,7 +49,8 @@ class RoundingNoise(TorchDispatchMode):
 
     Copies of the float inputs and the float outputs of such an operator are each multiplied by
     1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more (`oracle.reduction_length`).
-    Zeros, infinities and NaNs stay, nothing finite becomes infinite. Active in the backward pass as well, if that runs inside.
+    Zeros, infinities and NaNs stay, but for the signs of zeros that were added up; nothing finite becomes infinite.
+    Active in the backward pass as well, if that runs inside.
 
     Equal seeds give equal results for equal programs. The noise has generators of its own: the global ones are untouched.
     Sparse, quantised and float4 tensors are not moved.
@@ -60,6 +62,7 @@ class RoundingNoise(TorchDispatchMode):
         self.scale = scale
         self.moved_ops = 0  # how many calls were moved: 0 says that the program is exact
         self._factor = 1.0  # of the operator at hand
+        self._flips_zeros = False  # likewise, and of its results only
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(
@@ -72,15 +75,17 @@ class RoundingNoise(TorchDispatchMode):
         if kind.is_exact or _is_exact_call(func, args, kwargs):
             return func(*args, **kwargs)
         if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
-            return func(*args, **kwargs)
+            return self._with_open_zeros(func(*args, **kwargs), kind)
         self.moved_ops += 1
         if kind.rounds_as_first_input:
             return self._moved_as_first_input(func, args, kwargs, is_written=bool(kind.written))
         self._factor = noise_factor(func, args, kwargs)
+        self._flips_zeros = False
         if kind.moves_inputs:
             result = func(*self._moved_inputs(args, kind, 0), **self._moved_inputs(kwargs, kind, None))
         else:
             result = func(*args, **kwargs)
+        self._flips_zeros = kind.accumulates
         for where in kind.written:
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
             for tensor in tree_leaves(target):
@@ -90,6 +95,19 @@ class RoundingNoise(TorchDispatchMode):
             return result
         inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         return tree_map(lambda out: self._moved(out) if _is_movable(out) and id(out) not in inputs else out, result)
+
+    def _with_open_zeros(self, result: Any, kind: _OpKind) -> Any:
+        """The result of an exact sum: nothing moves but the signs of zeros. What is written in place stays as it is."""
+        if (
+            not kind.accumulates
+            or kind.written
+            or not _is_movable(result)
+            or result.dtype in _FLOAT8
+            or result.is_complex()
+        ):
+            return result
+        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
+        return torch.where(result == 0, torch.copysign(torch.zeros_like(result), shift), result)
 
     def _moved_as_first_input(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
@@ -157,6 +175,8 @@ class RoundingNoise(TorchDispatchMode):
         limit = info.max * (1.0 - 8.0 * info.eps * max(1.0, self.scale * self._factor))
         moved = torch.where(wide.abs() <= info.max, moved.clamp(-limit, limit), wide)
         moved = torch.copysign(moved, wide)  # -0.0 + 0.0 is 0.0
+        if self._flips_zeros:
+            moved = torch.where(wide == 0, torch.copysign(torch.zeros_like(wide), shift), moved)
         return moved.to(tensor.dtype)
 
     def _generator(self, device: torch.device) -> torch.Generator:
@@ -203,6 +223,7 @@ def _classify(func: Any) -> _OpKind:
         # operators of other libraries may write to what their schema calls read-only
         moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,
         is_ring=name in RING_OPS,
+        accumulates=torch.Tag.pointwise not in func.tags,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from oracle.judge import judge
 from oracle.program import ComparePolicy
-from oracle.tests.outcomes import judged, noise_runs, noisy, returned, truth_of
+from oracle.tests.outcomes import judged, noise_runs, noisy, observation, returned, returned_calls, truth_of
 from oracle.verdict import Status
 
 
@@ -376,3 +376,12 @@ def test_the_expensive_runs_are_not_started_when_nothing_differs():
 
 def judge_with(eager, subject, *, truth, noise):
     return judge(eager=eager, eager_again=eager, subject=subject, truth=truth, noise=noise, policy=ComparePolicy())
+
+
+def test_a_subject_with_a_generator_of_its_own_owes_no_generator_state_where_eager_draws_in_vain() -> None:
+    """Pooling with random regions that turn out the same: eager takes numbers on which the result does not depend."""
+    eager = returned_calls(observation(torch.ones(2), rng="cpu=1"))
+    subject = returned_calls(observation(torch.ones(2), rng="cpu=2"))
+    assert judged(eager, subject, rng="own", eager_draws=True).status is Status.PASS
+    assert judged(eager, subject, rng="own").status is Status.FAIL_RNG
+    assert judged(eager, subject, rng="eager", eager_draws=True).status is Status.FAIL_RNG

@@ -343,3 +343,13 @@ def test_a_remainder_of_small_integers_stays() -> None:
     with RoundingNoise(0):
         assert torch.equal(a % 7, torch.remainder(a, 7.0))
         assert torch.equal((a % 7).to(torch.int64), torch.arange(100) % 7)
+
+
+def test_the_sign_of_a_zero_stays_through_arithmetic_on_elements_and_is_open_after_a_sum() -> None:
+    zeros = torch.zeros(200) * torch.tensor([1.0, -1.0] * 100)
+    with RoundingNoise(0):
+        products = zeros * 1.5
+        sums = zeros.view(100, 2).sum(1)
+    assert torch.equal(products.signbit(), zeros.signbit())
+    assert 10 < int(sums.signbit().sum()) < 90
+    assert not sums.any()
