@@ -37,6 +37,7 @@ from suites.registry import SUITES, find_suite
 DEFAULT_DB = "torch-oracle.db"
 DIRECTIONS = ("forward", "backward")
 PRELOAD = ("torch", "oracle.case")
+PREFLIGHT_TIMEOUT_S = 20.0  # a subject that takes longer on one tiny function is left for the run to judge
 ADDRESS_SPACE_MARGIN_BYTES = 4 * 2**30  # g++ under inductor maps more than it uses
 # What runs when the user selected nothing: a table in minutes.
 QUICK_SAMPLES = {"opinfo": 1}  # programs per operator
@@ -326,8 +327,8 @@ def _preflight(specs: Iterable[SubjectSpec], pool: Pool) -> None:
             function="oracle.subjects.preflight:probe",
             payload={"subject": spec.to_json()},
             group=spec.name,
-            timeout_s=60,
-            memory_bytes=4 * 2**30,
+            timeout_s=PREFLIGHT_TIMEOUT_S,
+            memory_bytes=2 * 2**30,
             environment=tuple(sorted(spec.env.items())),
         )
         for spec in specs

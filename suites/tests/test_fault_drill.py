@@ -102,7 +102,7 @@ def test_a_parent_killed_in_the_middle_is_resumed_without_loss_or_double(
 
 def test_two_interrupts_close_the_run_properly(tmp_path: Path) -> None:
     database = tmp_path / "interrupted.db"
-    command = [sys.executable, "-m", "oracle.cli", "sweep", "--suite", "features", "--subject", f"{DRILL}:hangs,eager"]
+    command = [sys.executable, "-m", "oracle.cli", "sweep", "--suite", "features", "--subject", f"eager,{DRILL}:hangs"]
     parent = subprocess.Popen(
         [*command, "--match", "c*", "--db", str(database), "--json"],
         stdout=subprocess.PIPE,
