@@ -25,6 +25,7 @@ from oracle.judge import judge
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
 from oracle.outcome import Leaf, Outcome, Raised, Returned
+from oracle.peer import observe_in_second_process
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
 from oracle.speed import measure_speed
@@ -288,8 +289,11 @@ def judge_subject(
         compile_seconds = time.perf_counter() - at
         return compiled
 
-    with configured(instance.program.config):
-        seen = observe(instance, compile_target=compile_target)
+    if subject.spec.kind == "eager" and subject.spec.options.get("process") == "second":
+        seen = observe_in_second_process(instance.program, device=options.device)
+    else:
+        with configured(instance.program.config):
+            seen = observe(instance, compile_target=compile_target)
     leaked = tuple(text for text in _restored(before) if text not in eager.leaks)
     counters = subject.counters()
     progress("judge")

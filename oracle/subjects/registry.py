@@ -53,8 +53,9 @@ BUILT_IN: dict[str, BuiltIn] = {
     "eager": BuiltIn(
         kind="eager",
         code="oracle.subjects.eager:Eager",
+        options={"process": OptionSpec(choices=("same", "second"))},
         rung=0,
-        description="the program as it is: eager judged against itself",
+        description="the program as it is: eager judged against itself, in the same process or in a second one",
     ),
     "eager_fp64": BuiltIn(
         kind="eager_fp64",

@@ -149,3 +149,13 @@ def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
     verdict = judged(state_of(source), changing(lambda output: output + 0.0)).verdict
     assert verdict.status is Status.FAIL_ACCURACY
     assert "sign of zero" in verdict.symptom
+
+
+def test_eager_in_a_second_process_is_eager_and_is_seen_from_there() -> None:
+    second = load(resolve("eager[process=second]"))
+    state = state_of(
+        "def inputs(call): return (torch.ones(3),), {}\ndef program(x): return x.add_(torch.rand(3)), x[1:]\n"
+    )
+    assert judged(state, second).verdict.status is Status.PASS
+    verdict = judged(state_of("import os\ndef program(): return torch.ones(2) * os.getpid()\n"), second).verdict
+    assert verdict.status is Status.FAIL_ACCURACY

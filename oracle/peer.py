@@ -1,0 +1,74 @@
+"""A second process that observes eager: nothing of what this process has done, loaded or allocated is in it.
+
+Eager beside eager in one process shares memory addresses, alignment, hash seeds and everything an earlier case left. Eager in a
+process of its own shows whether the judge takes any of that for a difference.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from oracle.build import instantiate
+from oracle.errors import InternalError
+from oracle.observe import observe
+from oracle.outcome import Outcome, Raised, Returned
+from oracle.program import Program
+
+
+class Peer:
+    """One spawned process, kept for many programs. It ends with its parent."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there,), daemon=True)
+        self._process.start()
+        there.close()
+
+    def observe(self, program: Program, *, device: str) -> Outcome:
+        """Eager's outcome there. Raises InternalError if the process died: that is no finding about eager's values."""
+        request = {"program": program.to_json(), "device": device}
+        try:
+            self._here.send_bytes(json.dumps(request).encode())
+            # the bytes come from a process this one started, by a pipe no one else has: not an untrusted file
+            answer: Outcome | str = pickle.loads(self._here.recv_bytes())  # noqa: S301  see above
+        except (EOFError, OSError) as error:
+            raise InternalError(f"the second process died on program {program.name!r}") from error
+        if isinstance(answer, str):
+            raise InternalError(answer)
+        return answer
+
+
+def _serve(connection: Connection) -> None:
+    torch.set_num_threads(1)
+    while True:
+        try:
+            request: Mapping[str, Any] = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        outcome: Outcome | str
+        try:
+            outcome = observe(instantiate(Program.from_json(request["program"]), device=request["device"]))
+            assert isinstance(outcome, (Returned, Raised))
+            data = pickle.dumps(outcome)
+        except Exception as error:  # process edge: the parent raises it
+            data = pickle.dumps(f"the second process: {type(error).__name__}: {error}")
+        connection.send_bytes(data)
+
+
+_peer: Peer | None = None
+
+
+def observe_in_second_process(program: Program, *, device: str) -> Outcome:
+    """Eager's outcome in this process's peer, which is started when first asked for."""
+    global _peer  # one a worker: it takes seconds to start
+    if _peer is None:
+        _peer = Peer()
+    return _peer.observe(program, device=device)
