@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,17 @@ from oracle.isolate import Completed, Pool, Task
 
 def env(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False) -> None:
     """Show the environment fingerprint."""
-    data = fingerprint()
+    with Pool(workers=1, preload=("torch",)) as pool:
+        data = fingerprint_with_worker(pool)
+    if as_json:
+        sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    else:
+        _print(data, indent="")
+    check_supported()
+
+
+def fingerprint_with_worker(pool: Pool) -> dict[str, Any]:
+    """What can be said without torch, and under "worker" what torch says in one."""
     task = Task(
         key="environment",
         function="oracle.environment:torch_fingerprint_task",
@@ -23,14 +33,9 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
         timeout_s=120,
         memory_bytes=4 * 2**30,
     )
-    with Pool(workers=1, preload=("torch",)) as pool:
-        (result,) = pool.run([task])
-    data["worker"] = result.end.value if isinstance(result.end, Completed) else {"error": str(result.end)}
-    if as_json:
-        sys.stdout.write(json.dumps(data, indent=2) + "\n")
-    else:
-        _print(data, indent="")
-    check_supported()
+    (result,) = pool.run([task])
+    inside = result.end.value if isinstance(result.end, Completed) else {"error": str(result.end)}
+    return {**fingerprint(), "worker": inside}
 
 
 def _print(data: object, *, indent: str) -> None:

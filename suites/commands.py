@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,72 +19,26 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from oracle.environment import check_supported, fingerprint
+from oracle.commands import fingerprint_with_worker
+from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.records import PlannedCase
-from oracle.subjects.registry import check_requirements, known, resolve, split_names
+from oracle.subjects.registry import check_requirements, known
 from oracle.subjects.spec import SubjectSpec
-from oracle.sweep import CaseLimits, Limits, SweepSummary, execute
+from oracle.sweep import CaseLimits, SweepSummary, execute
 from results.report import show_run
 from results.store import Store
 from suites.base import Selection
-from suites.planning import Shard, make_plan
+from suites.planning import make_plan
 from suites.progress import SweepProgress
 from suites.registry import SUITES, find_suite
+from suites.request import SweepRequest, make_request
 
 DEFAULT_DB = "torch-oracle.db"
-DIRECTIONS = ("forward", "backward")
 PRELOAD = ("torch", "oracle.case")
 PREFLIGHT_TIMEOUT_S = 20.0  # a subject that takes longer on one tiny function is left for the run to judge
 ADDRESS_SPACE_MARGIN_BYTES = 4 * 2**30  # g++ under inductor maps more than it uses
-# What runs when the user selected nothing: a table in minutes.
-QUICK_SAMPLES = {"opinfo": 1}  # programs per operator
-QUICK_TAGS = {"models": ("quick",)}
-QUICK_SUBJECTS = {"opinfo": ("aot_eager", "inductor")}
-_DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRequest:
-    """One run, fully decided: what is stored with it, and what a resumed run continues with."""
-
-    suites: tuple[str, ...]
-    selection: Selection
-    samples: Mapping[str, int | None]  # per suite
-    tags: Mapping[str, tuple[str, ...]]  # per suite
-    subjects: Mapping[str, tuple[SubjectSpec, ...]]  # per suite
-    shard: Shard
-    limits: Limits
-    options: Mapping[str, Any]
-    workers: int
-    threads: int
-    subjects_file: str = ""  # for the repro commands
-
-    def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        data["subjects"] = {suite: [spec.to_json() for spec in specs] for suite, specs in self.subjects.items()}
-        data["selection"] = self.selection.to_json()
-        return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SweepRequest:
-        return cls(
-            suites=tuple(data["suites"]),
-            selection=Selection.from_json(data["selection"]),
-            samples=data["samples"],
-            tags={suite: tuple(tags) for suite, tags in data["tags"].items()},
-            subjects={suite: tuple(map(SubjectSpec.from_json, specs)) for suite, specs in data["subjects"].items()},
-            shard=Shard(**data["shard"]),
-            limits=Limits(**data["limits"]),
-            options=data["options"],
-            workers=data["workers"],
-            threads=data["threads"],
-            subjects_file=data.get("subjects_file", ""),
-        )
-
-    def spec_by_name(self) -> dict[str, SubjectSpec]:
-        return {spec.name: spec for specs in self.subjects.values() for spec in specs}
 
 
 def sweep(
@@ -134,7 +87,7 @@ def sweep(
                 )
             request = SweepRequest.from_json(store.arguments(run_id))
         else:
-            request = _request(
+            request = make_request(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
                 max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
                 workers=workers, threads=threads, speed=speed, speed_budget=speed_budget,
@@ -145,100 +98,6 @@ def sweep(
             run_id = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
         code = _run(store, run_id, request, is_resumed=resume, as_json=as_json)
     raise typer.Exit(code)
-
-
-def _request(
-    *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
-    dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
-    case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
-) -> SweepRequest:  # fmt: skip
-    """Check every option, with what is expected, before anything is written."""
-    names = tuple(SUITES) if suite is None else tuple(find_suite(name).name for name in _words(suite))
-    selection = Selection(
-        match=tuple(match or ()),
-        tags=tuple(tag or ()),
-        dtypes=_words(dtype),
-        directions=_words(direction),
-        device=device,
-        max_samples=max_samples,
-    )
-    for word in selection.directions:
-        if word not in DIRECTIONS:
-            raise UsageError(
-                seen=f"--direction {word}", expected="forward or backward", do="name one, or both by comma"
-            )
-    for word in selection.tags:
-        if not any(word in SUITES[name].tags for name in names):
-            tags = sorted({known_tag for name in names for known_tag in SUITES[name].tags})
-            raise UsageError(
-                seen=f"--tag {word}", expected=f"one of {', '.join(tags)}", do="`torch-oracle list tags` explains them"
-            )
-    for word in selection.dtypes:
-        if not any(word in SUITES[name].dtypes for name in names):
-            dtypes = sorted({known_dtype for name in names for known_dtype in SUITES[name].dtypes})
-            raise UsageError(
-                seen=f"--dtype {word}", expected=f"one of {', '.join(dtypes)}", do="name dtypes without 'torch.'"
-            )
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
-    for option, value in (
-        ("--case-timeout", case_timeout),
-        ("--memory", memory),
-        ("--speed-budget", speed_budget),
-        ("--threads", threads),
-    ):
-        if value <= 0:
-            raise UsageError(
-                seen=f"{option} {value}", expected="a positive number", do=f"leave {option} out for the default"
-            )
-    if max_samples is not None and max_samples < 1:
-        raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
-    if workers is not None and workers < 1:
-        raise UsageError(seen=f"--workers {workers}", expected="at least 1", do="leave it out for one per core")
-    chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
-    is_quick = suite is None and not match and not tag and max_samples is None
-    return SweepRequest(
-        suites=names,
-        selection=selection,
-        samples={name: QUICK_SAMPLES.get(name) if is_quick else max_samples for name in names},
-        tags={name: QUICK_TAGS.get(name, ()) if is_quick else selection.tags for name in names},
-        subjects={name: chosen or _default_subjects(name, is_quick=is_quick) for name in names},
-        shard=_shard(shard),
-        limits=Limits(
-            timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=_duration(time) if time else None
-        ),
-        options={"speed": speed, "speed_budget_s": speed_budget, "device": device},
-        workers=workers
-        or (1 if speed else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
-        threads=threads,
-        subjects_file=str(subjects_file.resolve()) if subjects_file else "",
-    )
-
-
-def _default_subjects(suite: str, *, is_quick: bool) -> tuple[SubjectSpec, ...]:
-    names = QUICK_SUBJECTS.get(suite) if is_quick else None
-    return tuple(map(resolve, names or SUITES[suite].default_subjects))
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else ()
-
-
-def _shard(text: str) -> Shard:
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise UsageError(seen=f"--shard {text}", expected="i/n with 1 <= i <= n", do="for example --shard 1/4")
-    return Shard(index=int(found[1]), count=int(found[2]))
-
-
-def _duration(text: str) -> float:
-    found = _DURATION.fullmatch(text.strip())
-    seconds = (
-        sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
-    )
-    if not seconds:
-        raise UsageError(seen=f"--time {text}", expected="a time such as 90s, 10m or 1h30m", do="mend --time")
-    return float(seconds)
 
 
 def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, as_json: bool) -> int:
@@ -346,7 +205,7 @@ def _plan(
     cases: list[PlannedCase] = []
     limits: dict[str, CaseLimits] = {}
     for suite in request.suites:
-        selection = _selection_for(suite, request)
+        selection = request.selection_for(suite)
         if selection is None:
             continue
         names = [spec.name for spec in request.subjects[suite]]
@@ -368,44 +227,12 @@ def _plan(
         )
     arguments = request.to_json()
     arguments["case_limits"] = {name: asdict(own) for name, own in limits.items()}
-    store.begin_run(run_id=run_id, environment=_environment(pool), arguments=arguments)
+    store.begin_run(run_id=run_id, environment=fingerprint_with_worker(pool), arguments=arguments)
     store.plan(run_id, cases)
     store.finish_planning(run_id)
     if not quiet:
         err.print(f"run {run_id}: {len(cases)} cases, {request.workers} workers", highlight=False)
     return cases, limits
-
-
-def _selection_for(suite: str, request: SweepRequest) -> Selection | None:
-    """The selection as far as it applies to a suite; None where a wanted dtype or tag is unknown to it."""
-    entry, asked = SUITES[suite], request.selection
-    tags = tuple(tag for tag in request.tags[suite] if tag in entry.tags)
-    dtypes = tuple(dtype for dtype in asked.dtypes if dtype in entry.dtypes)
-    if (asked.tags and not tags) or (asked.dtypes and not dtypes):
-        return None
-    return Selection(
-        match=asked.match,
-        tags=tags,
-        dtypes=dtypes,
-        directions=asked.directions,
-        device=asked.device,
-        max_samples=request.samples[suite],
-    )
-
-
-def _environment(pool: Pool) -> dict[str, Any]:
-    """Fingerprint of this process and of what torch says in a worker."""
-    task = Task(
-        key="environment",
-        function="oracle.environment:torch_fingerprint_task",
-        payload={},
-        group="",
-        timeout_s=120,
-        memory_bytes=4 * 2**30,
-    )
-    (result,) = pool.run([task])
-    inside = result.end.value if isinstance(result.end, Completed) else {"error": str(result.end)}
-    return {**fingerprint(), "worker": inside}
 
 
 def _print_closing(summary: SweepSummary, run_id: str, workers: int, err: Console) -> None:
