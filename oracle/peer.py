@@ -6,6 +6,7 @@ process of its own shows whether the judge takes any of that for a difference.
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import pickle
@@ -57,10 +58,39 @@ def _serve(connection: Connection) -> None:
         try:
             outcome = observe(instantiate(Program.from_json(request["program"]), device=request["device"]))
             assert isinstance(outcome, (Returned, Raised))
-            data = pickle.dumps(outcome)
+            data = _packed(outcome)
         except Exception as error:  # process edge: the parent raises it
-            data = pickle.dumps(f"the second process: {type(error).__name__}: {error}")
+            data = _packed(f"the second process: {type(error).__name__}: {error}")
         connection.send_bytes(data)
+
+
+class _Pickler(pickle.Pickler):
+    """Of what plain pickle cannot carry: tensors of the newer dtypes, memory formats and layouts."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor) and obj.dtype in _NEWER_DTYPES and obj.layout is torch.strided:
+            data = obj.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+            return _unpacked_tensor, (data, str(obj.dtype).removeprefix("torch."), tuple(obj.shape))
+        if isinstance(obj, (torch.memory_format, torch.layout)):
+            return _torch_constant, (str(obj).removeprefix("torch."),)
+        return NotImplemented
+
+
+_NEWER_DTYPES = {torch.uint16, torch.uint32, torch.uint64, torch.complex32}
+
+
+def _unpacked_tensor(data: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    return data.view(getattr(torch, dtype)).reshape(shape)
+
+
+def _torch_constant(name: str) -> Any:
+    return getattr(torch, name)
+
+
+def _packed(answer: Outcome | str) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(answer)
+    return buffer.getvalue()
 
 
 _peer: Peer | None = None
