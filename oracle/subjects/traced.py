@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -62,20 +63,20 @@ class FlatTrace(Protocol):
     def __call__(self, *tensors: torch.Tensor) -> Any: ...
 
 
-class TracedSubject:
+class TracedSubject(ABC):
     """What the trace subjects share. A subclass says how one flat function is traced."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
         self._traces = 0
 
+    @abstractmethod
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
         """Trace `flat(*tensors)`; both are copies the trace may spend."""
-        raise NotImplementedError
 
+    @abstractmethod
     def replace_state(self, traced: FlatTrace, originals: dict[int, torch.Tensor], flat: FlatProgram) -> None:
         """Put the original module's tensors in place of the copy's; `originals` maps the id of a copy."""
-        raise NotImplementedError
 
     def reset(self) -> None:
         self._traces = 0
