@@ -26,9 +26,15 @@ def test_tasks_of_a_group_run_in_order_on_one_worker() -> None:
         results = list(pool.run(tasks))
     for group in ("a", "b"):
         ours = [result for result in results if result.task.group == group]
-        assert [result.task.key for result in ours] == [f"{group}-{number}" for number in range(20)]
-        changes = sum(left.worker_pid != right.worker_pid for left, right in itertools.pairwise(ours))
-        assert changes <= 1, f"group {group} moved {changes} times"
+        assert sorted(result.task.key for result in ours) == sorted(f"{group}-{number}" for number in range(20))
+        by_worker: dict[int, list[int]] = {}
+        for result in ours:
+            by_worker.setdefault(result.worker_pid, []).append(int(result.task.key.split("-")[1]))
+        # in order on each worker; a second one may have taken the tail, whose ends then mix with the first one's
+        assert all(numbers == sorted(numbers) for numbers in by_worker.values()), by_worker
+        first, *tail = sorted(by_worker.values())
+        assert first == list(range(len(first))), by_worker
+        assert len(tail) <= 1, by_worker
 
 
 def test_idle_workers_take_the_tail_of_a_long_group() -> None:
