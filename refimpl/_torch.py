@@ -7,11 +7,14 @@ would be a second operator library. Everything that captures, traces, functional
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 # The type of aten.add.Tensor has no public name.
+from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 
 # Tensors with metadata and no data, and the errors their kernels raise where data would be needed. The named exception.
@@ -20,6 +23,15 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException as Dynamic
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # noqa: TID251
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # noqa: TID251
 from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
+
+# Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+
+# Fake tensors that share a storage can only be made from the inside of a fake kernel.
+from torch._subclasses.fake_tensor import in_kernel_invocation_manager as _in_kernel_invocation  # noqa: TID251
+
+# Code is printed when it is first asked for: a graph module that only serves to be compiled never needs it.
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
 # A graph whose inputs or outputs are nested containers: fx prints the flattening and unflattening code.
 from torch.fx.graph import _PyTreeCodeGen as PyTreeCodeGen
@@ -31,15 +43,34 @@ from torch.fx.passes.shape_prop import TensorMetadata as TensorMetadata
 # Containers: torch.utils._pytree knows every container a user has registered with torch.
 from torch.utils import _pytree as pytree
 
-# The dispatcher's hook: sees every call of an aten overload below autograd.
+# The dispatcher's hook: sees every call of an aten overload below autograd. And tensors that consist of other tensors.
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
 # Maps keyed by the identity of a tensor that do not keep it alive. A strong reference would change what is traced: autograd
 # detaches a tensor somebody else holds, where it moves one that nobody does.
 from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 
+_NO_CONTEXT = contextlib.nullcontext()
 
-def is_decomposed_by_autograd(func: OpOverload, device_types: set[str]) -> bool:
+
+@contextlib.contextmanager
+def inside_fake_kernel(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """Within it fake tensors are the meta tensors they are made of, and what sizes are asked for records no guard."""
+    shape_env = fake_mode.shape_env
+    with _in_kernel_invocation(fake_mode), shape_env.suppress_guards() if shape_env is not None else _NO_CONTEXT:
+        yield
+
+
+def set_bits(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> None:
+    """Mark the tensor's data as conjugated or negated lazily, as views by `conj` and `imag` are."""
+    if is_conj:
+        torch._C._set_conj(tensor, True)
+    if is_neg:
+        torch._C._set_neg(tensor, True)
+
+
+def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:
     """Whether eager runs the op's composite kernel rather than one of the devices' own.
 
     Autograd does that before the mode sees the call; in inference mode nobody does. Kernel tables are only readable through
@@ -82,6 +113,8 @@ __all__ = [
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
+    "HigherOrderOperator",
+    "LazyGraphModule",
     "OpOverload",
     "PyTreeCodeGen",
     "PyTreeInfo",
@@ -89,10 +122,14 @@ __all__ = [
     "TorchDispatchMode",
     "WeakTensorKeyDictionary",
     "active_dispatch_modes",
+    "enable_python_dispatcher",
     "has_no_dispatch_of_its_own",
+    "inside_fake_kernel",
     "is_decomposed_by_autograd",
+    "is_traceable_wrapper_subclass",
     "pytree",
     "run_composite_kernel",
+    "set_bits",
     "storage_key",
     "without_fake_mode",
     "written_arguments",

@@ -5,6 +5,29 @@ Types follow upstream's where its callers catch them (`RuntimeError` for a data-
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+import torch
+
+from refimpl._torch import DataDependentOutputException, DynamicOutputShapeException
+
+_TORCH = str(Path(torch.__file__).parent)
+_HERE = str(Path(__file__).parent)
+_OUR_TESTS = str(Path(__file__).parent / "tests")
+
+
+def user_line() -> str:
+    """" (file.py:12)": the innermost running line that is neither torch's nor refimpl's; empty if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        is_ours = file.startswith(_HERE) and not file.startswith(_OUR_TESTS)
+        if not is_ours and not file.startswith((_TORCH, "<")):
+            return f" ({file}:{frame.f_lineno})"
+        frame = frame.f_back
+    return ""
+
 
 class RefimplError(Exception):
     """Base of every error refimpl raises on purpose."""
@@ -31,11 +54,61 @@ class DataDependentRead(RefimplError, RuntimeError):
     """
 
     def __init__(self, func: object) -> None:
-        super().__init__(
-            f"the traced function reads a value out of a tensor that depends on its inputs, by {func}.\n"
+        super().__init__(func)
+        # Upstream's exception, which a subclass has for a base too, keeps `func` alone.
+        self.func = func
+        self.args = (
+            f"the traced function reads a value out of a tensor that depends on its inputs, by {func}{user_line()}\n"
+            "  this is data-dependent control flow, or looks like it\n"
             "  expected: a course that does not depend on data (no .item(), bool(tensor), or shape found from values)\n"
-            "  what to do: keep the value in tensors (torch.where, masks), or capture the function instead of tracing it"
+            "  what to do: keep the value in tensors (torch.where, masks); with tracing_mode='symbolic' a value read may stay "
+            "a symbol",
         )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DataDependentFakeRead(DataDependentRead, DataDependentOutputException):
+    """The same on fake tensors, which have no value to read. Also the type that torch's fake tensors raise."""
+
+
+class DynamicShapeInTrace(RefimplError, NotImplementedError, DynamicOutputShapeException):
+    """An op whose result has a shape that depends on data, where no symbol may stand for it."""
+
+    def __init__(self, func: object) -> None:
+        super().__init__(func)
+        self.func = func
+        self.args = (
+            f"{func} under fake tensors: the shape of its result depends on data{user_line()}\n"
+            "  expected: ops whose result has a shape that follows from the shapes of the inputs\n"
+            "  what to do: trace with tracing_mode='real'",
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NotTracked(RefimplError, RuntimeError):
+    """A tensor or symbolic number that the trace did not make and was not given.
+
+    Counterpart: the RuntimeError of torch/fx/experimental/proxy_tensor.py get_proxy_slot
+    """
+
+    def __init__(self, value: object) -> None:
+        super().__init__(
+            f"{value} ({type(value).__name__}) is not tracked with proxy for the running trace\n"
+            "  expected: inputs of the traced function and what it computes from them\n"
+            "  what to do: pass it as an input; a number made while tracing was disabled cannot be used after"
+        )
+
+
+class ForeignFakeInput(RefimplError, AssertionError):
+    """Fake tensors of two modes among the inputs, or of a mode that cannot do what is asked."""
+
+    def __init__(self, *, seen: str, do: str) -> None:
+        super().__init__(f"{seen}\n  expected: fake inputs that all belong to one mode, with a shape_env if tracing is symbolic\n"
+                         f"  what to do: {do}")
 
 
 class UntraceableOutput(RefimplError, TypeError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl._torch import FakeTensorMode, LazyGraphModule, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.errors import UntraceableOutput
 from refimpl.trace.metadata import describe
 
@@ -39,24 +39,43 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()
+        # Each is called with every node of a call, as soon as there is one: they write what is known of its origin.
+        self.annotators: list[Callable[[torch.fx.Node], None]] = []
         self._constants: dict[int, torch.fx.Node] = {}
         self._kept: list[object] = []  # constants by id stay alive, so that no id is used twice
+        self._counts: dict[str, int] = {}  # of names of attributes, by stem
+        self._names: dict[Any, str] = {}
+        self._real_mode: FakeTensorMode | None = None
+
+    def describe(self, node: torch.fx.Node, value: Any) -> None:
+        """Write what the node's value is into its meta, see refimpl.trace.metadata.describe."""
+        if self._real_mode is None and isinstance(value, (torch.Tensor, list, tuple)):
+            self._real_mode = FakeTensorMode(allow_fallback_kernels=True)
+        describe(node, value, self._real_mode)
 
     def placeholder(self, name: str, value: Any) -> torch.fx.Node:
+        """An input, in the order of the calls."""
         node = self.graph.placeholder(name)
-        describe(node, value)
+        self.describe(node, value)
         return node
 
     def call(self, func: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
         """`args` and `kwargs` hold nodes in place of tensors. Nodes are named after the op: `add`, `add_1`."""
-        packet = getattr(func, "overloadpacket", func)
-        return self.graph.create_node(
-            "call_function", func, args, kwargs, name=self.graph._target_to_str(packet.__name__)
-        )
+        name = self._names.get(func)
+        if name is None:
+            packet = getattr(func, "overloadpacket", func)
+            name = self._names[func] = self.graph._target_to_str(packet.__name__)
+        node = self.graph.create_node("call_function", func, args, kwargs, name=name)
+        for annotate in self.annotators:
+            annotate(node)
+        return node
 
     def getitem(self, node: torch.fx.Node, index: int | str, value: Any) -> torch.fx.Node:
+        """The element of a result that is a list, tuple or dict."""
         item = self.graph.call_function(operator.getitem, (node, index))
-        describe(item, value)
+        self.describe(item, value)
+        for annotate in self.annotators:
+            annotate(item)
         return item
 
     def constant(self, value: object) -> torch.fx.Node:
@@ -66,7 +85,7 @@ class GraphBuilder:
             name = self._free_name(_stem(value))
             setattr(self.root, name, value)
             node = self.graph.get_attr(name)
-            describe(node, value)
+            self.describe(node, value)
             self._constants[id(value)] = node
             self._kept.append(value)
         return node
@@ -85,12 +104,14 @@ class GraphBuilder:
         self.graph.output(leaves)
 
     def finish(self, class_name: str) -> torch.fx.GraphModule:
-        return torch.fx.GraphModule(self.root, self.graph, class_name)
+        """The module; its code is printed and compiled when it is first asked for or run."""
+        return LazyGraphModule(self.root, self.graph, class_name)
 
     def _free_name(self, stem: str) -> str:
-        count = 0
+        count = self._counts.get(stem, 0)
         while hasattr(self.root, f"{stem}{count}"):
             count += 1
+        self._counts[stem] = count + 1
         return f"{stem}{count}"
 
 

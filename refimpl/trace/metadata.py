@@ -1,8 +1,8 @@
 """What a node's `meta` says of its value.
 
-Counterpart: torch/fx/experimental/proxy_tensor.py extract_val, set_meta
-Differs: in real mode `meta["val"]` of a strided tensor is a tensor on the meta device, with the true device in
-`meta["device"]`; upstream makes a fake tensor under a fresh FakeTensorMode per node, which is more than half of its time.
+Counterpart: torch/fx/experimental/proxy_tensor.py extract_val, snapshot_fake, set_meta
+Differs: in real mode all fake tensors of a graph belong to one mode and are made from sizes; upstream makes a new mode, and runs a
+conversion under it, for every node, which is more than half of its time. The true device stands in `meta["device"]` too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, TensorMetadata
+from refimpl._torch import FakeTensor, FakeTensorMode, TensorMetadata, inside_fake_kernel, is_traceable_wrapper_subclass
 
 _ANY_DIM = (torch.contiguous_format,)
 _MEMORY_FORMATS = {
@@ -20,21 +20,43 @@ _MEMORY_FORMATS = {
 }
 
 
-def describe(node: torch.fx.Node, value: Any) -> None:
+def describe(node: torch.fx.Node, value: Any, real_mode: FakeTensorMode | None = None) -> None:
     """Set `val`, and for tensors `tensor_meta` and `device`. Runs with recording off.
 
-    `val` is a snapshot: a later in-place change of the tensor's metadata does not show in it. It is None for tensors
-    that have no strides (sparse, nested, mkldnn).
+    `val` is a snapshot: a later in-place change of the tensor's metadata does not show in it. Snapshots of fake tensors share
+    their storage, so that what was an alias looks like one. `real_mode` owns the snapshots of real tensors; those that have
+    no strides (sparse, nested, mkldnn) have None.
     """
+    meta = node.meta
     if isinstance(value, torch.Tensor):
-        node.meta["val"] = _snapshot(value)
-        node.meta["device"] = value.device
+        meta["val"] = snapshot(value, real_mode)
+        meta["device"] = value.fake_device if type(value) is FakeTensor else value.device
         if _has_strides(value):
-            node.meta["tensor_meta"] = _tensor_metadata(value)
+            meta["tensor_meta"] = _tensor_metadata(value)
     elif isinstance(value, (list, tuple)):
-        node.meta["val"] = type(value)(_snapshot(v) if isinstance(v, torch.Tensor) else v for v in value)
+        meta["val"] = type(value)(snapshot(v, real_mode) if isinstance(v, torch.Tensor) else v for v in value)
     else:
-        node.meta["val"] = value
+        meta["val"] = value
+
+
+def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Tensor | None:
+    """A fake tensor that is like the tensor now."""
+    if type(tensor) is FakeTensor:
+        fake_mode = tensor.fake_mode
+        if tensor.layout is torch.strided and not tensor.is_quantized:
+            with inside_fake_kernel(fake_mode):
+                alias = tensor.detach()
+            return FakeTensor(fake_mode, alias, tensor.fake_device)
+        with fake_mode:
+            return tensor.detach()
+    if is_traceable_wrapper_subclass(tensor):
+        return tensor.detach()
+    if not _has_strides(tensor) or tensor.is_quantized:
+        return None
+    if real_mode is None:
+        raise AssertionError("a real tensor is described: expected the mode that owns the snapshots of real tensors")
+    meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return FakeTensor(real_mode, meta, tensor.device)
 
 
 def _has_strides(tensor: torch.Tensor) -> bool:
@@ -43,16 +65,24 @@ def _has_strides(tensor: torch.Tensor) -> bool:
 
 def _tensor_metadata(tensor: torch.Tensor) -> TensorMetadata:
     """Made here, since the function of fx that makes it asks torch.fx.experimental whether a size is symbolic."""
-    formats = _MEMORY_FORMATS.get(tensor.dim(), _ANY_DIM)
+    is_quantized = tensor.is_quantized
     return TensorMetadata(
         shape=tensor.shape,
         dtype=tensor.dtype,
         requires_grad=tensor.requires_grad,
         stride=tensor.stride(),
-        memory_format=next((f for f in formats if tensor.is_contiguous(memory_format=f)), None),
-        is_quantized=tensor.is_quantized,
-        qparams=_quantizer(tensor) if tensor.is_quantized else {},
+        memory_format=_memory_format(tensor),
+        is_quantized=is_quantized,
+        qparams=_quantizer(tensor) if is_quantized else {},
     )
+
+
+def _memory_format(tensor: torch.Tensor) -> torch.memory_format | None:
+    """None too where symbolic sizes do not say it: asking would record a guard that the program does not need."""
+    if any(type(n) is not int for n in tensor.shape) or any(type(n) is not int for n in tensor.stride()):
+        return None
+    formats = _MEMORY_FORMATS.get(tensor.dim(), _ANY_DIM)
+    return next((f for f in formats if tensor.is_contiguous(memory_format=f)), None)
 
 
 def _quantizer(tensor: torch.Tensor) -> dict[str, Any]:
@@ -65,12 +95,3 @@ def _quantizer(tensor: torch.Tensor) -> dict[str, Any]:
         "zero_point": tensor.q_per_channel_zero_points().tolist(),
         "axis": tensor.q_per_channel_axis(),
     }
-
-
-def _snapshot(tensor: torch.Tensor) -> torch.Tensor | None:
-    if isinstance(tensor, FakeTensor):
-        with tensor.fake_mode:
-            return tensor.detach()
-    if not _has_strides(tensor) or tensor.is_quantized:
-        return None
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

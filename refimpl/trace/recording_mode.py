@@ -1,8 +1,8 @@
 """The dispatch mode that records: every aten overload called under it becomes a node, and runs.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py ProxyTorchDispatchMode, proxy_call
-Differs: no proxies, no symbolic sizes, no pre-dispatch tracing. Subclasses of Tensor without a `__torch_dispatch__` of their
-own are recorded like plain tensors.
+Differs: no proxies, and no mode for symbolic numbers beside this one (refimpl.trace.symbols). Subclasses of Tensor without a
+`__torch_dispatch__` of their own are recorded like plain tensors.
 
 Order of the questions asked of a call: does it concern this trace; is it another type's to handle; is there a decomposition;
 would autograd have decomposed it; does it read a value; else record it.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from refimpl._torch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
     OpOverload,
     TorchDispatchMode,
     active_dispatch_modes,
@@ -30,36 +33,35 @@ from refimpl._torch import (
     without_fake_mode,
     written_arguments,
 )
-from refimpl.errors import DataDependentRead, UnsupportedByRefimpl
+from refimpl.errors import DataDependentFakeRead, DataDependentRead, DynamicShapeInTrace, NotTracked, UnsupportedByRefimpl
 from refimpl.trace.constants import ConstantsState
+from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
-from refimpl.trace.metadata import describe
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import TrackerState
 
-DecompositionTable = Mapping[Any, Callable[..., Any]]
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _OPAQUE = (torch.Generator, torch.ScriptObject)  # arguments a graph cannot print: they become attributes
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
-_NOT_RECORDED = (torch.ops.prim.device.default,)  # asked by fake tensors about themselves
+_DEVICE_QUERY = torch.ops.prim.device.default  # `tensor.device` while a mode is on; no part of the program
 
 
 class RecordingMode(TorchDispatchMode):
     """Records into `builder`. Only the innermost recording mode records, so that a trace inside a trace stays invisible."""
 
-    def __init__(
-        self,
-        builder: GraphBuilder,
-        *,
-        decompositions: DecompositionTable,
-        is_reading_allowed: bool = False,
-    ) -> None:
+    supports_higher_order_operators = True
+
+    def __init__(self, builder: GraphBuilder, options: TraceOptions, fake_mode: FakeTensorMode | None = None) -> None:
         super().__init__()
         self.builder = builder
+        self.options = options
+        self.fake_mode = fake_mode
         self.tracker = TrackerState()
+        self.symbols = SymbolState(builder)
         self._constants = ConstantsState()
-        self._decompositions = decompositions
-        self._is_reading_allowed = is_reading_allowed  # then values read are burned in
+        self._kernels: FakeKernelsState | None = None
+        self._origins: Any = None if fake_mode is None else fake_mode.shape_env  # has `records_origins` if it is refimpl's
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
@@ -68,6 +70,9 @@ class RecordingMode(TorchDispatchMode):
         return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
 
     def __enter__(self) -> RecordingMode:
+        if self._kernels is None and self.fake_mode is not None:
+            below = [mode for mode in active_dispatch_modes() if not isinstance(mode, (FakeTensorMode, RecordingMode))]
+            self._kernels = FakeKernelsState(self.fake_mode, is_caching=not below)
         pause = _pause(except_for=self)
         pause.__enter__()
         self._paused_by_entry.append(pause)
@@ -80,17 +85,47 @@ class RecordingMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._pauses or func in _NOT_RECORDED:
+        if func is _DEVICE_QUERY and type(args[0]) is FakeTensor:
+            return args[0].fake_device
+        if self._pauses or func is _DEVICE_QUERY:
             return func(*args, **kwargs)
-        tensors = _tensors_in((args, kwargs))
+        origins = self._origins
+        if origins is None or not getattr(origins, "records_origins", False):
+            return self._dispatch(func, args, kwargs)
+        origins.records_origins = False  # kernels compute with sizes too: that is no part of the program
+        try:
+            return self._dispatch(func, args, kwargs)
+        finally:
+            origins.records_origins = True
+
+    def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        tensors: list[torch.Tensor] = []
+        _append_tensors(args, tensors)
+        if kwargs:
+            _append_tensors(kwargs, tensors)
         if not all(map(self._is_handled, tensors)):
+            kinds = [type(tensor) for tensor in tensors if not self._is_handled(tensor)]
+            _not_implemented_log.debug("tensors that are not tracked have types of their own: %s", kinds)
             return NotImplemented  # the subclass's own __torch_dispatch__ gets its turn, and calls plain ops
+        if isinstance(func, HigherOrderOperator):
+            return self.call_higher_order(func, args, kwargs)
         decomposed = self._decompose(func, tensors, args, kwargs)
         if decomposed is not NotImplemented:
             return decomposed
-        if torch.Tag.data_dependent_output in func.tags:
-            return self._read(func, tensors, args, kwargs)
+        if func is torch.ops.aten.is_nonzero.default:
+            with self:
+                return (args[0] != 0).item()
+        if torch.Tag.data_dependent_output in func.tags and not self._may_read(func, tensors):
+            if not self._are_known(tensors):
+                raise DataDependentRead(func)
+            known_args, known_kwargs = self._with_known_values((args, kwargs))
+            with without_fake_mode():
+                return func(*known_args, **known_kwargs)
         return self._record(func, tensors, args, kwargs)
+
+    def call_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Operators that take functions: see refimpl.trace.higher_order, which fills `rules`."""
+        raise UnsupportedByRefimpl(seen=f"the higher-order operator {func}", supported="operators on tensors", do="inline it")
 
     def node_of(self, value: Any) -> Any:
         """The node that stands for a value in the graph; literals stand for themselves, containers are rebuilt."""
@@ -98,26 +133,33 @@ class RecordingMode(TorchDispatchMode):
             tracked = self.tracker.find(value)
             if tracked is not None:
                 return tracked.node
-            if isinstance(value, FakeTensor):
-                raise UnsupportedByRefimpl(
-                    seen="a fake tensor that was made outside of the trace",
-                    supported="fake tensors among the inputs",
-                    do="pass it as an input",
-                )
+            if isinstance(value, FakeTensor) and not self.options.allow_fake_constant:
+                raise NotTracked(value)
             return self.builder.constant(value)
         if isinstance(value, _OPAQUE):
             return self.builder.constant(value)
-        if isinstance(value, _SYMBOLIC):
-            raise UnsupportedByRefimpl(
-                seen=f"a symbolic size ({value}) in a traced call",
-                supported="sizes that are ints",
-                do="trace with static shapes",
-            )
+        if isinstance(value, SYMBOLIC_TYPES):
+            return self.symbols.node_of(value)
         if type(value) in (tuple, list):
             return type(value)(map(self.node_of, value))
         if type(value) is dict:
             return {key: self.node_of(item) for key, item in value.items()}
+        if isinstance(value, (tuple, list)):  # torch.Size, torch.return_types
+            return tuple(map(self.node_of, value))
         return value
+
+    def track(self, value: Any, node: torch.fx.Node, *, constant: torch.Tensor | None = None) -> None:
+        """The tensor or symbolic number is what the node gives. A symbolic number keeps its first node, a tensor its last."""
+        if isinstance(value, torch.Tensor):
+            if self._kernels is None:
+                self.tracker.track(value, node, constant=constant)
+                return
+            signature = self._kernels.signature(value)
+            self.tracker.track(value, node, constant=constant, signature=signature)
+            if signature is None or signature[0]:  # type: ignore[index]
+                self.symbols.track_sizes(value, node)
+        elif isinstance(value, SYMBOLIC_TYPES):
+            self.symbols.track_value(value, node)
 
     def _is_handled(self, tensor: torch.Tensor) -> bool:
         kind = type(tensor)
@@ -130,33 +172,33 @@ class RecordingMode(TorchDispatchMode):
 
     def _decompose(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """The result by the user's decomposition or the op's composite kernel, recorded in turn; NotImplemented if neither."""
-        rule = self._decompositions.get(func)
+        rule = self.options.decompositions.get(func)
         if rule is not None:
             with self:
                 result = rule(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if func not in _METADATA_QUERIES and is_decomposed_by_autograd(func, {t.device.type for t in tensors}):
+        if (
+            not self.options.pre_dispatch
+            and func not in _METADATA_QUERIES
+            and _is_decomposed_by_autograd(func, frozenset(map(_device_type, tensors)))
+        ):
             with self:
                 return run_composite_kernel(func, args, kwargs)
         return NotImplemented
 
-    def _read(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
-        """An op whose result is a Python value: allowed on constants only, since the value is burned into the graph."""
+    def _may_read(self, func: Any, tensors: list[torch.Tensor]) -> bool:
+        """An op whose result is a Python value is recorded only if that value is symbolic, or may be burned in."""
         if self._are_known(tensors):
-            known_args, known_kwargs = self._with_known_values((args, kwargs))
-            with without_fake_mode():
-                return func(*known_args, **known_kwargs)
-        if not self._is_reading_allowed:
-            raise DataDependentRead(func)
-        return self._run(func, args, kwargs)
+            return False
+        return not self.options.error_on_data_dependent_ops or any(isinstance(t, FakeTensor) for t in tensors)
 
     def _record(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         # A literal must be fresh on every run of the graph: an in-place op would otherwise change the stored attribute.
         if func is torch.ops.aten.lift_fresh.default:
             func = torch.ops.aten.lift_fresh_copy.default
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
-        result = self._run(func, args, kwargs)
+        result = self._run(func, args, kwargs, tensors)
         constant = None
         if func is torch.ops.aten.lift_fresh_copy.default and self.tracker.find(args[0]) is None:
             constant = self._constants.of_literal(args[0])
@@ -164,20 +206,18 @@ class RecordingMode(TorchDispatchMode):
             known_args, known_kwargs = self._with_known_values((args, kwargs))
             constant = self._constants.compute(func, known_args, known_kwargs, result)
         self._note_writes(func, args, kwargs, is_known=constant is not None)
-        self._track_result(result, node, constant)
+        self.track_result(result, node, constant)
         return result
 
-    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
         try:
-            return func(*args, **kwargs)
+            if self._kernels is None:
+                return func(*args, **kwargs)
+            return self._kernels.run(func, args, kwargs, list(tensors), self.tracker)
         except DataDependentOutputException as error:
-            raise DataDependentRead(func) from error
+            raise DataDependentFakeRead(func) from error
         except DynamicOutputShapeException as error:
-            raise UnsupportedByRefimpl(
-                seen=f"{func} under fake tensors: the shape of its result depends on data",
-                supported="ops whose result has a shape that follows from the shapes of the inputs",
-                do="trace with tracing_mode='real'",
-            ) from error
+            raise DynamicShapeInTrace(func) from error
 
     def _are_known(self, tensors: list[torch.Tensor]) -> bool:
         """Whether all values are known. A plain tensor that no traced op made or wrote cannot depend on the inputs."""
@@ -203,23 +243,27 @@ class RecordingMode(TorchDispatchMode):
     def _note_writes(self, func: Any, args: Any, kwargs: Any, *, is_known: bool) -> None:
         for position, name in _written_arguments(func):
             written = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in _tensors_in(written):
+            tensors: list[torch.Tensor] = []
+            _append_tensors(written, tensors)
+            for tensor in tensors:
                 tracked = self.tracker.find(tensor)
                 if tracked is None:  # from now on its value is not what it was before the trace
-                    self.tracker.track(tensor, self.builder.constant(tensor))
+                    self.track(tensor, self.builder.constant(tensor))
                 elif not is_known:
                     self._constants.forget(tracked)
 
-    def _track_result(self, result: Any, node: torch.fx.Node, constant: Any) -> None:
-        describe(node, result)
-        if isinstance(result, torch.Tensor):
-            self.tracker.track(result, node, constant=constant)
-            return
-        if not isinstance(result, (list, tuple)):
-            return
-        for index, item in enumerate(result):
-            item_node = self.builder.getitem(node, index, item)
-            self._track_result(item, item_node, None if constant is None else constant[index])
+    def track_result(self, result: Any, node: torch.fx.Node, constant: Any = None) -> None:
+        """Describe the node, and track all tensors and symbolic numbers of an op's result; elements get nodes of their own."""
+        self.builder.describe(node, result)
+        if isinstance(result, (torch.Tensor, *SYMBOLIC_TYPES)):
+            self.track(result, node, constant=constant)
+        elif isinstance(result, (list, tuple)):
+            for index, item in enumerate(result):
+                item_node = self.builder.getitem(node, index, item)
+                self.track_result(item, item_node, None if constant is None else constant[index])
+        elif isinstance(result, dict):
+            for key, item in result.items():
+                self.track_result(item, self.builder.getitem(node, key, item))
 
 
 def paused_recordings() -> contextlib.AbstractContextManager[None]:
@@ -239,17 +283,25 @@ def _pause(*, except_for: RecordingMode | None) -> Iterator[None]:
             mode._pauses -= 1
 
 
+_is_decomposed_by_autograd = functools.cache(is_decomposed_by_autograd)
+
+
+def _device_type(tensor: torch.Tensor) -> str:
+    return tensor.fake_device.type if type(tensor) is FakeTensor else tensor.device.type
+
+
 @functools.cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     return written_arguments(func) if isinstance(func, OpOverload) else ()
 
 
-def _tensors_in(value: Any) -> list[torch.Tensor]:
-    """All tensors in an op's arguments: an op takes tensors and lists of tensors, nothing deeper than a list of lists."""
+def _append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:
+    """All tensors in an op's arguments, in order."""
     if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (tuple, list)):
-        return [tensor for item in value for tensor in _tensors_in(item)]
-    if type(value) is dict:
-        return [tensor for item in value.values() for tensor in _tensors_in(item)]
-    return []
+        tensors.append(value)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _append_tensors(item, tensors)
+    elif type(value) is dict:
+        for item in value.values():
+            _append_tensors(item, tensors)

@@ -1,0 +1,168 @@
+"""Ops that make tensors from sizes and values.
+
+Counterpart: torch/_refs/__init__.py, factories
+Differs: all of them end in full, full_like, empty, empty_strided, arange.start_step and scalar_tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.trace.decompositions.promotion import cast, computation_dtype, kind_of
+from refimpl.trace.decompositions.registry import aten, rule
+
+Tensor = torch.Tensor
+
+
+@rule(aten.zeros.default)
+def zeros(size: Sequence[Any], **options: Any) -> Tensor:
+    return aten.full.default(size, 0, **_with_dtype(options))
+
+
+@rule(aten.ones.default)
+def ones(size: Sequence[Any], **options: Any) -> Tensor:
+    return aten.full.default(size, 1, **_with_dtype(options))
+
+
+def _with_dtype(options: dict[str, Any]) -> dict[str, Any]:
+    """`full` takes its type from the value unless told; these ops take the default type."""
+    return options if options.get("dtype") is not None else {**options, "dtype": torch.get_default_dtype()}
+
+
+@rule(aten.zeros_like.default)
+def zeros_like(x: Tensor, **options: Any) -> Tensor:
+    return aten.full_like.default(x, 0, **options) if x.layout is torch.strided else NotImplemented
+
+
+@rule(aten.ones_like.default)
+def ones_like(x: Tensor, **options: Any) -> Tensor:
+    return aten.full_like.default(x, 1, **options)
+
+
+@rule(aten.zero.default)
+def zero(x: Tensor) -> Tensor:
+    return aten.full_like.default(x, 0)
+
+
+def _new(x: Tensor, size: Sequence[Any], value: Any, options: dict[str, Any]) -> Tensor:
+    given = {name: option for name, option in options.items() if option is not None}
+    return aten.full.default(size, value, **{"dtype": x.dtype, "layout": x.layout, "device": x.device, **given})
+
+
+@rule(aten.new_zeros.default)
+def new_zeros(x: Tensor, size: Sequence[Any], **options: Any) -> Tensor:
+    return _new(x, size, 0, options)
+
+
+@rule(aten.new_ones.default)
+def new_ones(x: Tensor, size: Sequence[Any], **options: Any) -> Tensor:
+    return _new(x, size, 1, options)
+
+
+@rule(aten.new_full.default)
+def new_full(x: Tensor, size: Sequence[Any], fill_value: Any, **options: Any) -> Tensor:
+    return _new(x, size, fill_value, options)
+
+
+@rule(aten.new_empty.default)
+def new_empty(x: Tensor, size: Sequence[Any], **options: Any) -> Tensor:
+    given = {name: option for name, option in options.items() if option is not None}
+    return aten.empty.memory_format(size, **{"dtype": x.dtype, "layout": x.layout, "device": x.device, **given})
+
+
+@rule(aten.new_empty_strided.default)
+def new_empty_strided(x: Tensor, size: Sequence[Any], stride: Sequence[Any], **options: Any) -> Tensor:
+    given = {name: option for name, option in options.items() if option is not None}
+    defaults = {"dtype": x.dtype, "layout": x.layout, "device": x.device}
+    return aten.empty_strided.default(size, stride, **{**defaults, **given})
+
+
+@rule(aten.empty_permuted.default)
+def empty_permuted(size: Sequence[Any], physical_layout: Sequence[int], **options: Any) -> Tensor:
+    inner_to_outer = [0] * len(size)
+    for position, dim in enumerate(physical_layout):
+        inner_to_outer[dim] = position
+    dense = aten.empty.memory_format([size[dim] for dim in physical_layout], **options)
+    return torch.permute(dense, inner_to_outer)
+
+
+@rule(aten.arange.default)
+def arange(end: Any, **options: Any) -> Tensor:
+    return aten.arange.start_step(0, end, 1, **options)
+
+
+@rule(aten.arange.start)
+def arange_start(start: Any, end: Any, **options: Any) -> Tensor:
+    return aten.arange.start_step(start, end, 1, **options)
+
+
+@rule(aten.eye.default)
+def eye(n: Any, **options: Any) -> Tensor:
+    return _eye(n, n, options)
+
+
+@rule(aten.eye.m)
+def eye_m(n: Any, m: Any, **options: Any) -> Tensor:
+    return _eye(n, m, options)
+
+
+def _eye(n: Any, m: Any, options: dict[str, Any]) -> Tensor:
+    if options.get("pin_memory") or options.get("layout") not in (None, torch.strided):
+        return NotImplemented
+    device = options.get("device")
+    is_diagonal = torch.arange(n, device=device).unsqueeze(1) == torch.arange(m, device=device)
+    return cast(is_diagonal, options.get("dtype") or torch.get_default_dtype())
+
+
+@rule(
+    aten.linspace.default,
+    aten.linspace.Tensor_Tensor,
+    aten.linspace.Tensor_Scalar,
+    aten.linspace.Scalar_Tensor,
+)
+def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
+    """Counted from both ends, so that both are exact."""
+    dtype = _dtype_of_space(start, end, options)
+    out_device = options.get("device")
+    if out_device is None and (isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor)):
+        out_device = (start if isinstance(start, torch.Tensor) else end).device
+    if steps < 0:
+        return NotImplemented  # eager raises
+    if kind_of(dtype) in ("int", "bool") or any(isinstance(x, torch.Tensor) and x.ndim for x in (start, end)):
+        return NotImplemented  # integers are truncated from steps that kernels round each in its own way
+    inner = computation_dtype(dtype)
+    i = cast(torch.arange(steps, device=out_device), inner)
+    start, end = _number_or(start, inner), _number_or(end, inner)
+    if steps == 1:
+        return cast(torch.zeros_like(i) + start, dtype)
+    step = (end - start) / (steps - 1)
+    return cast(torch.where(i < steps // 2, start + step * i, end - step * (steps - 1 - i)), dtype)
+
+
+def _number_or(x: Any, dtype: torch.dtype) -> Any:
+    return cast(x, dtype) if isinstance(x, torch.Tensor) else x
+
+
+def _dtype_of_space(start: Any, end: Any, options: dict[str, Any]) -> torch.dtype:
+    if options.get("dtype") is not None:
+        return options["dtype"]
+    is_complex = any(x.is_complex() if isinstance(x, torch.Tensor) else isinstance(x, complex) for x in (start, end))
+    default = torch.get_default_dtype()
+    return torch.promote_types(default, torch.complex32) if is_complex else default
+
+
+@rule(
+    aten.logspace.default,
+    aten.logspace.Tensor_Tensor,
+    aten.logspace.Tensor_Scalar,
+    aten.logspace.Scalar_Tensor,
+)
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **options: Any) -> Tensor:
+    dtype = _dtype_of_space(start, end, options)
+    if kind_of(dtype) in ("int", "bool") or base < 0:
+        return NotImplemented
+    exponents = linspace(start, end, steps, **{**options, "dtype": computation_dtype(dtype)})
+    return exponents if exponents is NotImplemented else cast(torch.pow(base, exponents), dtype)

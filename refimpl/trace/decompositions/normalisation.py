@@ -1,0 +1,546 @@
+"""Normalisation layers, their gradients, and what goes with them.
+
+Shapes are written (N, C, *) for samples and channels. Statistics are computed in float32 for half-precision inputs.
+
+Counterpart: torch/_decomp/decompositions.py, native_*_norm, native_*_norm_backward, *batch_norm*
+Differs: one gradient formula for all of them: with y = (x - mean) * rstd over a set of n elements and incoming gradient g,
+dx = rstd * (g - mean(g) - y * mean(g * y)). The layer and group norms themselves are decomposed too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype
+from refimpl.trace.decompositions.registry import aten, rule
+
+Tensor = torch.Tensor
+
+
+def _mean_and_rstd(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and 1/sqrt(variance + eps) over `dims`, which are kept."""
+    variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
+    return mean, torch.rsqrt(variance + eps)
+
+
+def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: Sequence[int]) -> Tensor:
+    return rstd * (g - torch.mean(g, dims, keepdim=True) - y * torch.mean(g * y, dims, keepdim=True))
+
+
+def _as_opmath(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if x is None else cast(x, dtype)
+
+
+def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _per_channel(values: Tensor, ndim: int) -> Tensor:
+    """(C,) to (1, C, 1, ...)."""
+    return values.reshape([1, -1] + [1] * (ndim - 2))
+
+
+# ---------------------------------------------------------------------------------------------------------- layer norm
+
+
+@rule(aten.native_layer_norm.default)
+def native_layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    if x.numel() == 0:
+        return NotImplemented
+    dims = list(range(x.ndim - len(normalized_shape), x.ndim))
+    dtype = computation_dtype(x.dtype)
+    z = cast(x, dtype).contiguous()
+    mean, rstd = _mean_and_rstd(z, dims, eps)
+    y = _scaled((z - mean) * rstd, _as_opmath(weight, dtype), _as_opmath(bias, dtype))
+    # Statistics take the parameters' type where there are any, else the input's, and so they do in mixed precision.
+    kept = _statistics_dtype(x, weight, bias)
+    return cast(y, x.dtype), cast(mean, kept), cast(rstd, kept)
+
+
+def _statistics_dtype(x: Tensor, *parameters: Tensor | None) -> torch.dtype:
+    """The type in which the kernel returns mean and rstd: float32 on a GPU and where half inputs meet float32 parameters."""
+    if x.device.type != "cpu":
+        return computation_dtype(x.dtype)
+    dtypes = [p.dtype for p in parameters if p is not None]
+    return dtypes[0] if dtypes else x.dtype
+
+
+@rule(aten.native_layer_norm_backward.default)
+def native_layer_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Any:
+    if x.numel() == 0:
+        return NotImplemented
+    outer, inner = _split_dims(x, normalized_shape)
+    dtype = computation_dtype(x.dtype)
+    g, z = cast(grad, dtype).contiguous(), cast(x, dtype).contiguous()
+    rstd = cast(rstd, dtype)
+    y = (z - cast(mean, dtype)) * rstd
+    grad_x = grad_weight = grad_bias = None
+    if output_mask[0]:
+        scaled = g if weight is None else g * cast(weight, dtype)
+        grad_x = cast(_gradient_of_normalised(scaled, y, rstd, inner), x.dtype)
+    if output_mask[1] and weight is not None:
+        grad_weight = cast(_sum_over(g * y, outer), weight.dtype)
+    if output_mask[2] and bias is not None:
+        grad_bias = cast(_sum_over(g, outer), bias.dtype)
+    return grad_x, grad_weight, grad_bias
+
+
+def _split_dims(x: Tensor, normalized_shape: Sequence[int]) -> tuple[list[int], list[int]]:
+    first = x.ndim - len(normalized_shape)
+    return list(range(first)), list(range(first, x.ndim))
+
+
+def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
+    """Sum over `dims`; aten reads an empty list as all of them."""
+    return torch.sum(x, dims) if dims else x
+
+
+@rule(aten._fused_rms_norm.default)
+def fused_rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
+    _, inner = _split_dims(x, normalized_shape)
+    dtype = computation_dtype(x.dtype)
+    if dtype.is_complex or x.numel() == 0:
+        return NotImplemented
+    z = cast(x, dtype)
+    small = torch.finfo(dtype).eps if eps is None else eps
+    rstd = torch.rsqrt(torch.mean(z * z, inner, keepdim=True) + small)
+    y = z * rstd
+    y = y if weight is None else y * cast(weight, dtype)
+    out_dtype = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
+    return cast(y, out_dtype), cast(rstd, dtype)
+
+
+@rule(aten._fused_rms_norm_backward.default)
+def fused_rms_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    rstd: Tensor,
+    weight: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Any:
+    outer, inner = _split_dims(x, normalized_shape)
+    dtype = computation_dtype(x.dtype)
+    g, z, rstd = cast(grad, dtype), cast(x, dtype), cast(rstd, dtype)
+    y = z * rstd
+    grad_x = grad_weight = None
+    if output_mask[0]:
+        scaled = g if weight is None else g * cast(weight, dtype)
+        grad_x = cast(rstd * (scaled - y * torch.mean(scaled * y, inner, keepdim=True)), x.dtype)
+    if output_mask[1] and weight is not None:
+        grad_weight = cast(_sum_over(g * y, outer), weight.dtype)
+    return grad_x, grad_weight
+
+
+# ---------------------------------------------------------------------------------------------------------- group norm
+
+
+@rule(aten.native_group_norm.default)
+def native_group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> Any:
+    if x.numel() == 0:
+        return NotImplemented
+    dtype = computation_dtype(x.dtype)
+    z = cast(x, dtype).reshape(N, group, -1)
+    mean, rstd = _mean_and_rstd(z, [2], eps)
+    y = ((z - mean) * rstd).reshape(x.shape)
+    parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
+    y = cast(_scaled(y, *parameters), x.dtype)
+    if _is_channels_last(x):
+        y = y.contiguous(memory_format=_channels_last(x))
+    kept = _statistics_dtype(x, weight, bias)
+    return y, cast(mean.squeeze(2), kept), cast(rstd.squeeze(2), kept)
+
+
+def _channels_last(x: Tensor) -> torch.memory_format:
+    return torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    """Whether a kernel that knows two layouts takes the one with channels last."""
+    if x.ndim not in (4, 5) or x.device.type != "cpu":
+        return False
+    return not x.is_contiguous() and x.is_contiguous(memory_format=_channels_last(x))
+
+
+@rule(aten.native_group_norm_backward.default)
+def native_group_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    if x.numel() == 0:
+        return NotImplemented
+    dtype = computation_dtype(x.dtype)
+    shape = (N, group, C // group, -1)
+    g, z = cast(grad, dtype).reshape(shape), cast(x, dtype).reshape(shape)
+    r = cast(rstd, dtype).reshape(N, group, 1, 1)
+    y = (z - cast(mean, dtype).reshape(N, group, 1, 1)) * r
+    grad_x = grad_weight = grad_bias = None
+    if output_mask[0]:
+        scaled = g if weight is None else g * cast(weight, dtype).reshape(1, group, C // group, 1)
+        grad_x = cast(_gradient_of_normalised(scaled, y, r, [2, 3]), x.dtype).reshape(x.shape)
+        if _is_channels_last(x):
+            grad_x = grad_x.contiguous(memory_format=_channels_last(x))
+    parameter_dtype = x.dtype if weight is None else weight.dtype
+    if output_mask[1]:
+        grad_weight = cast(torch.sum(g * y, [0, 3]).reshape(C), parameter_dtype)
+    if output_mask[2]:
+        grad_bias = cast(torch.sum(g, [0, 3]).reshape(C), parameter_dtype)
+    return grad_x, grad_weight, grad_bias
+
+
+# ---------------------------------------------------------------------------------------------------------- batch norm
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
+    return [d for d in range(x.ndim) if d != 1]
+
+
+def _batch_normalised(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor
+) -> Tensor:
+    dtype = computation_dtype(x.dtype)
+    parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
+    y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
+    return cast(_scaled(y, *parameters), x.dtype)
+
+
+def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
+    """The exponential average, in the type the buffer has."""
+    return cast((1 - momentum) * cast(old, new.dtype) + momentum * new, old.dtype)
+
+
+def _batch_norm_by_batch(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Output, mean and rstd of the batch, and what the running statistics become."""
+    dims = _all_but_channels(x)
+    dtype = computation_dtype(x.dtype)
+    z = cast(x, dtype)
+    variance, mean = torch.var_mean(z, dims, correction=0)
+    rstd = torch.rsqrt(variance + eps)
+    out = _batch_normalised(x, weight, bias, mean, rstd)
+    new_mean = None if running_mean is None else _running(running_mean, mean, momentum)
+    new_var = None
+    if running_var is not None:
+        count = x.numel() // x.shape[1]
+        new_var = _running(running_var, variance * (count / (count - 1)), momentum)
+    return out, mean, rstd, new_mean, new_var
+
+
+def _batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """As `native_batch_norm`, with the new running statistics behind; NotImplemented where a batch has no variance."""
+    if x.numel() == 0 or x.ndim < 2:
+        return NotImplemented
+    kept = _statistics_dtype(x, weight, bias, running_mean)
+    if training:
+        if running_var is not None and x.numel() // x.shape[1] == 1:
+            return NotImplemented  # the unbiased variance of one value
+        out, mean, rstd, new_mean, new_var = _batch_norm_by_batch(
+            x, weight, bias, running_mean, running_var, momentum, eps
+        )
+        return out, cast(mean, kept), cast(rstd, kept), new_mean, new_var
+    if running_mean is None or running_var is None:
+        return NotImplemented
+    dtype = computation_dtype(x.dtype)
+    mean, rstd = cast(running_mean, dtype), torch.rsqrt(cast(running_var, dtype) + eps)
+    out = _batch_normalised(x, weight, bias, mean, rstd)
+    if x.device.type == "cpu":
+        return out, x.new_zeros((0,), dtype=kept), x.new_zeros((0,), dtype=kept), running_mean, running_var
+    return out, mean, rstd, running_mean, running_var
+
+
+@rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
+def native_batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Writes the running statistics in training."""
+    results = _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if results is NotImplemented:
+        return NotImplemented
+    out, mean, rstd, new_mean, new_var = results
+    if training and running_mean is not None:
+        running_mean.copy_(new_mean)
+    if training and running_var is not None:
+        running_var.copy_(new_var)
+    return out, mean, rstd
+
+
+@rule(aten._native_batch_norm_legit.no_stats)
+def native_batch_norm_without_statistics(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> Any:
+    results = _batch_norm(x, weight, bias, None, None, training, momentum, eps)
+    return results if results is NotImplemented else results[:3]
+
+
+@rule(aten._native_batch_norm_legit_no_training.default)
+def native_batch_norm_in_evaluation(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> Any:
+    results = _batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)
+    return results if results is NotImplemented else results[:3]
+
+
+@rule(aten._native_batch_norm_legit_functional.default)
+def native_batch_norm_functional(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    results = _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if results is NotImplemented or training:
+        return results
+    return *results[:3], aten.clone.default(running_mean), aten.clone.default(running_var)
+
+
+@rule(aten._batch_norm_with_update.default)
+def batch_norm_with_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """The fourth result is what cuDNN keeps for its backward pass: nothing elsewhere."""
+    if x.device.type != "cpu":
+        return NotImplemented
+    results = native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return results if results is NotImplemented else (*results, x.new_zeros((0,), dtype=torch.uint8))
+
+
+@rule(aten._batch_norm_no_update.default)
+def batch_norm_no_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if x.device.type != "cpu":
+        return NotImplemented
+    results = _batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)
+    return results if results is NotImplemented else (*results[:3], x.new_zeros((0,), dtype=torch.uint8))
+
+
+@rule(aten.native_batch_norm_backward.default)
+def native_batch_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_invstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Any:
+    if x.numel() == 0 or x.ndim < 2:
+        return NotImplemented
+    dims = _all_but_channels(x)
+    dtype = computation_dtype(x.dtype)
+    if train and save_mean is not None and save_invstd is not None:
+        mean, rstd = cast(save_mean, dtype), cast(save_invstd, dtype)
+    elif not train and running_mean is not None and running_var is not None:
+        mean, rstd = cast(running_mean, dtype), torch.rsqrt(cast(running_var, dtype) + eps)
+    else:
+        return NotImplemented
+    g, z = cast(grad, dtype), cast(x, dtype)
+    r = _per_channel(rstd, x.ndim)
+    y = (z - _per_channel(mean, x.ndim)) * r
+    grad_x = grad_weight = grad_bias = None
+    if output_mask[0]:
+        scaled = g if weight is None else g * _per_channel(cast(weight, dtype), x.ndim)
+        grad_x = cast(_gradient_of_normalised(scaled, y, r, dims) if train else scaled * r, x.dtype)
+    parameter_dtype = x.dtype if weight is None else weight.dtype
+    if output_mask[1]:
+        grad_weight = cast(torch.sum(g * y, dims), parameter_dtype)
+    if output_mask[2]:
+        grad_bias = cast(torch.sum(g, dims), parameter_dtype)
+    return grad_x, grad_weight, grad_bias
+
+
+@rule(aten.batch_norm_backward.default)
+def batch_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_var: Tensor | None,
+    update: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+    reserve: Tensor,
+) -> Any:
+    if x.device.type != "cpu":
+        return NotImplemented
+    return native_batch_norm_backward(
+        grad, x, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- others
+
+
+@rule(aten.native_dropout_backward.default)
+def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    dtype = computation_dtype(grad.dtype)
+    return cast(cast(grad, dtype) * cast(mask, real_dtype(dtype)) * scale, grad.dtype)
+
+
+@rule(aten.renorm.default)
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Shrinks each slice along `dim` whose p-norm exceeds `maxnorm` to that norm."""
+    dtype = computation_dtype(x.dtype)
+    z = cast(x, dtype)
+    dims = [d for d in range(x.ndim) if d != dim % x.ndim]
+    size = torch.linalg.vector_norm(z, p, dims, keepdim=True)
+    factor = torch.where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
+    return cast(z * factor, x.dtype).contiguous()
+
+
+def _norm_except(v: Tensor, dim: int) -> Tensor:
+    dims = [d for d in range(v.ndim) if d != dim]
+    return torch.sqrt(torch.sum(v * v, dims, keepdim=True))
+
+
+@rule(aten._weight_norm_interface.default)
+def weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
+    dtype = computation_dtype(v.dtype)
+    z = cast(v, dtype)
+    size = _norm_except(z, dim)
+    kept = g.dtype if v.device.type != "cpu" or g.dtype not in (torch.bfloat16, torch.float16) else torch.float32
+    return cast(z * (cast(g, dtype) / size), v.dtype), cast(size, kept)
+
+
+@rule(aten._weight_norm_interface_backward.default)
+def weight_norm_interface_backward(
+    grad: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int
+) -> Any:
+    """w = v g/|v|:  dg = <dw, v>/|v|,  dv = g/|v| (dw - v <dw, v>/|v|^2)."""
+    dtype = computation_dtype(saved_v.dtype)
+    dw, v, g, size = (cast(t, dtype) for t in (grad, saved_v, saved_g, saved_norms))
+    dims = [d for d in range(v.ndim) if d != dim]
+    projection = torch.sum(dw * v, dims, keepdim=True)
+    dg = projection / size
+    dv = g / size * (dw - v * (projection / (size * size)))
+    return cast(dv, saved_v.dtype), cast(dg, saved_g.dtype)
+
+
+@rule(aten.linalg_vector_norm.default)
+def linalg_vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    out_dtype = real_dtype(x.dtype if dtype is None else dtype)
+    if not out_dtype.is_floating_point or x.numel() == 0:
+        return NotImplemented
+    z = torch.abs(cast(x, computation_dtype(x.dtype if dtype is None else dtype)))
+    dims = list(range(x.ndim)) if not dim else list(dim)
+    if ord == math.inf:
+        out = torch.amax(z, dims, keepdim)
+    elif ord == -math.inf:
+        out = torch.amin(z, dims, keepdim)
+    elif ord == 0:
+        out = torch.sum(cast(z != 0, z.dtype), dims, keepdim)
+    elif ord == 1:
+        out = torch.sum(z, dims, keepdim)
+    elif ord == 2:
+        out = torch.sqrt(torch.sum(z * z, dims, keepdim))
+    else:
+        out = torch.pow(torch.sum(torch.pow(z, ord), dims, keepdim), 1 / ord)
+    return cast(out, out_dtype)
+
+
+@rule(aten.norm.Scalar)
+def norm(x: Tensor, p: float = 2) -> Tensor:
+    return torch.linalg.vector_norm(x, p)
+
+
+@rule(aten.norm.ScalarOpt_dim)
+def norm_over(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim)
+
+
+@rule(aten.norm.ScalarOpt_dtype)
+def norm_in(x: Tensor, p: float | None, *, dtype: torch.dtype) -> Tensor:
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dtype=dtype)
+
+
+@rule(aten.norm.ScalarOpt_dim_dtype)
+def norm_over_in(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim, dtype=dtype)
+
+
+@rule(aten.dist.default)
+def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    return torch.linalg.vector_norm(x - other, p)

@@ -1,0 +1,142 @@
+"""Reductions.
+
+Counterpart: torch/_refs/__init__.py and torch/_decomp/decompositions.py, reductions
+Differs: sum, mean, prod, amax, amin, any and var are core; everything else ends in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.trace.decompositions.promotion import BOOL, INT, cast, computation_dtype, kind_of
+from refimpl.trace.decompositions.registry import aten, rule
+
+Tensor = torch.Tensor
+
+
+@rule(aten.sum.default)
+def sum_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return aten.sum.dim_IntList(x, [], dtype=dtype)
+
+
+@rule(aten.all.default)
+def all_(x: Tensor) -> Tensor:
+    return _as_all(x, ~torch.any(x == 0))
+
+
+@rule(aten.all.dim, aten.all.dims)
+def all_over(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    is_false = x == 0
+    return _as_all(x, ~(torch.any(is_false, keepdim=keepdim) if dim is None else torch.any(is_false, dim, keepdim)))
+
+
+def _as_all(x: Tensor, result: Tensor) -> Tensor:
+    return cast(result, torch.uint8) if x.dtype is torch.uint8 else result
+
+
+@rule(aten.max.default)
+def max_of_all(x: Tensor) -> Tensor:
+    return torch.amax(x)
+
+
+@rule(aten.min.default)
+def min_of_all(x: Tensor) -> Tensor:
+    return torch.amin(x)
+
+
+@rule(aten.aminmax.default)
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    dims = list(range(x.ndim)) if dim is None else [dim]
+    return torch.amin(x, dims, keepdim), torch.amax(x, dims, keepdim)
+
+
+@rule(aten.count_nonzero.default)
+def count_nonzero(x: Tensor, dim: int | None = None) -> Tensor:
+    return torch.sum(x != 0) if dim is None else torch.sum(x != 0, [dim])
+
+
+@rule(aten.count_nonzero.dim_IntList)
+def count_nonzero_over(x: Tensor, dim: Sequence[int]) -> Tensor:
+    return torch.sum(x != 0, dim)
+
+
+@rule(aten.nansum.default)
+def nansum(
+    x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    if x.is_complex():
+        return NotImplemented
+    kept = x if kind_of(x.dtype) in (BOOL, INT) else torch.where(torch.isnan(x), 0, x)
+    return torch.sum(kept, [] if dim is None else dim, keepdim, dtype=dtype)
+
+
+@rule(aten.logsumexp.default)
+def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    """By the largest element, so that nothing overflows; an infinite one is left out of the shift."""
+    if x.is_complex() or x.numel() == 0:
+        return NotImplemented
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    z = cast(x, computation_dtype(dtype))
+    dims = list(dim) or list(range(x.ndim))
+    largest = torch.amax(z, dims, keepdim=True)
+    shift = torch.where(torch.abs(largest) == math.inf, 0, largest)
+    out = torch.log(torch.sum(torch.exp(z - shift), dims, keepdim=True)) + shift
+    return cast(out if keepdim else torch.squeeze(out, dims), dtype)
+
+
+@rule(aten.std.correction)
+def std(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    z = cast(x, computation_dtype(x.dtype))
+    variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
+    return cast(torch.sqrt(variance), variance.dtype if x.is_complex() else x.dtype)
+
+
+@rule(aten.var_mean.correction)
+def var_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    z = cast(x, computation_dtype(x.dtype))
+    variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
+    mean = torch.mean(z, list(range(x.ndim)) if dim is None else dim, keepdim)
+    return cast(variance, variance.dtype if x.is_complex() else x.dtype), cast(mean, x.dtype)
+
+
+@rule(aten.std_mean.correction)
+def std_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    z = cast(x, computation_dtype(x.dtype))
+    variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
+    mean = torch.mean(z, list(range(x.ndim)) if dim is None else dim, keepdim)
+    return cast(torch.sqrt(variance), variance.dtype if x.is_complex() else x.dtype), cast(mean, x.dtype)
+
+
+def _correction(value: float | None) -> float:
+    return 1 if value is None else value
+
+
+@rule(aten.trace.default)
+def trace(x: Tensor) -> Tensor:
+    if x.ndim != 2:
+        return NotImplemented  # eager raises
+    return torch.sum(torch.diagonal(x))
+
+
+@rule(aten.isin.Tensor_Tensor)
+def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    tests = test_elements.reshape([1] * elements.ndim + [-1])
+    found = torch.any(elements.unsqueeze(-1) == tests, -1)
+    return ~found if invert else found
+
+
+@rule(aten.isin.Tensor_Scalar)
+def isin_scalar(elements: Tensor, test_element: float, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    return elements != test_element if invert else elements == test_element
+
+
+@rule(aten.isin.Scalar_Tensor)
+def isin_scalar_tensor(
+    element: float, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    found = torch.any(test_elements == element)
+    return ~found if invert else found

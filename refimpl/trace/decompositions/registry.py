@@ -1,0 +1,63 @@
+"""The table of decompositions and the decorator that fills it.
+
+A rule is a function with the op's own signature that calls other aten ops. It may return NotImplemented for arguments it
+does not cover, which leaves the op as it is.
+
+Counterpart: torch/_decomp/__init__.py register_decomposition, get_decompositions, decomposition_table
+Differs: rules are registered for overloads, never for packets; the table is filled once and a second rule for an overload is
+an error, also where upstream lets a later registration win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+
+from refimpl._torch import OpOverload
+from refimpl.errors import RefimplError
+
+Rule = Callable[..., Any]
+RuleT = TypeVar("RuleT", bound=Rule)
+
+decomposition_table: dict[OpOverload, Rule] = {}
+
+
+class DecompositionError(RefimplError, ValueError):
+    """A rule cannot be registered."""
+
+
+def register(overload: OpOverload, function: Rule) -> None:
+    """Enters a rule. Raises DecompositionError if the overload has one."""
+    if overload in decomposition_table:
+        raise DecompositionError(
+            f"{overload} has two decompositions: seen {function.__module__}.{function.__qualname__}, "
+            f"expected none beside {decomposition_table[overload].__qualname__}. Remove one of them."
+        )
+    decomposition_table[overload] = function
+
+
+def rule(*overloads: OpOverload) -> Callable[[RuleT], RuleT]:
+    """Registers the decorated function as the decomposition of each overload."""
+
+    def decorate(function: RuleT) -> RuleT:
+        for overload in overloads:
+            register(overload, function)
+        return function
+
+    return decorate
+
+
+def get_decompositions(ops: Iterable[Any]) -> dict[OpOverload, Rule]:
+    """The rules for these overloads, and for all overloads of these packets, as a table for `make_fx`.
+
+    Ops without a rule are left out, as upstream does: a caller asks for whatever list of ops its backend cannot run.
+    """
+    overloads: list[Any] = []
+    for op in ops:
+        overloads += [op] if isinstance(op, OpOverload) else [getattr(op, name) for name in op.overloads()]
+    return {overload: decomposition_table[overload] for overload in overloads if overload in decomposition_table}
+
+
+aten = torch.ops.aten

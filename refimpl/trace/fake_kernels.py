@@ -1,0 +1,245 @@
+"""Runs ops on fake tensors, and remembers what they gave: the same op on like arguments is not worked out twice.
+
+Counterpart: torch/_subclasses/fake_tensor.py FakeTensorMode._cached_dispatch_impl
+Differs: keyed by signatures that the tracer computes once per tensor, not once per use; a symbolic size is part of a signature
+by its expression, so that deep networks on symbolic shapes repeat nothing either.
+
+A remembered result is metadata only: whether an output is one of the arguments, a view of one, or fresh, and its sizes. Guards
+that the first call recorded hold for the second, since it is asked for the same expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    WeakTensorKeyDictionary,
+    inside_fake_kernel,
+    set_bits,
+    storage_key,
+)
+from refimpl.trace.tracker import TrackerState
+
+# What an op gives must follow from signature and arguments alone. These read or change the storage behind the tensor.
+_STORAGE_OPS = frozenset(
+    """as_strided as_strided_ as_strided_scatter as_strided_copy resize_ resize_as_ resize set_ set _resize_output_ lift_fresh
+    lift_fresh_copy lift _reinterpret_tensor""".split()
+)
+_UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
+_NAMESPACES = ("aten", "prims")  # of a user's own operators the fake kernel may do anything
+_LIMIT = 50_000  # results remembered for static shapes over all traces of a process
+
+_MISS = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """The output is the tensor argument at this position."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The output is a view of the tensor argument at `base`, or a fresh tensor if that is None."""
+
+    base: int | None
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+    dtype: torch.dtype
+    device: torch.device
+    is_conj: bool
+    is_neg: bool
+
+
+# Results for static shapes hold in every trace. Symbolic sizes belong to one environment, and so do results for them.
+_STATIC_RESULTS: dict[Hashable, Any] = {}
+
+
+class FakeKernelsState:
+    """For one trace. `is_caching` is off where other dispatch modes want to see every call."""
+
+    def __init__(self, fake_mode: FakeTensorMode, *, is_caching: bool = True) -> None:
+        self.fake_mode = fake_mode
+        self._is_caching = is_caching
+        self._symbolic_results: dict[Hashable, Any] = {}
+        self._repeatable: dict[Any, bool] = {}
+        self._fakes = WeakTensorKeyDictionary()  # captured real tensor -> its fake and the signature of that
+
+    def signature(self, tensor: torch.Tensor) -> Hashable:
+        """All a fake kernel can see of a tensor; None if the results of ops on it are not to be remembered."""
+        if type(tensor) is not FakeTensor or tensor.layout is not torch.strided or tensor.is_quantized:
+            return None
+        if tensor.constant is not None or tensor.is_nested or tensor.fake_mode is not self.fake_mode:
+            return None
+        shape, stride, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        is_symbolic = False
+        numbers = (*shape, *stride, offset)
+        for number in numbers:
+            if type(number) is not int:
+                is_symbolic = True
+                numbers = tuple(n if type(n) is int else n.node.expr for n in numbers)
+                break
+        return is_symbolic, len(shape), numbers, tensor.dtype, tensor.fake_device, tensor.is_conj(), tensor.is_neg()
+
+    def run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], tracker: TrackerState) -> Any:
+        """The op's result. `tensors` are the tensors among the arguments, in order."""
+        if not self._is_caching or not self._is_repeatable(func):
+            return func(*args, **kwargs)
+        signatures: list[Hashable] = []
+        replaced: dict[int, FakeTensor] = {}
+        for index, tensor in enumerate(tensors):
+            if type(tensor) is FakeTensor:
+                tracked = tracker.find(tensor)
+                signature = None if tracked is None else tracked.signature
+            else:
+                fake, signature = self._fake_of(tensor)
+                if fake is not None:
+                    replaced[id(tensor)] = tensors[index] = fake
+            if signature is None:
+                return func(*args, **kwargs)
+            signatures.append(signature)
+        if replaced:
+            args, kwargs = _replace((args, kwargs), replaced)
+        try:
+            key, is_symbolic = _call_key(func, args, kwargs, signatures)
+            results = self._symbolic_results if is_symbolic else _STATIC_RESULTS
+            remembered = results.get(key, _MISS)
+        except TypeError:  # an argument that has no hash, such as a generator
+            return func(*args, **kwargs)
+        if remembered is _MISS:
+            result = func(*args, **kwargs)
+            remembered = _recipe(result, tensors)
+            if not is_symbolic and len(results) >= _LIMIT:
+                results.clear()
+            results[key] = remembered
+            return result
+        if remembered is None:  # known not to be repeatable
+            return func(*args, **kwargs)
+        return self._repeat(remembered, tensors)
+
+    def _fake_of(self, tensor: torch.Tensor) -> tuple[FakeTensor | None, Hashable]:
+        """A captured tensor's fake, made once per trace; None for types that the fake mode itself has to judge."""
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not self.fake_mode.allow_non_fake_inputs:
+            return None, None
+        known = self._fakes.get(tensor)
+        if known is None:
+            fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            known = self._fakes[tensor] = (fake, self.signature(fake))
+        return known
+
+    def _is_repeatable(self, func: Any) -> bool:
+        known = self._repeatable.get(func)
+        if known is None:
+            known = self._repeatable[func] = (
+                isinstance(func, OpOverload)
+                and func.namespace in _NAMESPACES
+                and func.overloadpacket.__name__ not in _STORAGE_OPS
+                and not any(tag in func.tags for tag in _UNREPEATABLE_TAGS)
+            )
+        return known
+
+    def _repeat(self, recipe: Any, tensors: Sequence[torch.Tensor]) -> Any:
+        if type(recipe) is _Argument:
+            return tensors[recipe.position]
+        if type(recipe) is _Made:
+            return self._make(recipe, tensors)
+        if recipe is None or type(recipe) is _Nothing:
+            return None
+        return type(recipe)(self._repeat(item, tensors) for item in recipe)
+
+    def _make(self, made: _Made, tensors: Sequence[torch.Tensor]) -> FakeTensor:
+        with inside_fake_kernel(self.fake_mode):
+            if made.base is None:
+                meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+            else:
+                base = tensors[made.base]
+                meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+                meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)  # pyright: ignore[reportCallIssue, reportArgumentType]
+            set_bits(meta, is_conj=made.is_conj, is_neg=made.is_neg)
+        return FakeTensor(self.fake_mode, meta, made.device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """The output is None."""
+
+
+def _call_key(func: Any, args: Any, kwargs: Any, signatures: list[Hashable]) -> tuple[Hashable, bool]:
+    key: list[Hashable] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+    is_symbolic = _append_literals(args, key)
+    for name, value in kwargs.items():
+        key.append(name)
+        is_symbolic |= _append_literals(value, key)
+    key.extend(signatures)
+    return tuple(key), is_symbolic or any(signature[0] for signature in signatures)  # type: ignore[index]
+
+
+def _append_literals(value: Any, key: list[Hashable]) -> bool:
+    """Appends all but tensors, with types: 1, 1.0 and True are equal but not alike. Says whether any is symbolic."""
+    if isinstance(value, torch.Tensor):
+        key.append(torch.Tensor)
+        return False
+    if isinstance(value, (tuple, list)):
+        key.append(len(value))
+        is_symbolic = False
+        for item in value:
+            is_symbolic |= _append_literals(item, key)
+        return is_symbolic
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        key.append((type(value), value.node.expr))
+        return True
+    key.append((type(value), value))
+    return False
+
+
+def _replace(value: Any, replaced: dict[int, FakeTensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return replaced.get(id(value), value)
+    if type(value) in (tuple, list):
+        return type(value)(_replace(item, replaced) for item in value)
+    if type(value) is dict:
+        return {key: _replace(item, replaced) for key, item in value.items()}
+    return value
+
+
+def _recipe(result: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """How to make the result again; None where that is not possible."""
+    if result is None:
+        return _Nothing()
+    if isinstance(result, (tuple, list)):
+        items = [_recipe(item, tensors) for item in result]
+        fresh = [r for r, item in zip(result, items, strict=True) if type(item) is _Made and item.base is None]
+        if None in items or len({storage_key(tensor) for tensor in fresh}) < len(fresh):
+            return None
+        return type(result)(items) if type(result) in (tuple, list) else tuple(items)
+    if type(result) is not FakeTensor:
+        return None
+    for position, tensor in enumerate(tensors):
+        if tensor is result:
+            return _Argument(position)
+    if result.layout is not torch.strided or result.is_quantized or result.is_nested or result.constant is not None:
+        return None
+    key = storage_key(result)
+    base = next((i for i, tensor in enumerate(tensors) if storage_key(tensor) == key), None)
+    offset = result.storage_offset()
+    if base is None and not (type(offset) is int and offset == 0):
+        return None
+    return _Made(
+        base=base,
+        shape=tuple(result.shape),
+        stride=tuple(result.stride()),
+        offset=offset,
+        dtype=result.dtype,
+        device=result.fake_device,
+        is_conj=result.is_conj(),
+        is_neg=result.is_neg(),
+    )

@@ -1,0 +1,175 @@
+"""Nodes of symbolic numbers, made when one is first used.
+
+Counterpart: torch/fx/experimental/proxy_tensor.py track_tensor, thunkify, fetch_sym_proxy, _sympy_handlers, dedupe_symints
+Differs: nothing is done while the program computes with sizes. A number remembers the operation that made it (`SymNode.origin`);
+where one is used as an argument, the operations that lead to it become nodes, each expression once.
+
+Where a number's node comes from, in this order: a node that holds its expression; for a plain symbol, the size of the first
+tensor that has it; the operation that made it; the size of a tensor; the parts of its expression.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.errors import NotTracked
+from refimpl.trace.graph_builder import GraphBuilder
+
+SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+_SIZE = torch.ops.aten.sym_size.int
+_STRIDE = torch.ops.aten.sym_stride.int
+_OFFSET = torch.ops.aten.sym_storage_offset.default
+
+_WRAPPERS: dict[type, Callable[[Any], SymbolicNumber]] = {
+    int: torch.SymInt,
+    float: torch.SymFloat,
+    bool: torch.SymBool,
+}
+
+
+# Parts of an expression as Python operations. By class name, since symbolic numbers that another tool made (a fake tensor
+# among the inputs) have that tool's functions in them, which are named alike.
+_FOLDS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Max": torch.sym_max,
+    "Min": torch.sym_min,
+    "And": operator.and_,
+    "Or": operator.or_,
+}
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "Pow": operator.pow,
+    "PowByNatural": operator.pow,
+    "FloatPow": operator.pow,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "IntTrueDiv": operator.truediv,
+    "FloatTrueDiv": operator.truediv,
+    "TrueDiv": operator.truediv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "ToFloat": torch.sym_float,
+    "CeilToInt": math.ceil,
+    "FloorToInt": math.floor,
+    "TruncToInt": math.trunc,
+    "RoundToInt": builtins.round,
+    "Where": torch.sym_ite,
+    "Not": torch.sym_not,
+    "Abs": operator.abs,
+    "Equality": operator.eq,
+    "Unequality": operator.ne,
+    "LessThan": operator.le,
+    "GreaterThan": operator.ge,
+    "StrictLessThan": operator.lt,
+    "StrictGreaterThan": operator.gt,
+}
+
+
+class SymbolState:
+    """Mutable; one per trace. First come, first kept: a size that an input has is never read from a later tensor."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._builder = builder
+        self._nodes: dict[Hashable, torch.fx.Node] = {}
+        self._sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
+
+    def track_value(self, number: SymbolicNumber, node: torch.fx.Node) -> None:
+        """The number is what the node gives: an input, or the result of an op such as `item`."""
+        self._nodes.setdefault(_key(number.node), node)
+
+    def track_sizes(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
+        """The tensor's sizes, strides and offset can be read from the node. Costs nothing where they are plain ints."""
+        sources = self._sources
+        for index, size in enumerate(tensor.shape):
+            if type(size) is not int:
+                sources.setdefault(_key(size.node), (_SIZE, node, (index,)))
+        if tensor.layout is not torch.strided:
+            return
+        for index, stride in enumerate(tensor.stride()):
+            if type(stride) is not int:
+                sources.setdefault(_key(stride.node), (_STRIDE, node, (index,)))
+        offset = tensor.storage_offset()
+        if type(offset) is not int:
+            sources.setdefault(_key(offset.node), (_OFFSET, node, ()))
+
+    def node_of(self, number: SymbolicNumber) -> torch.fx.Node | int | float | bool:
+        """The node that gives the number, or its value if it is a plain one. Raises NotTracked if nothing leads to it."""
+        return self._of(number.node)
+
+    def _of(self, symnode: Any) -> Any:
+        if isinstance(symnode, (bool, int, float)):
+            return symnode
+        constant = getattr(symnode, "constant", None)
+        if constant is not None:
+            return constant
+        expr = symnode.expr
+        if expr.is_number or expr in (sympy.true, sympy.false):
+            return symnode.pytype(expr)
+        key = (symnode.pytype, expr)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = self._make(symnode, key)
+        return node
+
+    def _make(self, symnode: Any, key: Hashable) -> torch.fx.Node:
+        origin = getattr(symnode, "origin", None)
+        source = self._sources.get(key)
+        if source is not None and (origin is None or symnode.expr.is_Symbol):
+            target, tensor, arguments = source
+            node = self._builder.call(target, (tensor, *arguments), {})
+        elif origin is not None:
+            node = self._builder.call(origin.function, self._operands(origin.operands), {})
+        else:
+            node = self._of_expression(symnode)
+        self._builder.describe(node, _WRAPPERS[symnode.pytype](symnode))
+        return node
+
+    def _operands(self, operands: Any) -> tuple[Any, ...]:
+        return tuple(self._operands(o) if isinstance(o, tuple) else self._of(o) for o in operands)
+
+    def _of_expression(self, symnode: Any) -> torch.fx.Node:
+        """Rebuilt from its parts: the number came with an input, or an equality found later has changed its expression."""
+        expr = symnode.expr
+        name = type(expr).__name__
+        if not expr.args or (name not in _FOLDS and name not in _OPERATORS):
+            raise NotTracked(_WRAPPERS[symnode.pytype](symnode))
+        parts = [self._of_part(part, symnode) for part in expr.args]
+        if name in _OPERATORS:
+            return self._builder.call(_OPERATORS[name], tuple(parts), {})
+        node = parts[0]
+        for part in parts[1:]:
+            node = self._builder.call(_FOLDS[name], (node, part), {})
+        return node
+
+    def _of_part(self, expr: sympy.Basic, whole: Any) -> Any:
+        if expr in (sympy.true, sympy.false):
+            return bool(expr)
+        if isinstance(expr, sympy.Integer):
+            return int(expr)
+        if isinstance(expr, sympy.Number):
+            return float(expr)  # pyright: ignore[reportArgumentType]
+        pytype = _pytype(expr)
+        node = self._nodes.get((pytype, expr))
+        if node is not None:
+            return node
+        part = type(whole)(expr, whole.shape_env, pytype, None)
+        return self._of(part)
+
+
+def _key(symnode: Any) -> Hashable:
+    return symnode.pytype, symnode.expr
+
+
+def _pytype(expr: sympy.Basic) -> type:
+    if isinstance(expr, sympy.logic.boolalg.Boolean) and not isinstance(expr, sympy.Symbol):
+        return bool
+    return int if getattr(expr, "is_integer", None) else float

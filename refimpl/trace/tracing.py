@@ -1,0 +1,167 @@
+"""One trace: inputs are made fake and tracked, the function runs under the recording mode, its result becomes the output.
+
+Counterpart: torch/fx/experimental/proxy_tensor.py _MakefxTracer, dispatch_trace, wrap_key
+Differs: no fx tracer runs the function a second way; the dispatcher alone says what happens. A size that nothing uses has no node,
+so that nothing has to be removed afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor, FakeTensorMode, enable_python_dispatcher, pytree
+from refimpl.errors import ForeignFakeInput
+try:
+    from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
+    from refimpl.symbolic.shape_env import ShapeEnv
+except ImportError:
+    ShapeEnv = type("ShapeEnv", (), {})
+    def symbolic_fake_mode(**k): return FakeTensorMode(**k)
+from refimpl.trace.graph_builder import GraphBuilder
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.recording_mode import RecordingMode, paused_recordings
+
+
+class Trace:
+    """Runs one function. What a trace inside it needs to share (options, fake mode) is read from `current_trace()`."""
+
+    def __init__(self, options: TraceOptions, *, parent: Trace | None = None) -> None:
+        self.options = options
+        self.parent = parent
+        self.fake_mode: FakeTensorMode | None = None if parent is None else parent.fake_mode
+        self.builder = GraphBuilder()
+        self.recording: RecordingMode | None = None
+
+    def run(self, f: Callable[..., Any], args: tuple[Any, ...]) -> torch.fx.GraphModule:
+        """The graph of `f(*args)`. Whatever `f` raises goes through, and all modes are left."""
+        leaves, in_spec = pytree.tree_flatten(list(args))
+        if self.fake_mode is None and self.options.is_fake:
+            self.fake_mode = _fake_mode(leaves, self.options)
+        recording = self.recording = RecordingMode(self.builder, self.options, self.fake_mode)
+        names = _argument_names(f, len(args))
+        with paused_recordings():
+            inputs = self._inputs(leaves)
+            for name, value in zip(_placeholder_names(names, in_spec), inputs, strict=True):
+                # One tensor passed twice: the later placeholder stands for both.
+                recording.track(value, self.builder.placeholder(name, value))
+        with self._modes(recording):
+            result = f(*pytree.tree_unflatten(inputs, in_spec))
+        with paused_recordings():
+            self.builder.output(pytree.tree_map(recording.node_of, result), in_spec=in_spec, names=names)
+        graph_module = self.builder.finish(_name_of(f))
+        if self.options.tracing_mode == "symbolic" and self.fake_mode is not None:
+            graph_module.shape_env = self.fake_mode.shape_env  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+        return graph_module
+
+    def subgraph(self, f: Callable[..., Any], *args: Any) -> torch.fx.GraphModule:
+        """A graph of its own for a function that an operator of this trace takes, in the same fake mode and symbols."""
+        return Trace(self.options, parent=self).run(f, args)
+
+    @contextlib.contextmanager
+    def _modes(self, recording: RecordingMode) -> Iterator[None]:
+        """Outermost first. All are left again, in reverse order, whatever happens."""
+        options = self.options
+        with contextlib.ExitStack() as stack:
+            if self.fake_mode is not None:
+                stack.enter_context(self.fake_mode)
+            if options.tracing_mode == "symbolic" or options.pre_dispatch:
+                stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(_without_autocast_cache())
+            stack.enter_context(_current(self))
+            stack.enter_context(recording)
+            yield
+
+    def _inputs(self, leaves: list[Any]) -> list[Any]:
+        if self.fake_mode is None or self.parent is not None:
+            return leaves
+        return [self._input(leaf, f"input{index}") for index, leaf in enumerate(leaves)]
+
+    def _input(self, leaf: Any, source: str) -> Any:
+        fake_mode = self.fake_mode
+        assert fake_mode is not None
+        shape_env = fake_mode.shape_env
+        is_symbolic = self.options.tracing_mode == "symbolic"
+        if isinstance(leaf, FakeTensor):
+            return leaf
+        if isinstance(leaf, torch.Tensor):
+            if is_symbolic and isinstance(shape_env, ShapeEnv):
+                return fake_input(leaf, fake_mode, shape_env, source)
+            return fake_mode.from_tensor(leaf, static_shapes=None if is_symbolic else True)
+        if type(leaf) is int and is_symbolic and isinstance(shape_env, ShapeEnv):
+            return fake_int(leaf, shape_env, source)
+        return leaf
+
+
+_CURRENT: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("refimpl_current_trace", default=None)
+
+
+def current_trace() -> Trace | None:
+    """The innermost trace that runs in this thread, if any."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def _current(trace: Trace) -> Iterator[None]:
+    token = _CURRENT.set(trace)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
+    """The mode of the fake inputs, since modes do not mix; else a new one."""
+    modes = list(dict.fromkeys(leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)))
+    if len(modes) > 1:
+        raise ForeignFakeInput(seen=f"fake inputs of {len(modes)} different FakeTensorModes", do="make all of them in one mode")
+    is_symbolic = options.tracing_mode == "symbolic"
+    if modes:
+        if is_symbolic and modes[0].shape_env is None:
+            raise ForeignFakeInput(
+                seen="tracing_mode='symbolic' on fake inputs whose mode has no shape_env; shape_env should be set",
+                do="give FakeTensorMode a shape_env, or trace with tracing_mode='fake'",
+            )
+        return modes[0]
+    return symbolic_fake_mode(
+        allow_fallback_kernels=not is_symbolic,
+        allow_non_fake_inputs=options.allow_non_fake_inputs,
+        static_shapes=not is_symbolic,
+    )
+
+
+def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
+    """The function's own parameter names; `arg0`, `arg1`, ... where its signature does not give one for each argument."""
+    try:
+        parameters = list(inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f).parameters.values())
+    except (TypeError, ValueError):  # builtins have no signature
+        parameters = []
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return named[:count] if len(named) >= count else [f"arg{i}" for i in range(count)]
+
+
+def _placeholder_names(names: list[str], in_spec: pytree.TreeSpec) -> Iterator[str]:
+    """`x_1` for a tensor x; `xs_1`, `xs_2` for the leaves of a list xs."""
+    for name, spec in zip(names, in_spec.children(), strict=True):
+        for leaf in range(spec.num_leaves):
+            yield f"{name}_{leaf + 1}"
+
+
+def _name_of(f: Callable[..., Any]) -> str:
+    return type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", type(f).__name__)
+
+
+@contextlib.contextmanager
+def _without_autocast_cache() -> Iterator[None]:
+    """A cast taken from the cache would be a tensor that no traced op made."""
+    was_enabled = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(was_enabled)
