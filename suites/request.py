@@ -139,7 +139,7 @@ def make_request(
         samples={name: QUICK_SAMPLES.get(name) if is_quick else max_samples for name in names},
         tags={name: QUICK_TAGS.get(name, ()) if is_quick else selection.tags for name in names},
         subjects={name: chosen or _default_subjects(name, is_quick=is_quick) for name in names},
-        shard=_shard(shard),
+        shard=parse_shard(shard),
         limits=Limits(
             timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=_duration(time) if time else None
         ),
@@ -160,7 +160,8 @@ def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip()) if text else ()
 
 
-def _shard(text: str) -> Shard:
+def parse_shard(text: str) -> Shard:
+    """The part of a run that "i/n" names. Raises UsageError for anything else."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise UsageError(seen=f"--shard {text}", expected="i/n with 1 <= i <= n", do="for example --shard 1/4")

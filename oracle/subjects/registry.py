@@ -118,7 +118,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         kind="refimpl.make_fx",
         guards=False,
         code="oracle.subjects.refimpl:RefimplMakeFx",
-        options={"mode": OptionSpec(choices=("real", "fake"))},
+        options={"mode": OptionSpec(choices=("real", "fake", "symbolic"))},
         description="the reference implementation's proxy tracing, then the graph",
     ),
 }

@@ -1,0 +1,68 @@
+"""Explanations: known differences between our traces and torch's, each with its reason. A table; nothing else explains.
+
+A row applies to a difference of its aspect, in its modes, of operators its globs match, if its pattern is found in the
+difference's one-line detail and, for "ops", if the overloads in question are among those the row names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from suites.traces import MODES
+from suites.traces.records import SECOND_EQUAL, Difference, TraceRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One known difference. `reason` is what the tables print."""
+
+    name: str
+    aspect: str  # key of records.ASPECTS
+    reason: str
+    modes: tuple[str, ...] = MODES
+    groups: tuple[str, ...] = ("*",)  # globs on operators or models
+    pattern: str = ""  # a regular expression, searched in the detail
+    only_ours: frozenset[str] = field(default_factory=frozenset)  # overloads that our graph may have more of
+    only_torch: frozenset[str] = field(default_factory=frozenset)
+    needs_equal_second: bool = False  # only where the graph was right at the second size
+
+    def applies(self, row: TraceRow, difference: Difference) -> bool:
+        if difference.aspect != self.aspect or row.mode not in self.modes:
+            return False
+        if not any(fnmatchcase(row.group, glob) for glob in self.groups):
+            return False
+        if self.pattern and not re.search(self.pattern, difference.detail):
+            return False
+        if self.needs_equal_second and row.second != SECOND_EQUAL:
+            return False
+        return self.aspect != "ops" or self._names(row.only_ours, row.only_torch)
+
+    def _names(self, ours: Mapping[str, int], torch: Mapping[str, int]) -> bool:
+        return set(ours) <= self.only_ours and set(torch) <= self.only_torch
+
+
+EXPLANATIONS: tuple[Explanation, ...] = (
+    Explanation(
+        name="torch-sparse-compressed",
+        aspect="torch_refuses",
+        groups=("sparse.sampled_addmm", "sparse.mm.reduce"),
+        pattern="Sparse CSR tensors do not have strides",
+        reason="torch's tracer asks for the strides of every input, which compressed sparse tensors do not have",
+    ),
+    Explanation(
+        name="fewer-guards",
+        aspect="guards",
+        pattern="our guards accept what torch's refuse",
+        needs_equal_second=True,
+        modes=("symbolic",),
+        reason="torch records a guard that the graph does not need: at the size it refuses, our graph gives eager's result",
+    ),
+)
+
+
+def reason_of(row: TraceRow, difference: Difference) -> str | None:
+    """The name of the first explanation that applies."""
+    return next((one.name for one in EXPLANATIONS if one.applies(row, difference)), None)

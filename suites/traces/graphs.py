@@ -1,0 +1,116 @@
+"""Graphs compared: which aten overloads the live nodes of a graph call, how often, and what two graphs differ in.
+
+Dead code does not count: a tracer may record a call whose result nobody reads, and leave it to `eliminate_dead_code`. Calls
+that write to an argument or draw random numbers are alive whoever reads them. Size queries (`aten.sym_size`) and arithmetic on
+sizes are no operators: how sizes get into a graph is each tracer's own affair, and is shown right by a run at a second size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+
+_SIZE_QUERIES = frozenset(
+    {
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_size.default,
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_stride.default,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+    }
+)
+# Assertions about sizes that are known only at run time. They have no result, and hold in any graph that is right.
+_SIZE_ASSERTIONS = frozenset(
+    {
+        torch.ops.aten._assert_scalar.default,
+        torch.ops.aten.sym_constrain_range.default,
+        torch.ops.aten.sym_constrain_range_for_size.default,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsDifference:
+    """Overload -> how many more calls one graph has than the other."""
+
+    only_ours: Mapping[str, int]
+    only_theirs: Mapping[str, int]
+
+    @property
+    def is_none(self) -> bool:
+        return not self.only_ours and not self.only_theirs
+
+    def describe(self) -> str:
+        return f"only ours: {_listed(self.only_ours)}; only torch's: {_listed(self.only_theirs)}"
+
+
+def compare_ops(ours: torch.fx.GraphModule, theirs: torch.fx.GraphModule) -> OpsDifference:
+    """The multisets of aten overloads, subgraphs of higher-order operators included."""
+    mine, its = op_counts(ours), op_counts(theirs)
+    return OpsDifference(
+        only_ours={name: mine[name] - its[name] for name in sorted(mine) if mine[name] > its[name]},
+        only_theirs={name: its[name] - mine[name] for name in sorted(its) if its[name] > mine[name]},
+    )
+
+
+def op_counts(module: torch.fx.GraphModule) -> Counter[str]:
+    """How often each overload is called by live nodes, here and in subgraphs."""
+    counts: Counter[str] = Counter()
+    for graph in _graphs(module):
+        counts.update(_name_of(node.target) for node in live_nodes(graph) if _is_operator(node))
+    return counts
+
+
+def node_count(module: torch.fx.GraphModule) -> int:
+    return sum(len(graph.nodes) for graph in _graphs(module))
+
+
+def live_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """The nodes that the output or an effect depends on, in order."""
+    live: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node in live or node.op == "output" or has_effect(node):
+            live.add(node)
+            live.update(node.all_input_nodes)
+    return [node for node in graph.nodes if node in live]
+
+
+def has_effect(node: torch.fx.Node) -> bool:
+    """Whether a call does more than give a result."""
+    if node.op != "call_function":
+        return False
+    target = node.target
+    if isinstance(target, HigherOrderOperator):
+        return True
+    if not isinstance(target, OpOverload):
+        return False
+    return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _graphs(module: torch.fx.GraphModule) -> Iterator[torch.fx.Graph]:
+    for child in module.modules():
+        if isinstance(child, torch.fx.GraphModule):
+            yield child.graph
+
+
+def _is_operator(node: torch.fx.Node) -> bool:
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, HigherOrderOperator):
+        return True
+    is_about_sizes = node.target in _SIZE_QUERIES or node.target in _SIZE_ASSERTIONS
+    return isinstance(node.target, OpOverload) and not is_about_sizes
+
+
+def _name_of(target: Any) -> str:
+    return str(target)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items()) or "nothing"
