@@ -1,0 +1,192 @@
+"""A remembered result of a fake op is what the op gives."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import refimpl
+from refimpl.trace.fake_kernels import FakeKernelsState
+from refimpl.trace.tracker import TrackerState
+
+aten = torch.ops.aten
+
+
+def _facts(result: Any, tensors: list[torch.Tensor]) -> Any:
+    """All that a program can see of a fake result."""
+    facts = []
+    for leaf in pytree.tree_leaves(result):
+        if isinstance(leaf, FakeTensor) and leaf.layout is torch.strided:
+            key = leaf.untyped_storage()._cdata
+            same = [i for i, t in enumerate(tensors) if t is leaf]
+            strided = [(i, t) for i, t in enumerate(tensors) if t.layout is torch.strided]
+            shared = [i for i, t in strided if t.untyped_storage()._cdata == key]
+            sizes = (leaf.shape, leaf.stride(), leaf.storage_offset())
+            facts.append((sizes, leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg(), same, shared))
+        else:
+            facts.append((type(leaf), leaf if isinstance(leaf, (int, float, bool)) else None))
+    return type(result).__name__, facts
+
+
+_OPS = [op for op in op_db if torch.float32 in op.supported_dtypes("cpu") and "sparse" not in op.name]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_is_remembered_is_what_the_op_gives(part: int) -> None:
+    """Every op of the OpInfo database with a few samples each, and all aten calls inside them."""
+    fake_mode = FakeTensorMode(allow_fallback_kernels=True)
+    kernels = FakeKernelsState(fake_mode)
+    compared = 0
+    for op in _OPS[part::4]:
+        for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 3):
+            inputs = pytree.tree_map_only(
+                torch.Tensor, fake_mode.from_tensor, (sample.input, list(sample.args), dict(sample.kwargs))
+            )
+            checker = _Checker(kernels)
+            # What has no fake kernel, reads values, or has a shape that depends on data, is not in question here.
+            with contextlib.suppress(RuntimeError, NotImplementedError), fake_mode, checker:
+                op.op(inputs[0], *inputs[1], **inputs[2])
+            assert checker.differences == [], op.full_name
+            compared += checker.compared
+    assert compared > 500
+
+
+class _Checker(TorchDispatchMode):
+    """Runs each call bare, as a miss and as a hit, on clones where it writes, and compares what is seen of the results."""
+
+    def __init__(self, kernels: FakeKernelsState) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.differences: list[str] = []
+        self.compared = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload) or func.namespace == "prim":
+            return func(*args, **kwargs)
+        seen = []
+        for is_remembering in (False, True, True):
+            a, k = _copies((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
+            tensors = [t for t in pytree.tree_leaves((a, k)) if isinstance(t, torch.Tensor)]
+            if not is_remembering:
+                result = func(*a, **k)
+            else:
+                tracker = TrackerState()
+                for tensor in tensors:
+                    tracker.track(tensor, torch.fx.Graph().placeholder("x"), signature=self.kernels.signature(tensor))
+                result = self.kernels.run(func, a, k, list(tensors), tracker)
+            seen.append((_facts(result, tensors), _facts(tensors, [])))
+        if not seen[0] == seen[1] == seen[2]:
+            self.differences.append(f"{func}: {seen}")
+        self.compared += 1
+        return func(*args, **kwargs)
+
+
+def _copies(value: Any) -> Any:
+    """Tensors of the same sizes, strides and sharing, so that an op may write to them."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+            )
+        return copies[id(tensor)]
+
+    return pytree.tree_map_only(torch.Tensor, copy, value)
+
+
+def _state() -> tuple[FakeTensorMode, FakeKernelsState]:
+    fake_mode = FakeTensorMode()
+    return fake_mode, FakeKernelsState(fake_mode)
+
+
+def _run(kernels: FakeKernelsState, func: Any, *args: Any, **kwargs: Any) -> Any:
+    tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    tracker = TrackerState()
+    for tensor in tensors:
+        tracker.track(tensor, torch.fx.Graph().placeholder("x"), signature=kernels.signature(tensor))
+    with kernels.fake_mode:
+        return kernels.run(func, args, kwargs, tensors, tracker)
+
+
+@pytest.mark.parametrize("scalar", [(2, 2.0), (True, 1)])
+def test_equal_numbers_of_other_types_are_other_calls(scalar: tuple[Any, Any]) -> None:
+    fake_mode, kernels = _state()
+    with fake_mode:
+        x = torch.ones(3, dtype=torch.bool)
+    dtypes = [_run(kernels, aten.mul.Tensor, x, s).dtype for s in scalar]
+    assert dtypes == [(torch.ones(3, dtype=torch.bool) * s).dtype for s in scalar]
+    assert dtypes[0] != dtypes[1]
+
+
+def test_the_default_dtype_belongs_to_the_call() -> None:
+    fake_mode, kernels = _state()
+    with fake_mode:
+        x = torch.ones(3, dtype=torch.int64)
+    assert _run(kernels, aten.div.Tensor, x, 2).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert _run(kernels, aten.div.Tensor, x, 2).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_remembered_view_shares_its_own_base() -> None:
+    fake_mode, kernels = _state()
+    with fake_mode:
+        bases = [torch.ones(4, 6)[1:] for _ in range(2)]
+    views = [_run(kernels, aten.select.int, base, 1, 2) for base in bases]
+    assert [v.storage_offset() for v in views] == [8, 8]
+    keys = [tensor.untyped_storage()._cdata for tensor in (*bases, *views)]
+    assert keys[0] == keys[2] != keys[1] == keys[3]
+
+
+def test_no_two_fresh_results_share_memory() -> None:
+    fake_mode, kernels = _state()
+    with fake_mode:
+        x = torch.ones(4)
+    first, second = (_run(kernels, aten.sin.default, x) for _ in range(2))
+    assert first.untyped_storage()._cdata != second.untyped_storage()._cdata
+
+
+def test_a_shape_that_changes_in_place_is_seen_by_the_next_op() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        before = y.sin()
+        y.t_()
+        return before.sum() + y.sin()
+
+    graph = refimpl.make_fx(program, tracing_mode="fake")(torch.ones(2, 3)).graph
+    shapes = [tuple(n.meta["val"].shape) for n in graph.nodes if n.target is aten.sin.default]
+    assert shapes == [(2, 3), (3, 2)]
+
+
+def test_a_mode_around_the_trace_sees_every_call() -> None:
+    class Counter(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.calls += func is aten.cos.default
+            return func(*args, **(kwargs or {}))
+
+    with Counter() as counter:
+        refimpl.make_fx(lambda x: x.cos() + x.cos() + x.cos(), tracing_mode="fake")(torch.ones(3))
+    assert counter.calls == 3
+
+
+def test_an_op_that_fails_fails_every_time() -> None:
+    fake_mode, kernels = _state()
+    with fake_mode:
+        x, y = torch.ones(3), torch.ones(4)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            _run(kernels, aten.add.Tensor, x, y)
