@@ -8,10 +8,14 @@ would be a second operator library. Everything that captures, traces, functional
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+# Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 
 # The type of aten.add.Tensor has no public name.
 from torch._ops import HigherOrderOperator as HigherOrderOperator
@@ -22,13 +26,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException as DataDe
 from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException  # noqa: TID251
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # noqa: TID251
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # noqa: TID251
-from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
-
-# Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
-from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 
 # Fake tensors that share a storage can only be made from the inside of a fake kernel.
 from torch._subclasses.fake_tensor import in_kernel_invocation_manager as _in_kernel_invocation  # noqa: TID251
+from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
 
 # Code is printed when it is first asked for: a graph module that only serves to be compiled never needs it.
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
@@ -47,11 +48,25 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
+# The class of ranges that torch's fake kernels (nonzero, masked_select, cond) take out of an environment of shapes.
+from torch.utils._sympy.value_ranges import ValueRanges as TorchValueRanges
+
 # Maps keyed by the identity of a tensor that do not keep it alive. A strong reference would change what is traced: autograd
 # detaches a tensor somebody else holds, where it moves one that nobody does.
 from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 
 _NO_CONTEXT = contextlib.nullcontext()
+
+# Errors about shapes that torch's meta kernels and users catch by type. Named here one by one; nothing else is taken from there.
+UPSTREAM_SHAPE_ERRORS = ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound", "ConstraintViolationError")
+
+
+def upstream_shape_error(name: str) -> type[RuntimeError]:
+    """An error type of torch's symbolic shapes. Loaded when one is raised: tracing in real mode must not load its module."""
+    assert name in UPSTREAM_SHAPE_ERRORS, name
+    kind = getattr(importlib.import_module("torch.fx.experimental.symbolic_shapes"), name)
+    assert issubclass(kind, RuntimeError)
+    return kind
 
 
 @contextlib.contextmanager
@@ -109,6 +124,7 @@ def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
 
 
 __all__ = [
+    "UPSTREAM_SHAPE_ERRORS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -120,6 +136,7 @@ __all__ = [
     "PyTreeInfo",
     "TensorMetadata",
     "TorchDispatchMode",
+    "TorchValueRanges",
     "WeakTensorKeyDictionary",
     "active_dispatch_modes",
     "enable_python_dispatcher",
@@ -131,6 +148,7 @@ __all__ = [
     "run_composite_kernel",
     "set_bits",
     "storage_key",
+    "upstream_shape_error",
     "without_fake_mode",
     "written_arguments",
 ]

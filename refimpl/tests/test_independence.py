@@ -60,6 +60,8 @@ def is_under(name: str, prefixes: tuple[str, ...]) -> bool:
 def test_the_source_names_nothing_forbidden(path: Path) -> None:
     used = names_used(path.read_text(encoding="utf-8"))
     allowed = set(refimpl.SUBSTITUTIONS) if path.name == "__init__.py" else set()  # names of what is stood in for
+    if path.name == "_torch.py":
+        allowed = {"torch.fx.experimental.symbolic_shapes"}  # only for the error types in UPSTREAM_SHAPE_ERRORS
     assert sorted(name for name in used - allowed if is_under(name, FORBIDDEN)) == []
     if path.name != "_torch.py":
         private = {name for name in used if name.startswith(DOOR_ONLY)}

@@ -1,0 +1,35 @@
+"""Errors about shapes: a question that depends on data, an input outside what the user promised.
+
+The types are upstream's, or of them, where torch's meta kernels and users catch them by type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from refimpl._torch import upstream_shape_error
+from refimpl.symbolic.guards import python_source
+from refimpl.symbolic.operations import negate
+from refimpl.symbolic.stacks import Stack
+
+if TYPE_CHECKING:
+    from refimpl.symbolic.symbols import SymbolState
+
+
+def data_dependent_error(env: SymbolState, expr: Any, stack: Stack) -> RuntimeError:
+    """The error for reading a value that is known only when the program runs."""
+    unbacked = sorted(str(s) for s in expr.free_symbols if s in env.unbacked)
+    what = "data-dependent expression" if expr.is_Boolean else "data-dependent value of"
+    condition = python_source(expr)
+    advice = (
+        f"torch._check({condition}) or torch._check({python_source(negate(expr))}) before it, if one of them always holds"
+        if expr.is_Boolean
+        else "keep the value in tensors, or bound it by torch._check"
+    )
+    return upstream_shape_error("GuardOnDataDependentSymNode")(
+        expr,
+        f"Could not guard on {what} {condition}: {', '.join(unbacked) or 'it'} is known only when the program runs\n"
+        f"  at {stack.user_line()}\n"
+        "  expected: control flow and shapes that depend on sizes of inputs, not on values in tensors\n"
+        f"  what to do: {advice}",
+    )

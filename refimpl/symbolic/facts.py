@@ -1,0 +1,302 @@
+"""What is known of the symbols, and what follows from it.
+
+Counterpart: ShapeEnv.var_to_range, axioms, divisible, _maybe_evaluate_static, _refine_ranges of
+torch/fx/experimental/symbolic_shapes.py
+Differs: one mechanism for ranges, implications and divisibility. Every comparison of integers is brought into the form
+"a polynomial without constant term lies in a range" (refimpl.symbolic.polynomials); to learn is to narrow that polynomial's
+range, to decide is to look at it. What is decided stays decided, since facts are only ever added.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import sympy
+from sympy.core.relational import Relational
+
+from refimpl.symbolic.functions import FloorDiv, PythonMod
+from refimpl.symbolic.operations import negate
+from refimpl.symbolic.polynomials import Monomial, Terms, difference, multiply_terms, range_of_terms, to_terms
+from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Range, add, bound, default_range, floor_divide, scale
+
+# "terms == k", "terms != k", "terms >= k", "terms <= k"
+Comparison = tuple[Literal["==", "!=", ">=", "<="], Terms, int]
+
+
+def normalise(relation: Relational) -> Comparison | bool:
+    """A comparison of integers as one of a polynomial with a number, or its value where the polynomial vanishes."""
+    terms, factor, constant = difference(relation.lhs, relation.rhs)
+    return _normalise(type(relation), terms, factor, constant)
+
+
+def _normalise(kind: type, terms: Terms, factor: int, constant: int) -> Comparison | bool:
+    # factor * terms + constant <kind> 0
+    if kind in (sympy.Eq, sympy.Ne):
+        if not terms:
+            return (constant == 0) == (kind is sympy.Eq)
+        if constant % factor:
+            return kind is sympy.Ne
+        return ("==" if kind is sympy.Eq else "!=", terms, -constant // factor)
+    if kind in (sympy.Lt, sympy.Le):
+        factor, constant = -factor, -constant
+    if kind in (sympy.Lt, sympy.Gt):
+        constant -= 1
+    # factor * terms + constant >= 0
+    if not terms:
+        return constant >= 0
+    if factor > 0:
+        return (">=", terms, -(constant // factor))  # -(c // f) is the ceiling of -c / f
+    return ("<=", terms, -constant // factor)
+
+
+def is_of_integers(relation: Relational) -> bool:
+    return bool(relation.lhs.is_integer and relation.rhs.is_integer)
+
+
+class FactState:
+    """Ranges of symbols and of polynomials of symbols, and conditions known to hold. Grows; `version` counts the growth."""
+
+    def __init__(self) -> None:
+        self.ranges: dict[sympy.Symbol, Range] = {}
+        self.term_ranges: dict[Terms, Range] = {}
+        self.excluded: dict[Terms, set[int]] = {}
+        self.known: dict[sympy.Basic, bool] = {}
+        self.size_like: set[sympy.Symbol] = set()
+        self.version = 0
+        self._exactly_divided: set[sympy.Basic] = set()  # FloorDiv(a, n) where a is known to be a multiple of n
+        self._ranges_memo: dict[Terms, Range] = {}
+        self._decided: dict[sympy.Basic, bool] = {}
+        self._undecided: set[sympy.Basic] = set()
+
+    # ------------------------------------------------------------------------------------------------------ ranges
+
+    def changed(self) -> None:
+        self.version += 1
+        self._ranges_memo.clear()
+        self._undecided.clear()
+
+    def range_of(self, expr: sympy.Basic) -> Range:
+        """Bounds of an expression of numbers."""
+        if isinstance(expr, sympy.Symbol):
+            return self.ranges.get(expr) or default_range(expr)
+        if expr.is_integer and not expr.is_Number:
+            terms, factor, constant = difference(expr, sympy.S.Zero)
+            return add(scale(self._range_of_terms(terms), factor), Range(constant, constant))
+        return bound(expr, self.ranges, self._known_range)
+
+    def _known_range(self, atom: sympy.Basic) -> Range | None:
+        return self.term_ranges.get(((((atom, 1),), 1),))
+
+    def _range_of_atom(self, atom: sympy.Basic) -> Range:
+        if isinstance(atom, sympy.Symbol):
+            return self.ranges.get(atom) or default_range(atom)
+        if atom.is_Boolean:
+            return UNKNOWN
+        found = bound(atom, self.ranges, self._known_range)
+        fact = self._known_range(atom)
+        return found if fact is None else found & fact
+
+    def _range_of_terms(self, terms: Terms) -> Range:
+        found = self._ranges_memo.get(terms)
+        if found is None:
+            atoms = {atom: self._range_of_atom(atom) for monomial, _ in terms for atom, _ in monomial}
+            found = range_of_terms(terms, atoms)
+            fact = self.term_ranges.get(terms)
+            if fact is not None:
+                found = found & fact
+            self._ranges_memo[terms] = found
+        return found
+
+    # ---------------------------------------------------------------------------------------------------- deciding
+
+    def decide(self, condition: sympy.Basic) -> bool | None:
+        """Whether a condition holds for all values the facts admit (True), for none (False), or that is not known (None)."""
+        if condition is sympy.true:
+            return True
+        if condition is sympy.false:
+            return False
+        value = self._decided.get(condition)
+        if value is not None:
+            return value
+        if condition in self._undecided:
+            return None
+        value = self._decide(condition)
+        if value is None:
+            self._undecided.add(condition)
+        else:
+            self._decided[condition] = value
+        return value
+
+    def _decide(self, condition: sympy.Basic) -> bool | None:
+        known = self.known.get(condition)
+        if known is not None:
+            return known
+        if isinstance(condition, sympy.Not):
+            value = self.decide(condition.args[0])
+            return None if value is None else not value
+        if isinstance(condition, (sympy.And, sympy.Or)):
+            absorbing = isinstance(condition, sympy.Or)
+            values = [self.decide(a) for a in condition.args]
+            if absorbing in values:
+                return absorbing
+            return None if None in values else not absorbing
+        if isinstance(condition, Relational):
+            return self._decide_relation(condition)
+        return None
+
+    def _decide_relation(self, condition: Relational) -> bool | None:
+        if not is_of_integers(condition):
+            return self._decide_floats(condition)
+        value = self._decide_comparison(normalise(condition))
+        if value is None and self._exactly_divided:
+            terms, factor, constant = difference(condition.lhs, condition.rhs)
+            cleared = self._clear_exact_divisions(terms, factor, constant)
+            if cleared is not None:
+                value = self._decide_comparison(_normalise(type(condition), *cleared))
+        return value
+
+    def _decide_comparison(self, comparison: Comparison | bool) -> bool | None:
+        if isinstance(comparison, bool):
+            return comparison
+        kind, terms, k = comparison
+        found = self._range_of_terms(terms)
+        if kind == ">=":
+            return True if found.lower >= k else False if found.upper < k else None
+        if kind == "<=":
+            return True if found.upper <= k else False if found.lower > k else None
+        if k not in found or k in self.excluded.get(terms, ()):
+            return kind == "!="
+        return kind == "==" if found.is_singleton() else None
+
+    def _decide_floats(self, condition: Relational) -> bool | None:
+        """By the ranges of both sides; an infinite one may hide a nan, which compares false with everything."""
+        left, right = self.range_of(condition.lhs), self.range_of(condition.rhs)
+        if not (left.is_finite() and right.is_finite()):
+            return None
+        kind = type(condition)
+        if kind in (sympy.Lt, sympy.Le):
+            left, right, kind = right, left, sympy.Gt if kind is sympy.Lt else sympy.Ge
+        if kind is sympy.Gt:
+            return True if left.lower > right.upper else False if left.upper <= right.lower else None
+        if kind is sympy.Ge:
+            return True if left.lower >= right.upper else False if left.upper < right.lower else None
+        if left.lower > right.upper or left.upper < right.lower:
+            return kind is sympy.Ne
+        return kind is sympy.Eq if left.is_singleton() and left == right else None
+
+    def _clear_exact_divisions(self, terms: Terms, factor: int, constant: int) -> tuple[Terms, int, int] | None:
+        """The comparison multiplied by n where a // n occurs and n divides a, so that a // n becomes a."""
+        atoms = {atom for monomial, _ in terms for atom, _ in monomial if atom in self._exactly_divided}
+        if not atoms:
+            return None
+        atom = min(atoms, key=str)
+        dividend, divisor = to_terms(atom.args[0]), int(atom.args[1])  # pyright: ignore[reportArgumentType]
+        total: dict[Monomial, int] = {}
+        for monomial, coefficient in terms:
+            powers = dict(monomial)
+            part: Terms = ((monomial, divisor * coefficient),)
+            if powers.get(atom, 0) > 1:
+                return None
+            if powers.pop(atom, 0):
+                part = multiply_terms(((tuple(powers.items()), coefficient),), dividend)
+            for m, c in part:
+                total[m] = total.get(m, 0) + c
+        expr = sympy.Add(*(c * sympy.Mul(*(a**n for a, n in m)) for m, c in total.items()))  # pyright: ignore[reportOperatorIssue]
+        return difference(factor * expr + constant * divisor, sympy.S.Zero)
+
+    # ---------------------------------------------------------------------------------------------------- learning
+
+    def narrow(self, symbol: sympy.Symbol, found: Range) -> bool:
+        """Intersects a symbol's range; True if it changed."""
+        old = self.ranges.get(symbol) or default_range(symbol)
+        new = old & found
+        self.ranges[symbol] = new
+        if new != old:
+            self.changed()
+        return new != old
+
+    def learn(self, condition: sympy.Basic) -> set[sympy.Symbol]:
+        """Takes a condition as true. Returns the symbols whose range became narrower."""
+        if condition in (sympy.true, sympy.false) or self.known.get(condition):
+            return set()
+        narrowed: set[sympy.Symbol] = set()
+        self.known[condition] = True
+        self.known[negate(condition)] = False
+        self.changed()
+        if isinstance(condition, sympy.And):
+            for part in condition.args:
+                narrowed |= self.learn(part)
+        elif isinstance(condition, sympy.Or):
+            open_parts = [part for part in condition.args if self.decide(part) is not False]
+            if len(open_parts) == 1:
+                narrowed |= self.learn(open_parts[0])
+        elif isinstance(condition, sympy.Not):
+            inner = condition.args[0]
+            if isinstance(inner, sympy.Or):
+                for part in inner.args:
+                    narrowed |= self.learn(negate(part))
+        elif isinstance(condition, Relational) and is_of_integers(condition):
+            comparison = normalise(condition)
+            if not isinstance(comparison, bool):
+                narrowed |= self._learn_comparison(comparison)
+        return narrowed
+
+    def _learn_comparison(self, comparison: Comparison) -> set[sympy.Symbol]:
+        kind, terms, k = comparison
+        old = self._range_of_terms(terms)
+        match kind:
+            case "==":
+                new = old & Range(k, k)
+            case ">=":
+                new = old & Range(k, INFINITY)
+            case "<=":
+                new = old & Range(-INFINITY, k)
+            case "!=":
+                self.excluded.setdefault(terms, set()).add(k)
+                new = old
+        holes = self.excluded.get(terms, ())
+        while new.lower in holes:
+            new = Range(new.lower + 1, new.upper)
+        while new.upper in holes:
+            new = Range(new.lower, new.upper - 1)
+        if new == old:
+            return set()
+        self.term_ranges[terms] = new
+        self.changed()
+        if kind == "==" and k == 0 and len(terms) == 1:
+            self._learn_divisibility(terms[0][0])
+        return {symbol for symbol, found in self._ranges_of_symbols(terms, new) if self.narrow(symbol, found)}
+
+    def _learn_divisibility(self, monomial: Monomial) -> None:
+        (atom, exponent), *rest = monomial
+        if exponent == 1 and not rest and isinstance(atom, PythonMod):
+            divisor = atom.args[1]
+            if isinstance(divisor, sympy.Integer) and divisor > 0:
+                self._exactly_divided.add(FloorDiv(*atom.args))
+
+    def _ranges_of_symbols(self, terms: Terms, found: Range) -> list[tuple[sympy.Symbol, Range]]:
+        """What the range of a sum says of each symbol that is a term of it: c * s = sum - the other terms."""
+        result = []
+        for i, (monomial, coefficient) in enumerate(terms):
+            if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(monomial[0][0], sympy.Symbol):
+                continue
+            others = tuple(term for j, term in enumerate(terms) if j != i)
+            atoms = {atom: self._range_of_atom(atom) for m, _ in others for atom, _ in m}
+            if monomial[0][0] in atoms:
+                continue
+            scaled = add(found, scale(range_of_terms(others, atoms), -1)) if others else found
+            lower = scale(scaled, -1) if coefficient < 0 else scaled
+            divisor = Range(abs(coefficient), abs(coefficient))
+            # Rounded inwards: up for the lower bound, down for the upper.
+            floor = floor_divide(lower, divisor)
+            ceiling = scale(floor_divide(scale(lower, -1), divisor), -1)
+            if ceiling.lower <= floor.upper:
+                result.append((monomial[0][0], Range(ceiling.lower, floor.upper)))
+        return result
+
+    def assuming_sizes_of_two(self, symbols: set[sympy.Symbol]) -> FactState:
+        """A copy in which size-like symbols are at least 2: what size-oblivious tests are made against."""
+        copy = FactState()
+        copy.ranges = {**self.ranges, **{s: Range(2, INFINITY) for s in symbols}}
+        copy._exactly_divided = set(self._exactly_divided)
+        return copy

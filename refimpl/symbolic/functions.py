@@ -1,0 +1,451 @@
+"""What Python's numbers can do that sympy's cannot say exactly: floor division, modulo, conversions, floats that round.
+
+Counterpart: torch/utils/_sympy/functions.py
+Differs: every function carries the Python function it stands for, and is folded by calling it, so that a folded value is the
+value eager computes, for integers of any size and for floats to the last bit. Float arithmetic never meets sympy's own
+(which reorders additions). One modulo and one floor division, both with Python's signs.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import sympy
+
+Number = int | float | bool
+
+
+def to_expr(value: Number) -> sympy.Basic:
+    """A Python number as a sympy constant; floats keep all 53 bits, and infinities and nan are sympy's."""
+    if isinstance(value, bool):
+        return sympy.true if value else sympy.false
+    return sympy.Integer(value) if isinstance(value, int) else sympy.Float(value)
+
+
+def is_constant(expr: sympy.Basic) -> bool:
+    """Whether `to_number` accepts it."""
+    return expr.is_Number or expr is sympy.true or expr is sympy.false
+
+
+def to_number(expr: sympy.Basic) -> Number:
+    """A sympy constant as the Python number it stands for."""
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    if expr is sympy.true:
+        return True
+    if expr is sympy.false:
+        return False
+    return float(expr)  # type: ignore[arg-type]
+
+
+class ShapeFunction(sympy.Expr):
+    """A function of sizes. Subclasses say by `compute` what it is in Python and by `rewrite` what is worth simplifying."""
+
+    is_commutative = True
+    compute: ClassVar[Callable[..., Any]]
+    template: ClassVar[
+        str
+    ]  # Python source, by position: "({0} // {1})" with arguments already in brackets where needed
+
+    def __new__(cls, *args: Any) -> Any:
+        operands = tuple(a if isinstance(a, sympy.Basic) else sympy.sympify(a) for a in args)
+        if all(is_constant(a) for a in operands):
+            try:
+                return to_expr(cls.compute(*map(to_number, operands)))
+            except (ArithmeticError, ValueError):  # kept as it is: whoever evaluates it gets Python's own error
+                return sympy.Expr.__new__(cls, *operands)
+        rewritten = cls.rewrite(*operands)
+        return sympy.Expr.__new__(cls, *operands) if rewritten is None else rewritten
+
+    @classmethod
+    def rewrite(cls, *args: Any) -> sympy.Basic | None:
+        """An equal, simpler expression, or None. Must hold for all integers, negative ones included."""
+        return None
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"{type(self).__name__}({', '.join(printer.doprint(a) for a in self.args)})"
+
+
+class IntegerFunction(ShapeFunction):
+    """A function whose value is an int."""
+
+    is_integer = True
+    is_finite = True
+    is_real = True
+
+
+class FloatFunction(ShapeFunction):
+    """A function whose value is a float. Not declared real: it may be nan."""
+
+
+def terms_of(expr: sympy.Basic) -> tuple[sympy.Basic, ...]:
+    return expr.args if isinstance(expr, sympy.Add) else (expr,)
+
+
+def _coefficient(term: sympy.Basic) -> int | None:
+    """The integer factor of a term, None where it is not an integer term."""
+    if isinstance(term, sympy.Integer):
+        return int(term)
+    if isinstance(term, sympy.Mul):
+        first = term.args[0]
+        if isinstance(first, sympy.Integer):
+            return int(first)
+        return None if first.is_Number else 1
+    return None if term.is_Number else 1
+
+
+def _divides_term(term: sympy.Basic, divisor: sympy.Basic) -> sympy.Basic | None:
+    """term / divisor where that is plainly exact: an integer factor, or a symbol that is known to be positive."""
+    if isinstance(divisor, sympy.Integer):
+        coefficient = _coefficient(term)
+        if coefficient is None or int(divisor) == 0 or coefficient % int(divisor) != 0:
+            return None
+        return sympy.Integer(coefficient // int(divisor)) * (sympy.S.One if term.is_Number else term / coefficient)
+    factors = divisor.args if isinstance(divisor, sympy.Mul) else (divisor,)
+    for factor in factors:
+        base, exponent = factor.as_base_exp()  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(factor, sympy.Integer):
+            divided = _divides_term(term, factor)
+            if divided is None:
+                return None
+            term = divided
+            continue
+        if not (base.is_Symbol and base.is_positive and isinstance(exponent, sympy.Integer)):
+            return None
+        quotient = term / factor  # pyright: ignore[reportOperatorIssue]
+        if any(
+            isinstance(part, sympy.Pow) and part.exp.is_negative
+            for part in (quotient.args if isinstance(quotient, sympy.Mul) else (quotient,))
+        ):
+            return None
+        term = quotient
+    return term
+
+
+class FloorDiv(IntegerFunction):
+    """`a // b`, rounding down as Python does."""
+
+    compute = operator.floordiv
+    template = "({0} // {1})"
+    _torch_handler_name = "floordiv"  # so that torch's interpreters of expressions know it
+
+    @classmethod
+    def rewrite(cls, *args: Any) -> sympy.Basic | None:
+        a, b = args
+        if a.is_zero or b == 1:
+            return a
+        if b == -1:
+            return -a
+        if b.is_zero:
+            return None
+        if (
+            isinstance(a, FloorDiv) and isinstance(b, sympy.Integer) and b > 0
+        ):  # floor(floor(x / y) / n) = floor(x / (y n))
+            return FloorDiv(a.args[0], a.args[1] * b)
+        whole, rest = [], []
+        for term in terms_of(a):
+            divided = _divides_term(term, b)
+            (rest if divided is None else whole).append(term if divided is None else divided)
+        if whole:
+            return sympy.Add(*whole, FloorDiv(sympy.Add(*rest), b))
+        if isinstance(b, sympy.Integer) and b > 0:
+            coefficients = [_coefficient(term) for term in terms_of(a)]
+            if None not in coefficients:
+                common = math.gcd(int(b), *coefficients)  # type: ignore[arg-type]
+                if common > 1:
+                    reduced = sympy.Add(*(_divides_term(term, sympy.Integer(common)) for term in terms_of(a)))
+                    return FloorDiv(reduced, b / common)
+        return None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        a, b = self.args
+        return True if a.is_nonnegative and b.is_positive else None
+
+    def _sympystr(self, printer: Any) -> str:
+        return "({}//{})".format(*(printer.parenthesize(a, 60) for a in self.args))
+
+
+class PythonMod(IntegerFunction):
+    """`a % b` with the sign of b. Printed as `Mod`, the name its users know."""
+
+    compute = operator.mod
+    template = "({0} % {1})"
+    _torch_handler_name = "python_mod"
+
+    @classmethod
+    def rewrite(cls, *args: Any) -> sympy.Basic | None:
+        a, b = args
+        if a.is_zero or b == 1 or b == -1 or (a == b and b.is_nonzero):
+            return sympy.S.Zero
+        if b.is_zero:
+            return None
+        kept = []
+        for term in terms_of(a):
+            if _divides_term(term, b) is not None:
+                continue
+            coefficient = _coefficient(term)
+            if isinstance(b, sympy.Integer) and coefficient is not None:
+                term = term + (coefficient % int(b) - coefficient) * (1 if term.is_Number else term / coefficient)
+            kept.append(term)
+        if tuple(kept) == terms_of(a):
+            return None
+        return PythonMod(sympy.Add(*kept), b)
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return True if self.args[1].is_positive else None
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"Mod({', '.join(printer.doprint(a) for a in self.args)})"
+
+
+class PowByNatural(IntegerFunction):
+    """`a ** b` of integers with b >= 0. A constant exponent is written as sympy's power, which is exact for integers."""
+
+    compute = operator.pow
+    template = "({0} ** {1})"
+    _torch_handler_name = "pow_by_natural"
+
+    @classmethod
+    def rewrite(cls, *args: Any) -> sympy.Basic | None:
+        a, b = args
+        return a**b if isinstance(b, sympy.Integer) and b >= 0 else None
+
+
+class _Extremum(ShapeFunction):
+    """Max and Min: flattened, sorted, at most one constant."""
+
+    is_absorbing: ClassVar[Callable[[Any, Any], bool]]
+
+    @classmethod
+    def rewrite(cls, *args: Any) -> sympy.Basic | None:
+        flat: list[sympy.Basic] = []
+        for a in args:
+            flat.extend(a.args if isinstance(a, cls) else (a,))
+        constants = [a for a in flat if is_constant(a)]
+        others = sorted({a for a in flat if not is_constant(a)}, key=str)
+        if len(constants) > 1:
+            constants = [to_expr(cls.compute(*map(to_number, constants)))]
+        new = (*constants, *others)
+        if len(new) == 1:
+            return new[0]
+        return None if new == args else sympy.Expr.__new__(cls, *new)
+
+    def _eval_is_integer(self) -> bool | None:
+        return True if all(a.is_integer for a in self.args) else None
+
+
+class Max(_Extremum):
+    """The largest of its arguments, as `max` finds it."""
+
+    compute = max
+    template = "max({0})"
+    _torch_handler_name = "maximum"
+
+    def _eval_is_positive(self) -> bool | None:
+        return True if any(a.is_positive for a in self.args) else None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return True if any(a.is_nonnegative for a in self.args) else None
+
+
+class Min(_Extremum):
+    """The smallest of its arguments, as `min` finds it."""
+
+    compute = min
+    template = "min({0})"
+    _torch_handler_name = "minimum"
+
+    def _eval_is_positive(self) -> bool | None:
+        return True if all(a.is_positive for a in self.args) else None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return True if all(a.is_nonnegative for a in self.args) else None
+
+
+class Where(ShapeFunction):
+    """`a if condition else b`."""
+
+    compute = staticmethod(lambda condition, a, b: a if condition else b)
+    template = "({1} if {0} else {2})"
+    _torch_handler_name = "where"
+
+    @classmethod
+    def rewrite(cls, *args: Any) -> sympy.Basic | None:
+        condition, a, b = args
+        if condition is sympy.true or a == b:
+            return a
+        return b if condition is sympy.false else None
+
+    def _eval_is_integer(self) -> bool | None:
+        return True if self.args[1].is_integer and self.args[2].is_integer else None
+
+
+class BitwiseAnd(IntegerFunction):
+    compute = operator.and_
+    template = "({0} & {1})"
+    _torch_handler_name = "bitwise_and"
+
+
+class BitwiseOr(IntegerFunction):
+    compute = operator.or_
+    template = "({0} | {1})"
+    _torch_handler_name = "bitwise_or"
+
+
+class BitwiseXor(IntegerFunction):
+    compute = operator.xor
+    template = "({0} ^ {1})"
+    _torch_handler_name = "bitwise_xor"
+
+
+class LShift(IntegerFunction):
+    compute = operator.lshift
+    template = "({0} << {1})"
+
+
+class RShift(IntegerFunction):
+    compute = operator.rshift
+    template = "({0} >> {1})"
+
+
+class IntAbs(IntegerFunction):
+    compute = abs
+    template = "abs({0})"
+    _torch_handler_name = "abs"
+
+    @classmethod
+    def rewrite(cls, *args: Any) -> sympy.Basic | None:
+        return args[0] if args[0].is_nonnegative else None
+
+
+class FloorToInt(IntegerFunction):
+    compute = math.floor
+    template = "math.floor({0})"
+
+
+class CeilToInt(IntegerFunction):
+    compute = math.ceil
+    template = "math.ceil({0})"
+
+
+class TruncToInt(IntegerFunction):
+    compute = math.trunc
+    template = "math.trunc({0})"
+
+
+class RoundToInt(IntegerFunction):
+    compute = round
+    template = "round({0})"
+
+
+class ToFloat(FloatFunction):
+    compute = float
+    template = "float({0})"
+
+
+class IntTrueDiv(FloatFunction):
+    """`a / b` of integers: correctly rounded for integers beyond 2**53, which float(a) / float(b) is not."""
+
+    compute = operator.truediv
+    template = "({0} / {1})"
+
+
+class FloatTrueDiv(FloatFunction):
+    compute = operator.truediv
+    template = "({0} / {1})"
+
+
+class FloatAdd(FloatFunction):
+    compute = operator.add
+    template = "({0} + {1})"
+
+
+class FloatSub(FloatFunction):
+    compute = operator.sub
+    template = "({0} - {1})"
+
+
+class FloatMul(FloatFunction):
+    compute = operator.mul
+    template = "({0} * {1})"
+
+
+class FloatNeg(FloatFunction):
+    compute = operator.neg
+    template = "(-{0})"
+
+
+class FloatAbs(FloatFunction):
+    compute = abs
+    template = "abs({0})"
+
+
+class FloatPow(FloatFunction):
+    compute = operator.pow
+    template = "({0} ** {1})"
+
+
+class FloatMod(FloatFunction):
+    compute = operator.mod
+    template = "({0} % {1})"
+
+
+class FloatFloorDiv(FloatFunction):
+    compute = operator.floordiv
+    template = "({0} // {1})"
+
+
+class RoundDecimal(FloatFunction):
+    compute = round
+    template = "round({0}, {1})"
+
+
+def _math_function(name: str) -> type[FloatFunction]:
+    return type(f"Math_{name}", (FloatFunction,), {"compute": getattr(math, name), "template": f"math.{name}({{0}})"})
+
+
+MATH_NAMES = (
+    "sqrt",
+    "cos",
+    "cosh",
+    "sin",
+    "sinh",
+    "tan",
+    "tanh",
+    "asin",
+    "acos",
+    "atan",
+    "log2",
+    "exp",
+    "log",
+    "asinh",
+)
+MATH_FUNCTIONS = {name: _math_function(name) for name in MATH_NAMES}
+
+
+def is_non_overlapping_and_dense(*sizes_then_strides: int) -> int:
+    """1 if some order of the dimensions makes them contiguous, else 0."""
+    dim = len(sizes_then_strides) // 2
+    sizes, strides = sizes_then_strides[:dim], sizes_then_strides[dim:]
+    if 0 in sizes:
+        return 1
+    expected = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(sizes, strides, strict=True) if size != 1):
+        if stride != expected:
+            return 0
+        expected *= size
+    return 1
+
+
+class IsNonOverlappingAndDense(IntegerFunction):
+    """1 or 0: whether sizes and strides (sizes first) cover a block of memory without holes or overlaps."""
+
+    compute = is_non_overlapping_and_dense
+    template = "is_non_overlapping_and_dense({0})"
+    _torch_handler_name = "is_non_overlapping_and_dense_indicator"
+
+
+VARIADIC = (Max, Min, IsNonOverlappingAndDense)

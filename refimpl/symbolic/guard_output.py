@@ -1,0 +1,189 @@
+"""What the guards of an environment are for: printed as Python, evaluated for new inputs, shown to people.
+
+Counterpart: ShapeEnv.produce_guards, evaluate_guards_for_args, bind_symbols, format_guards of
+torch/fx/experimental/symbolic_shapes.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.symbolic.facts import FactState
+from refimpl.symbolic.guards import PRINTED_NAMES, RuntimeAssert, ShapeGuard, evaluate, python_source
+from refimpl.symbolic.ranges import INFINITY, Range
+from refimpl.symbolic.sources import Source, as_source, size_source, storage_offset_source, stride_source
+from refimpl.symbolic.unbacked import UnbackedSymbols
+
+
+class GuardOutput(UnbackedSymbols):
+    """Guards and run-time assertions, and ways out for them. A layer of ShapeEnv."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.guards: list[ShapeGuard] = []
+        self.deferred_runtime_asserts: dict[sympy.Symbol | None, list[RuntimeAssert]] = {}
+        self.num_deferred_runtime_asserts = 0
+
+    def evaluate_with(self, expr: Any, values: dict[Any, Any]) -> Any:
+        """The value of an expression for given values of its symbols."""
+        return evaluate(expr, values)
+
+    def _by_ranges_alone(self) -> FactState:
+        """Facts without what guards have taught of more than one symbol: what the printed ranges say."""
+        facts = FactState()
+        facts.ranges = dict(self.facts.ranges)
+        return facts
+
+    def get_nontrivial_guards(self) -> list[Any]:
+        """Conditions that the ranges and equalities of symbols do not already say."""
+        facts = self._by_ranges_alone()
+        exprs = [self.replace(guard.expr) for guard in self.guards]
+        return [expr for expr in dict.fromkeys(exprs) if facts.decide(expr) is None]
+
+    def format_guards(self, verbose: bool = False) -> str:
+        """One guard a line, with the user's line if verbose."""
+        return "\n".join(f" - {guard.expr}{' ' + guard.sloc if verbose else ''}" for guard in self.guards)
+
+    def get_pruned_guards(self, symints: Sequence[Any]) -> list[ShapeGuard]:
+        """Guards that mention only the symbols of these SymInts."""
+        symbols = {s.node.expr for s in symints if s.node.expr.is_Symbol}
+        return [guard for guard in self.guards if guard.expr.free_symbols <= symbols]
+
+    # -------------------------------------------------------------------------------------------------- printing
+
+    def produce_guards(
+        self,
+        placeholders: Sequence[Any],
+        sources: Sequence[Any],
+        source_ref: Callable[[Any], str] | None = None,
+        *,
+        guards: Sequence[ShapeGuard] | None = None,
+        input_contexts: Sequence[Any] | None = None,
+        constraint_inputs: Sequence[Any] | None = None,
+        equalities_inputs: Any = None,
+        _simplified: bool = False,
+        ignore_static: bool = True,
+        **_: Any,
+    ) -> list[str]:
+        """The conditions on new inputs as Python sources, over the sources of the placeholders.
+
+        With `_simplified` only what the program added: neither the shape of the inputs nor the default ranges.
+        """
+        inputs = [found for p, s in zip(placeholders, sources, strict=True) for found in inputs_of(p, as_source(s))]
+        names: dict[sympy.Symbol, str] = {}
+        for source, expr in inputs:
+            if expr.is_Symbol:
+                names.setdefault(expr, source.name)
+            elif (-expr).is_Symbol:
+                names.setdefault(-expr, f"(-{source.name})")
+
+        def name_of(symbol: sympy.Symbol) -> str:
+            if symbol in names:
+                return names[symbol]
+            known = self.var_to_sources.get(symbol)
+            return known[0].name if known else str(symbol)
+
+        lines: list[str] = []
+        if not _simplified:
+            lines += self._input_lines(inputs, names, name_of, ignore_static)
+        facts = self._by_ranges_alone()
+        for guard in self.guards if guards is None else guards:
+            expr = self.replace(guard.expr)
+            if facts.decide(expr) is None:
+                lines.append(python_source(expr, name_of))
+        for symbol in names:
+            line = self._range_line(symbol, name_of(symbol), _simplified)
+            if line:
+                lines.append(line)
+        return list(dict.fromkeys(lines))
+
+    def _input_lines(
+        self,
+        inputs: Sequence[tuple[Source, Any]],
+        names: dict[sympy.Symbol, str],
+        name_of: Callable[[sympy.Symbol], str],
+        ignore_static: bool,
+    ) -> list[str]:
+        lines = []
+        for source, expr in inputs:
+            if names.get(expr) == source.name or names.get(-expr) == f"(-{source.name})":
+                continue  # this is where the symbol is read from
+            if expr.is_number and ignore_static and source.base != source.name:
+                continue  # static sizes are part of a tensor's kind, which others check
+            lines.append(f"{source.name} == {python_source(expr, name_of)}")
+        return lines
+
+    def _range_line(self, symbol: sympy.Symbol, name: str, simplified: bool) -> str:
+        found = self.facts.ranges.get(symbol)
+        if found is None:
+            return ""
+        bounds = []
+        if found.lower != -INFINITY and not (simplified and found.lower == self._default_value_range().lower):
+            bounds.append(f"{found.lower} <= {name}")
+        if found.upper != INFINITY:
+            bounds.append(f"{name} <= {found.upper}")
+        return " and ".join(bounds)
+
+    def _default_value_range(self, do_not_specialize_zero_one: bool = False) -> Range:
+        return Range(2, INFINITY)
+
+    def produce_guards_expression(
+        self, placeholders: Sequence[Any], *, guards: Sequence[ShapeGuard] | None = None, ignore_static: bool = True
+    ) -> str | None:
+        """The conditions on new inputs as one Python expression over L['t0'], L['t1'], ...; None if there are none."""
+        names = [f"t{i}" for i in range(len(placeholders))]
+        lines = self.produce_guards(placeholders, names, guards=guards, ignore_static=ignore_static)
+        return " and ".join(f"({line})" if " or " in line else line for line in lines) if lines else None
+
+    def evaluate_guards_expression(self, code: str, args: Sequence[Any]) -> bool:
+        """Evaluates what `produce_guards_expression` printed."""
+        values = {f"t{i}": value for i, value in enumerate(args)}
+        return bool(eval(code, {**PRINTED_NAMES, "__builtins__": {}}, {"L": values}))
+
+    def evaluate_guards_for_args(
+        self, placeholders: Sequence[Any], args: Sequence[Any], *, ignore_static: bool = True
+    ) -> bool:
+        """Whether what was traced for the placeholders holds for these inputs."""
+        code = self.produce_guards_expression(placeholders, ignore_static=ignore_static)
+        return True if code is None else self.evaluate_guards_expression(code, args)
+
+    def evaluate_symexpr(self, code: str) -> Any:
+        """A printed expression over symbols' names, for the values of this run."""
+        return eval(code, {**PRINTED_NAMES, "__builtins__": {}}, {str(s): v for s, v in self._values.items()})
+
+    def bind_symbols(self, placeholders: Sequence[Any], args: Sequence[Any]) -> dict[sympy.Symbol, int]:
+        """The values the symbols of the placeholders take for these inputs. Raises AssertionError where two disagree."""
+        bindings: dict[sympy.Symbol, int] = {}
+        for placeholder, arg in zip(placeholders, args, strict=False):
+            if placeholder is None:
+                continue
+            for (_, expr), value in zip(inputs_of(placeholder, Source("")), _numbers_of(arg), strict=True):
+                symbol, number = (expr, value) if expr.is_Symbol else (-expr, -value)
+                if symbol.is_Symbol:
+                    assert bindings.setdefault(symbol, number) == number, f"{bindings[symbol]} != {number}"
+        return bindings
+
+
+def inputs_of(placeholder: Any, source: Source) -> list[tuple[Source, Any]]:
+    """The numbers a placeholder consists of, as (where each is read, expression)."""
+    if isinstance(placeholder, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return [(source, placeholder.node.expr)]
+    if not isinstance(placeholder, torch.Tensor):
+        return []
+    found: list[tuple[Source, Any]] = [(size_source(source, d), s) for d, s in enumerate(placeholder.size())]
+    if placeholder.layout is torch.strided:
+        found += [(stride_source(source, d), s) for d, s in enumerate(placeholder.stride())]
+        found.append((storage_offset_source(source), placeholder.storage_offset()))
+    return [(s, n.node.expr if isinstance(n, torch.SymInt) else sympy.Integer(n)) for s, n in found]
+
+
+def _numbers_of(arg: Any) -> list[Any]:
+    if not isinstance(arg, torch.Tensor):
+        return [arg]
+    if arg.layout is not torch.strided:
+        return list(arg.size())
+    return [*arg.size(), *arg.stride(), arg.storage_offset()]

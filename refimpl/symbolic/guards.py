@@ -1,0 +1,155 @@
+"""Guards: conditions under which what was traced holds. Recorded, printed as Python, evaluated.
+
+Counterpart: ShapeGuard, RuntimeAssert, ShapeGuardPythonPrinter of torch/fx/experimental/symbolic_shapes.py
+Differs: an evaluator beside the printer; tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+from sympy.core.relational import Relational
+from sympy.printing.str import StrPrinter
+
+from refimpl.symbolic import functions as f
+from refimpl.symbolic.operations import COMPARISONS
+from refimpl.symbolic.stacks import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeGuard:
+    """A condition on sizes that held when the program was traced, and where the program asked for it."""
+
+    expr: sympy.Basic
+    stack: Stack
+    source: str = ""  # file:line of C++ code, where that is where the question came from
+    size_oblivious: bool = False
+
+    @property
+    def sloc(self) -> str:
+        return self.stack.user_line()
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeAssert:
+    """A condition on values that are known only when the program runs: it must be checked there."""
+
+    expr: sympy.Basic
+    msg: str
+    stack: Stack
+
+
+class PythonSource(StrPrinter):
+    """Prints conditions as Python that evaluates to what `evaluate` gives."""
+
+    printmethod = "_python_source"  # not sympy's: our functions print for the reader under that name
+
+    def __init__(self, name_of: Callable[[sympy.Symbol], str]) -> None:
+        super().__init__({"order": None})
+        self._name_of = name_of
+
+    def _print_Symbol(self, expr: sympy.Symbol) -> str:  # noqa: N802
+        return self._name_of(expr)
+
+    def _print_Relational(self, expr: Relational) -> str:  # noqa: N802
+        return f"{self._side(expr.lhs)} {_RELATION_SIGNS[type(expr)]} {self._side(expr.rhs)}"
+
+    def _side(self, expr: sympy.Basic) -> str:
+        text = self._print(expr)
+        return f"({text})" if expr.is_Boolean or isinstance(expr, f.Where) else str(text)
+
+    def _print_And(self, expr: sympy.And) -> str:  # noqa: N802
+        return " and ".join(self._operand(a) for a in expr.args)
+
+    def _print_Or(self, expr: sympy.Or) -> str:  # noqa: N802
+        return " or ".join(self._operand(a) for a in expr.args)
+
+    def _print_Not(self, expr: sympy.Not) -> str:  # noqa: N802
+        return f"not ({self._print(expr.args[0])})"
+
+    def _operand(self, expr: sympy.Basic) -> str:
+        text = str(self._print(expr))
+        return f"({text})" if isinstance(expr, (sympy.And, sympy.Or, sympy.Not)) else text
+
+    def _print_BooleanTrue(self, expr: sympy.Basic) -> str:  # noqa: N802
+        return "True"
+
+    def _print_BooleanFalse(self, expr: sympy.Basic) -> str:  # noqa: N802
+        return "False"
+
+    def _print_Float(self, expr: sympy.Float) -> str:  # noqa: N802
+        return repr(float(expr))
+
+    def _print_Infinity(self, expr: sympy.Basic) -> str:  # noqa: N802
+        return "math.inf"
+
+    def _print_NegativeInfinity(self, expr: sympy.Basic) -> str:  # noqa: N802
+        return "(-math.inf)"
+
+    def _print_NaN(self, expr: sympy.Basic) -> str:  # noqa: N802
+        return "math.nan"
+
+    def _print_ShapeFunction(self, expr: f.ShapeFunction) -> str:  # noqa: N802
+        if isinstance(expr, f.VARIADIC):
+            return expr.template.format(", ".join(str(self._print(a)) for a in expr.args))
+        return expr.template.format(*(self._argument(a) for a in expr.args))
+
+    def _argument(self, expr: sympy.Basic) -> str:
+        text = str(self._print(expr))
+        bare = expr.is_Symbol or (expr.is_Number and not text.startswith("-")) or text.startswith("(")
+        return text if bare and (not text.startswith("(") or isinstance(expr, f.ShapeFunction)) else f"({text})"
+
+
+_RELATION_SIGNS = {sympy.Eq: "==", sympy.Ne: "!=", sympy.Lt: "<", sympy.Le: "<=", sympy.Gt: ">", sympy.Ge: ">="}
+
+# What printed conditions may call, besides the names of their sources.
+PRINTED_NAMES: dict[str, Any] = {
+    "math": math,
+    "max": max,
+    "min": min,
+    "abs": abs,
+    "round": round,
+    "float": float,
+    "is_non_overlapping_and_dense": f.is_non_overlapping_and_dense,
+}
+
+
+def python_source(expr: sympy.Basic, name_of: Callable[[sympy.Symbol], str] = str) -> str:
+    """A condition or number as Python source; `name_of` says how to read a symbol."""
+    return str(PythonSource(name_of).doprint(expr))
+
+
+def evaluate(expr: sympy.Basic, values: Mapping[Any, Any]) -> Any:
+    """The value of an expression for values of its symbols, by Python's arithmetic: exact for ints of any size.
+
+    Raises KeyError for a symbol without value, and what the Python operations raise.
+    """
+    if expr.is_Symbol:
+        return values[expr]
+    if f.is_constant(expr):
+        return f.to_number(expr)
+    if isinstance(expr, f.Where):
+        condition, a, b = expr.args
+        return evaluate(a if evaluate(condition, values) else b, values)
+    if isinstance(expr, sympy.And):
+        return all(evaluate(a, values) for a in expr.args)
+    if isinstance(expr, sympy.Or):
+        return any(evaluate(a, values) for a in expr.args)
+    if isinstance(expr, sympy.Not):
+        return not evaluate(expr.args[0], values)
+    if isinstance(expr, sympy.Piecewise):
+        return next(evaluate(value, values) for value, condition in expr.args if evaluate(condition, values))  # pyright: ignore[reportGeneralTypeIssues]
+    args = [evaluate(a, values) for a in expr.args]
+    if isinstance(expr, sympy.Add):
+        return sum(args)
+    if isinstance(expr, sympy.Mul):
+        return math.prod(args)
+    if isinstance(expr, sympy.Pow):
+        return args[0] ** args[1]
+    if isinstance(expr, f.ShapeFunction):
+        return type(expr).compute(*args)
+    return COMPARISONS[type(expr)](*args)

@@ -1,0 +1,170 @@
+"""Integer expressions as polynomials with integer coefficients, the form in which sizes are compared.
+
+Counterpart: safe_expand and canonicalize_bool_expr of torch/fx/experimental/symbolic_shapes.py
+Differs: an own dictionary form in place of sympy's expand, which is what makes comparing cheap. A relation of integers is one
+polynomial without constant term, divided by what its coefficients share, and the range it must lie in: `2*s0 > 6` and
+`s0 >= 4` are the same thing.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import sympy
+
+from refimpl.symbolic.ranges import INFINITY, Bound, Range, add, multiply, power, scale
+
+# A product of powers of atoms: ((atom, exponent), ...) in order of the atoms' text. The empty product is 1.
+Monomial = tuple[tuple[sympy.Basic, int], ...]
+# monomial -> coefficient, as sorted pairs, so that it can be a key
+Terms = tuple[tuple[Monomial, int], ...]
+
+_sort_keys: dict[sympy.Basic, tuple[int, str]] = {}
+
+
+def _atom_key(atom: sympy.Basic) -> tuple[int, str]:
+    key = _sort_keys.get(atom)
+    if key is None:
+        text = str(atom)
+        key = _sort_keys[atom] = (len(text), text)  # s2 before s10
+    return key
+
+
+def _monomial_key(monomial: Monomial) -> tuple[int, list[tuple[tuple[int, str], int]]]:
+    return (sum(exponent for _, exponent in monomial), [(_atom_key(atom), exponent) for atom, exponent in monomial])
+
+
+def _multiply_monomials(a: Monomial, b: Monomial) -> Monomial:
+    if not a:
+        return b
+    if not b:
+        return a
+    powers = dict(a)
+    for atom, exponent in b:
+        powers[atom] = powers.get(atom, 0) + exponent
+    return tuple(sorted(powers.items(), key=lambda item: _atom_key(item[0])))
+
+
+def _add_into(total: dict[Monomial, int], terms: Terms, factor: int) -> None:
+    for monomial, coefficient in terms:
+        new = total.get(monomial, 0) + factor * coefficient
+        if new:
+            total[monomial] = new
+        else:
+            total.pop(monomial, None)
+
+
+def _freeze(total: dict[Monomial, int]) -> Terms:
+    return tuple(sorted(total.items(), key=lambda item: _monomial_key(item[0])))
+
+
+def add_terms(a: Terms, b: Terms, factor: int = 1) -> Terms:
+    """a + factor * b"""
+    total = dict(a)
+    _add_into(total, b, factor)
+    return _freeze(total)
+
+
+def multiply_terms(a: Terms, b: Terms) -> Terms:
+    total: dict[Monomial, int] = {}
+    for x, c in a:
+        for y, d in b:
+            _add_into(total, ((_multiply_monomials(x, y), c * d),), 1)
+    return _freeze(total)
+
+
+ONE: Terms = (((), 1),)
+# A power of a sum is multiplied out only up to here; beyond, it is an atom of its own.
+LARGEST_EXPANDED_POWER = 4
+
+
+@lru_cache(maxsize=50_000)
+def to_terms(expr: sympy.Basic) -> Terms:
+    """The polynomial of an integer expression. What is not +, * or a constant power is an atom."""
+    if isinstance(expr, sympy.Integer):
+        return (((), int(expr)),) if expr else ()
+    if isinstance(expr, sympy.Add):
+        total: dict[Monomial, int] = {}
+        for term in expr.args:
+            _add_into(total, to_terms(term), 1)
+        return _freeze(total)
+    if isinstance(expr, sympy.Mul):
+        product = ONE
+        for factor in expr.args:
+            product = multiply_terms(product, to_terms(factor))
+        return product
+    if isinstance(expr, sympy.Pow) and isinstance(expr.exp, sympy.Integer):
+        exponent = int(expr.exp)
+        if expr.base.is_Symbol and exponent > 0:
+            return ((((expr.base, exponent),), 1),)
+        if 0 < exponent <= LARGEST_EXPANDED_POWER:
+            result = ONE
+            for _ in range(exponent):
+                result = multiply_terms(result, to_terms(expr.base))
+            return result
+    return ((((expr, 1),), 1),)
+
+
+def from_terms(terms: Terms) -> sympy.Expr:
+    """The sympy expression of a polynomial, multiplied out."""
+    return sympy.Add(*(coefficient * sympy.Mul(*(atom**n for atom, n in monomial)) for monomial, coefficient in terms))  # pyright: ignore[reportOperatorIssue]
+
+
+@lru_cache(maxsize=50_000)
+def difference(a: sympy.Basic, b: sympy.Basic) -> tuple[Terms, int, int]:
+    """a - b as (terms, factor, constant): a - b = factor * terms + constant.
+
+    The terms have coefficients without a common divisor, the first one positive, so that a relation and its mirror image
+    meet in the same terms. Without terms the factor is 1.
+    """
+    whole = add_terms(to_terms(a), to_terms(b), -1)
+    constant = 0
+    if whole and not whole[0][0]:
+        constant, whole = whole[0][1], whole[1:]
+    if not whole:
+        return (), 1, constant
+    factor = math.gcd(*(coefficient for _, coefficient in whole))
+    if whole[0][1] < 0:
+        factor = -factor
+    return tuple((monomial, coefficient // factor) for monomial, coefficient in whole), factor, constant
+
+
+def range_of_terms(terms: Terms, range_of_atom: dict[sympy.Basic, Range]) -> Range:
+    """Bounds of a polynomial from bounds of its atoms: term by term, and a second way that sees common growth."""
+    direct = Range(0, 0)
+    for monomial, coefficient in terms:
+        product = Range(coefficient, coefficient)
+        for atom, exponent in monomial:
+            product = multiply(product, power(range_of_atom[atom], exponent))
+        direct = add(direct, product)
+    if len(terms) > 1 and (direct.lower == -INFINITY or direct.upper == INFINITY):
+        shifted = _range_from_lower_corner(terms, range_of_atom)
+        if shifted is not None:
+            direct = direct & shifted
+    return direct
+
+
+def _range_from_lower_corner(terms: Terms, range_of_atom: dict[sympy.Basic, Range]) -> Range | None:
+    """With every atom written as its lower bound plus something >= 0: if all coefficients of the result have one sign, the
+    constant is the bound. Shows s0*s1 - s0 >= 2 for s0, s1 >= 2, where bounds term by term show nothing."""
+    if any(range_of_atom[atom].lower == -INFINITY for monomial, _ in terms for atom, _ in monomial):
+        return None
+    if sum(exponent for monomial, _ in terms for _, exponent in monomial) > 24:
+        return None  # would cost more than it tells
+    total: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        product: Terms = (((), coefficient),)
+        for atom, exponent in monomial:
+            lower = int(range_of_atom[atom].lower)
+            shifted: Terms = ((((atom, 1),), 1),) if lower == 0 else (((), lower), (((atom, 1),), 1))
+            for _ in range(exponent):
+                product = multiply_terms(product, shifted)
+        _add_into(total, product, 1)
+    constant = total.pop((), 0)
+    lower: Bound = constant if all(c >= 0 for c in total.values()) else -INFINITY
+    upper: Bound = constant if all(c <= 0 for c in total.values()) else INFINITY
+    return Range(lower, upper)
+
+
+__all__ = ["Monomial", "Terms", "add_terms", "difference", "from_terms", "range_of_terms", "scale", "to_terms"]

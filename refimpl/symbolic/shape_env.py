@@ -1,0 +1,415 @@
+"""The environment of symbolic shapes: answers questions about sizes, and remembers under which conditions.
+
+Counterpart: torch/fx/experimental/symbolic_shapes.py ShapeEnv
+Differs: layers in place of one class (symbols, unbacked symbols, questions and guards, printing of guards); no event log, no
+translation validation. FakeTensorMode, torch's meta kernels and C++ reach its methods by name, so these are upstream's names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.symbolic.errors import data_dependent_error
+from refimpl.symbolic.functions import is_constant, to_expr, to_number
+from refimpl.symbolic.geometry import symbolic_geometry
+from refimpl.symbolic.guard_output import GuardOutput
+from refimpl.symbolic.guards import RuntimeAssert, ShapeGuard
+from refimpl.symbolic.operations import negate, relation
+from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Range
+from refimpl.symbolic.sources import Source, as_source
+from refimpl.symbolic.stacks import Stack
+from refimpl.symbolic.sym_node import SymNode
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeEnvSettings:
+    """What a ShapeEnv is built with."""
+
+    allow_scalar_outputs: bool = True
+    allow_dynamic_output_shape_ops: bool = True
+    assume_static_by_default: bool = False
+    specialize_zero_one: bool = True
+    duck_shape: bool = True
+    prefer_deferred_runtime_asserts_over_guards: bool = False
+    trace_asserts: bool = False
+
+
+class ShapeEnv(GuardOutput):
+    """One symbol space. Everything traced together shares one."""
+
+    def __init__(
+        self,
+        *,
+        duck_shape: bool | None = None,
+        should_record_events: bool | None = None,
+        tracked_fakes: list[Any] | None = None,
+        co_fields: dict[str, str] | None = None,
+        **settings: bool,
+    ) -> None:
+        super().__init__()
+        if should_record_events:
+            raise UnsupportedByRefimpl(
+                seen="should_record_events=True", supported="no event log", do="leave should_record_events out"
+            )
+        self.settings = ShapeEnvSettings(duck_shape=duck_shape is not False, **settings)
+        self.tracked_fakes = tracked_fakes
+        self.co_fields = co_fields or {}
+        self.records_origins = True  # whether operations on nodes note what made their result
+        self.frozen = False
+        self.runtime_asserts_frozen = False
+        self.fake_tensor_cache: dict[Any, Any] = {}
+        self.val_to_var: dict[Any, sympy.Symbol] = {}  # duck sizing: equal sizes share a symbol
+        self._symbol_counter = 0
+        self._float_counter = 0
+        self._suppressed = 0
+        self._errors_on_guards = 0
+        self.fakers: dict[int, Any] = {}  # refimpl.symbolic.fake_inputs.InputFaker by id of the fake mode
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ShapeEnvSettings.__dataclass_fields__:
+            return getattr(self.settings, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def _version_counter(self) -> int:
+        return self.facts.version
+
+    @contextmanager
+    def origins_off(self) -> Generator[None, None, None]:
+        """Operations inside do not note what made their results: they are a kernel's, not the program's."""
+        before, self.records_origins = self.records_origins, False
+        try:
+            yield
+        finally:
+            self.records_origins = before
+
+    # ------------------------------------------------------------------------------------------------- symbols
+
+    def create_symbol(
+        self,
+        val: Any,
+        source: Any,
+        dynamic_dim: Any = None,
+        constraint_dim: Any = None,
+        positive: bool | None = True,
+        do_not_specialize_zero_one: bool = False,
+        symbolic_context: Any = None,
+    ) -> Any:
+        """A symbol for a size (or other number) of an input, or the number itself where it is specialised.
+
+        `dynamic_dim` is "DUCK" (the default), "DYNAMIC" or "STATIC", or an enum member of that name; a `constraint_dim` with a
+        range makes it DYNAMIC in that range. Raises ConstraintViolationError for a value outside.
+        """
+        policy = "DYNAMIC" if constraint_dim is not None else getattr(dynamic_dim, "name", dynamic_dim) or "DUCK"
+        source = as_source(source)
+        if policy == "UNBACKED":
+            symbol = self.create_unbacked_symint(source).node.expr
+            self._constrain_range_for_size(symbol)
+            return symbol
+        if policy == "STATIC":
+            return to_expr(val)
+        if isinstance(val, float):
+            return self._note_source(self._new_float(val), source)
+        if val in (0, 1) and self.settings.specialize_zero_one and not do_not_specialize_zero_one:
+            return sympy.Integer(val)
+        duck = policy == "DUCK" and self.settings.duck_shape
+        if duck and val in self.val_to_var:
+            return self._note_source(self.val_to_var[val], source)
+        found = self._default_value_range(do_not_specialize_zero_one) if positive else UNKNOWN
+        symbol = sympy.Symbol(f"s{self._symbol_counter}", integer=True, **_assumption(found))
+        self._symbol_counter += 1
+        self._register(symbol, found)
+        self.backed_var_to_val[symbol] = sympy.Integer(val)
+        self._values[symbol] = val
+        if duck:
+            self.val_to_var[val] = symbol
+        self._apply_constraint(symbol, constraint_dim, source)
+        return self._note_source(symbol, source)
+
+    def _new_float(self, value: float) -> sympy.Symbol:
+        symbol = sympy.Symbol(f"zf{self._float_counter}")
+        self._float_counter += 1
+        self._register(symbol, UNKNOWN)
+        self.backed_var_to_val[symbol] = sympy.Float(value)
+        self._values[symbol] = value
+        return symbol
+
+    def _note_source(self, symbol: sympy.Symbol, source: Source) -> sympy.Symbol:
+        self.source_to_var[source.name] = symbol
+        self.var_to_sources.setdefault(symbol, []).append(source)
+        return symbol
+
+    def _apply_constraint(self, symbol: sympy.Symbol, constraint: Any, source: Source) -> None:
+        found = getattr(constraint, "vr", None)
+        if found is not None:
+            self.constrain_symbol_range(symbol, found.lower, found.upper)
+
+    def _default_value_range(self, do_not_specialize_zero_one: bool = False) -> Range:
+        return Range(0 if do_not_specialize_zero_one or not self.settings.specialize_zero_one else 2, INFINITY)
+
+    def create_unspecified_symbol(self, val: Any, source: Any, dynamic_dim: Any = None, constraint_dim: Any = None,
+                                  symbolic_context: Any = None) -> Any:  # fmt: skip
+        """A symbol for a number that may be negative, and is not specialised at 0 and 1."""
+        return self.create_symbol(
+            val, source, dynamic_dim, constraint_dim, positive=None, do_not_specialize_zero_one=True
+        )
+
+    def create_unspecified_symint_and_symbol(self, value: int, source: Any, dynamic_dim: Any, **_: Any) -> Any:
+        return self.create_symintnode(self.create_unspecified_symbol(value, source, dynamic_dim), hint=value)
+
+    def create_symintnode(self, sym: Any, *, hint: Any = None, source: Any = None) -> Any:
+        """A SymInt of an expression, or an int where it is one."""
+        if isinstance(sym, sympy.Integer):
+            return int(sym)
+        hint = None if self.has_unbacked(sym) else hint
+        return torch.SymInt(SymNode(sym, self, int, hint))  # pyright: ignore[reportCallIssue]
+
+    def create_symfloatnode(self, sym: Any, *, hint: Any = None, source: Any = None) -> Any:
+        """A SymFloat of an expression, or a float where it is one."""
+        if sym.is_Number:
+            return float(sym)
+        return torch.SymFloat(SymNode(sym, self, float, hint))  # pyright: ignore[reportCallIssue]
+
+    def create_symboolnode(self, sym: Any) -> Any:
+        return torch.SymBool(SymNode(sym, self, bool))  # pyright: ignore[reportCallIssue]
+
+    # ----------------------------------------------------------------------------------------------- questions
+
+    def decided(self, condition: Any) -> bool | None:
+        """Whether a condition is known to hold, known not to, or neither. Never adds a guard."""
+        return self.facts.decide(self.replace(condition))
+
+    def value_of(
+        self,
+        node: SymNode,
+        *,
+        size_oblivious: bool = False,
+        fallback: bool | None = None,
+        place: tuple[str, int] = ("", 0),
+    ) -> Any:
+        """The value of a node as a Python number, adding a guard if it depends on the inputs.
+
+        Raises GuardOnDataDependentSymNode where it depends on data, unless there is a fallback.
+        """
+        expr = node.expr
+        if is_constant(expr):
+            return to_number(expr)
+        known = self._known_value(expr, node.pytype, size_oblivious)
+        if known is not None:
+            return known
+        hint = node.hint
+        if hint is None:
+            if fallback is not None:
+                return fallback
+            return self._from_real_tensors(expr, node.pytype)
+        self._guard(self._condition(expr, hint), place, size_oblivious)
+        return hint
+
+    def _known_value(self, expr: Any, pytype: type, size_oblivious: bool) -> Any:
+        if pytype is bool:
+            known = self.facts.decide(expr)
+            if known is None and size_oblivious:
+                sizes = {s for s in expr.free_symbols if s in self.facts.size_like}
+                known = self.facts.assuming_sizes_of_two(sizes).decide(expr) if sizes else None
+            return known
+        if pytype is int:
+            found = self.facts.range_of(expr)
+            return found.lower if found.is_singleton() else None
+        return None
+
+    def _condition(self, expr: Any, value: Any) -> Any:
+        if value is True:
+            return expr
+        return negate(expr) if value is False else relation(sympy.Eq, expr, to_expr(value))
+
+    def _from_real_tensors(self, expr: Any, pytype: type) -> Any:
+        """Last resort: the value in this run, checked when the graph runs."""
+        real = {**self.backed_var_to_val, **self.real_tensor_prop_unbacked_vals}
+        if self.real_tensor_prop_unbacked_vals and all(s in real for s in expr.free_symbols):
+            value = pytype(self.evaluate_with(expr, {s: to_number(v) for s, v in real.items()}))
+            self.guard_or_defer_runtime_assert(self._condition(expr, value), "holds for the tensors of this run")
+            return value
+        raise data_dependent_error(self, expr, Stack.capture())
+
+    def evaluate_sym_node(self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: Any = None) -> Any:
+        """`value_of` as upstream's meta kernels call it."""
+        return self.value_of(sym_node, size_oblivious=size_oblivious, fallback=fallback_value)
+
+    def evaluate_expr(self, orig_expr: Any, hint: Any = None, fx_node: Any = None, size_oblivious: bool = False,
+                      fallback_value: Any = None, *, forcing_spec: bool = False) -> Any:  # fmt: skip
+        """The value of an expression as a sympy constant, adding a guard if it depends on the inputs."""
+        pytype = bool if orig_expr.is_Boolean else int if orig_expr.is_integer else float
+        node = SymNode(orig_expr, self, pytype, hint)
+        return to_expr(self.value_of(node, size_oblivious=size_oblivious, fallback=fallback_value))
+
+    def _maybe_evaluate_static(self, expr: Any, *, unbacked_only: bool = False, compute_hint: bool = False,
+                               size_oblivious: bool = False, axioms: Any = None, var_to_range: Any = None) -> Any:  # fmt: skip
+        """The expression as a sympy constant if it is known, else None (with unbacked_only: what is left of it)."""
+        expr = self.replace(expr)
+        if is_constant(expr):
+            return expr
+        pytype = bool if expr.is_Boolean else int if expr.is_integer else float
+        known = self._known_value(expr, pytype, size_oblivious)
+        if known is None and compute_hint:
+            known = self.hint_of(expr, pytype)
+        if known is None:
+            return expr if unbacked_only else None
+        return to_expr(known)
+
+    def bound_sympy(self, expr: Any, size_oblivious: bool = False) -> Range:
+        """The range of an expression."""
+        return self.facts.range_of(self.replace(expr))
+
+    def size_hint(self, expr: Any, *, allow_none: bool = False) -> Any:
+        """The value of an expression in the run being traced."""
+        expr = self.replace(sympy.sympify(expr))
+        hint = self.hint_of(expr, bool if expr.is_Boolean else int)
+        if hint is None and not allow_none:
+            raise data_dependent_error(self, expr, Stack.capture())
+        return hint
+
+    def guarding_hint_or_throw(self, expr: Any) -> Any:
+        return self.size_hint(expr)
+
+    def has_guarding_hint(self, expr: Any) -> bool:
+        return self.size_hint(expr, allow_none=True) is not None
+
+    def optimization_hint(self, expr: Any, fallback: int | None = None) -> Any:
+        """The hint, or the fallback, or a guess within the range, for decisions that change speed only."""
+        hint = self.size_hint(expr, allow_none=True)
+        if hint is not None:
+            return hint
+        if fallback is not None:
+            return fallback
+        found = self.bound_sympy(expr)
+        return int(min(max(found.lower, 8192), found.upper))
+
+    # -------------------------------------------------------------------------------------------------- guards
+
+    def _guard(self, condition: Any, place: tuple[str, int] = ("", 0), size_oblivious: bool = False) -> None:
+        """Records that the program's course depends on a condition that holds in this run."""
+        if self._suppressed:
+            return
+        if self._errors_on_guards:
+            raise RuntimeError(f"a guard was added where none may be: {condition}\n  at {Stack.capture().user_line()}")
+        if self.frozen:
+            log.warning("the ShapeEnv is frozen, but the program depends on %s", condition)
+            return
+        where = f"{place[0]}:{place[1]}" if place[0] else ""
+        self.guards.append(ShapeGuard(condition, Stack.capture(), where, size_oblivious))
+        self.learn(condition)
+
+    def expect(self, node: SymNode, place: tuple[str, int] = ("", 0)) -> bool:
+        """A condition the program asserts: a guard if it is about inputs, else checked when the program runs.
+
+        False means that it does not hold, and that the caller must raise.
+        """
+        known = self.decided(node.expr)
+        if known is not None:
+            return known
+        hint = node.hint
+        if hint is False:
+            return bool(self.value_of(node, place=place))
+        if hint is not None and not self.settings.prefer_deferred_runtime_asserts_over_guards:
+            return bool(self.value_of(node, place=place))
+        return self.guard_or_defer_runtime_assert(node.expr, f"{place[0]}:{place[1]}")
+
+    def guard_or_defer_runtime_assert(self, orig_expr: Any, msg: str, fx_node: Any = None) -> bool:
+        """Takes a condition as true: as a guard if all its symbols are backed, else as an assertion to be made at run time."""
+        expr = self.replace(orig_expr)
+        known = self.facts.decide(expr)
+        if known is not None:
+            return known
+        if self._suppressed:
+            return True
+        unbacked = [s for s in expr.free_symbols if s in self.unbacked]
+        if not unbacked and not self.settings.prefer_deferred_runtime_asserts_over_guards:
+            return bool(self.value_of(SymNode(expr, self, bool)))
+        if self.frozen:
+            log.warning("the ShapeEnv is frozen, but the program asserts %s", expr)
+            return True
+        # Kept with the newest of its symbols: when that one is bound, all of them are.
+        newest = max(unbacked, key=self.unbacked.__getitem__, default=None)
+        self.deferred_runtime_asserts.setdefault(newest, []).append(RuntimeAssert(expr, msg, Stack.capture()))
+        self.num_deferred_runtime_asserts += 1
+        self.learn(expr)
+        return True
+
+    @contextmanager
+    def suppress_guards(self) -> Generator[None, None, None]:
+        """Questions asked inside are answered by the hints, and leave no trace."""
+        self._suppressed += 1
+        try:
+            yield
+        finally:
+            self._suppressed -= 1
+
+    def _suppress_guards_enter(self) -> None:
+        self._suppressed += 1
+
+    def _suppress_guards_exit(self) -> None:
+        self._suppressed -= 1
+
+    def _suppress_guards_tls(self) -> bool:
+        return self._suppressed > 0
+
+    @contextmanager
+    def error_on_new_guards(self) -> Generator[None, None, None]:
+        """A guard inside raises."""
+        self._errors_on_guards += 1
+        try:
+            yield
+        finally:
+            self._errors_on_guards -= 1
+
+    def freeze(self) -> None:
+        """From now on guards are not recorded, only warned of."""
+        self.frozen = True
+
+    def freeze_runtime_asserts(self) -> None:
+        self.runtime_asserts_frozen = True
+
+    # ---------------------------------------------------------------------- inputs, as FakeTensorMode.from_tensor asks
+
+    def _create_symbolic_sizes_strides_storage_offset(
+        self, ex_size: Sequence[int], ex_stride: Sequence[int], ex_storage_offset: int, is_dim_dynamic: Sequence[bool],
+        source: Any, *, symbolic_context: Any = None, hint_overrides: Any = None,
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:  # fmt: skip
+        """Sizes, strides and offset of a fake input; the policy per dimension is the context's, if there is one."""
+        policies = getattr(symbolic_context, "dynamic_sizes", None)
+        constraints = getattr(symbolic_context, "constraint_sizes", None)
+        if policies is None:
+            default = "STATIC" if self.settings.assume_static_by_default else "DUCK"
+            policies = ["DYNAMIC" if dynamic else default for dynamic in is_dim_dynamic]
+        return symbolic_geometry(
+            self,
+            ex_size,
+            ex_stride,
+            ex_storage_offset,
+            as_source(source),
+            policies,
+            constraints or [None] * len(ex_size),
+        )
+
+    def create_symbolic_sizes_strides_storage_offset(
+        self, ex: torch.Tensor, source: Any, *, symbolic_context: Any = None
+    ) -> Any:
+        """The same for a tensor."""
+        dynamic = [d in getattr(ex, "_dynamo_dynamic_indices", ()) for d in range(ex.dim())]
+        return self._create_symbolic_sizes_strides_storage_offset(
+            ex.size(), ex.stride(), ex.storage_offset(), dynamic, source, symbolic_context=symbolic_context
+        )
+
+
+def _assumption(found: Range) -> dict[str, bool]:
+    return {"positive": True} if found.lower > 0 else {"nonnegative": True} if found.lower == 0 else {}

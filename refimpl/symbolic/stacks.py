@@ -1,0 +1,69 @@
+"""The Python stack at a moment, cheap to take and formatted only when somebody reads it.
+
+Counterpart: torch/utils/_traceback.py CapturedTraceback
+Differs: pure Python; knows which frame is the user's.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+DEEPEST = 64
+_TORCH = str(Path(torch.__file__).parent)
+_REFIMPL = str(Path(__file__).parent.parent)
+_is_user_code: dict[str, bool] = {}
+
+
+def is_user_file(filename: str) -> bool:
+    """Whether code of this file is the user's: neither torch's nor refimpl's (whose tests are users)."""
+    known = _is_user_code.get(filename)
+    if known is None:
+        inside = filename.startswith(_REFIMPL) and not {"tests", "benchmarks"} & set(Path(filename).parts)
+        known = not (inside or filename.startswith((_TORCH, "<")) or "/contextlib.py" in filename)
+        _is_user_code[filename] = known
+    return known
+
+
+class Stack:
+    """Frames, innermost first."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, frames: list[tuple[CodeType, int]]) -> None:
+        self._frames = frames
+
+    @staticmethod
+    def capture() -> Stack:
+        frames: list[tuple[CodeType, int]] = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and len(frames) < DEEPEST:
+            frames.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
+        return Stack(frames)
+
+    def user_frame(self) -> tuple[str, int, str] | None:
+        """File, line and function of the innermost frame of user code."""
+        for code, line in self._frames:
+            if is_user_file(code.co_filename):
+                return code.co_filename, line, code.co_name
+        return None
+
+    def user_line(self) -> str:
+        """`file:line in function: source`, or that there is none."""
+        found = self.user_frame()
+        if found is None:
+            return "(no frame of user code)"
+        file, line, function = found
+        return f"{file}:{line} in {function}: {linecache.getline(file, line).strip()}"
+
+    def summary(self) -> list[str]:
+        """All frames as text, outermost first."""
+        return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in reversed(self._frames)]
+
+    def __str__(self) -> str:
+        return self.user_line()

@@ -1,0 +1,363 @@
+"""The object behind torch.SymInt, SymFloat and SymBool: an expression, its type, and what it is in the run being traced.
+
+Counterpart: torch/fx/experimental/sym_node.py SymNode
+Differs: a node records the operation that made it (`origin`), so that a tracer can write graph nodes when one is needed, and
+not before; torch's nodes call the tracer at every operation. What operations make is remembered by the environment.
+C++ (torch/csrc/utils/python_symnode.h) and torch's Python layer reach these methods by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sympy
+import torch
+
+from refimpl.symbolic import layout
+from refimpl.symbolic.functions import Number, is_constant, is_non_overlapping_and_dense, to_expr, to_number
+from refimpl.symbolic.operations import BINARY, ITE, ROUND, ROUND_DECIMAL, SUM, UNARY, Operation
+
+if TYPE_CHECKING:
+    from refimpl.symbolic.shape_env import ShapeEnv
+
+SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def is_symbolic_number(value: object) -> bool:
+    return isinstance(value, SYM_TYPES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """The Python-level operation that made a node: a graph node `function(*operands)` computes its value.
+
+    An operand is a SymNode, a Python number, or (of torch.sym_sum) a tuple of these.
+    """
+
+    function: Callable[..., Any]
+    operands: tuple[Any, ...]
+
+
+class SymNode:
+    """A symbolic int, float or bool. Immutable but for caches."""
+
+    __slots__ = (
+        "__weakref__",
+        "_current",
+        "_current_version",
+        "_expr",
+        "_hint",
+        "constant",
+        "fx_node",
+        "origin",
+        "pytype",
+        "shape_env",
+    )
+
+    def __init__(
+        self,
+        expr: sympy.Basic,
+        shape_env: ShapeEnv,
+        pytype: type,
+        hint: Any = None,
+        constant: Number | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        self._expr = expr
+        self.shape_env = shape_env
+        self.pytype = pytype
+        self._hint = hint
+        self.constant = constant
+        self.origin = origin
+        self.fx_node = None
+        self._current = expr
+        self._current_version = 0
+
+    # ------------------------------------------------------------------------------------------- what it is
+
+    @property
+    def expr(self) -> Any:
+        """The expression, with what is known to be equal replaced."""
+        env = self.shape_env
+        if self._current_version != env.replacements_version:
+            self._current = env.replace(self._expr)
+            self._current_version = env.replacements_version
+        return self._current
+
+    @property
+    def hint(self) -> Any:
+        """The value in the run being traced; None where an unbacked symbol is involved."""
+        if self._hint is None and self.constant is None:
+            self._hint = self.shape_env.hint_of(self.expr, self.pytype)
+        return self._hint
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def require_hint(self, fallback: Any = None) -> Any:
+        """The hint, else the fallback, else GuardOnDataDependentSymNode."""
+        if self.hint is not None:
+            return self.hint
+        return self.shape_env.size_hint(self.expr) if fallback is None else fallback
+
+    def maybe_as_int(self) -> int | None:
+        expr = self.expr
+        return int(expr) if isinstance(expr, sympy.Integer) else None
+
+    def maybe_as_float(self) -> float | None:
+        expr = self.expr
+        return float(expr) if self.pytype is float and expr.is_Number else None
+
+    def maybe_as_bool(self) -> bool | None:
+        expr = self.expr
+        return bool(expr) if expr in (sympy.true, sympy.false) else None
+
+    def is_int(self) -> bool:
+        return self.pytype is int
+
+    def is_float(self) -> bool:
+        return self.pytype is float
+
+    def is_bool(self) -> bool:
+        return self.pytype is bool
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return self.constant is not None
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def nested_int(self) -> None:
+        return None
+
+    def nested_int_coeff(self) -> None:
+        return None
+
+    def clone(self) -> SymNode:
+        return self
+
+    def with_shape_env(self, shape_env: ShapeEnv) -> SymNode:
+        return SymNode(self._expr, shape_env, self.pytype, self._hint, self.constant, self.origin)
+
+    def str(self) -> str:
+        return str(self.expr)
+
+    def __str__(self) -> str:
+        return str(self.expr)
+
+    def __repr__(self) -> str:
+        return f"SymNode({self._expr}, {self.pytype.__name__}, hint={self._hint})"
+
+    def _graph_repr(self) -> str:
+        return str(self.expr)
+
+    def _value_eq(self, other: SymNode) -> bool:
+        return self._expr == other._expr and self.pytype is other.pytype and self._hint == other._hint
+
+    def _value_hash(self) -> int:
+        return hash((self._expr, self.pytype, self._hint))
+
+    def wrap_int(self, num: int) -> SymNode:
+        return SymNode(sympy.Integer(num), self.shape_env, int, num, num)
+
+    def wrap_float(self, num: float) -> SymNode:
+        return SymNode(to_expr(num), self.shape_env, float, num, num)
+
+    def wrap_bool(self, num: bool) -> SymNode:
+        return SymNode(to_expr(num), self.shape_env, bool, num, num)
+
+    # ------------------------------------------------------------------------------------- making new nodes
+
+    def _made(self, expr: sympy.Basic, pytype: type, hint: Any, function: Any, operands: tuple[Any, ...]) -> SymNode:
+        env = self.shape_env
+        if is_constant(expr):
+            value = pytype(to_number(expr))
+            return SymNode(to_expr(value), env, pytype, value, value)
+        origin = None
+        if env.records_origins:
+            plain = tuple(_plain(o) for o in operands)
+            origin = Origin(function, plain)
+        if hint is not None and type(hint) is not pytype:
+            hint = pytype(hint)
+        return SymNode(expr, env, pytype, hint, None, origin)
+
+    def _unary(self, operation: Operation) -> SymNode:
+        kind = self.pytype
+        make = operation.floats if kind is float else operation.ints
+        assert make is not None, f"{operation.function} of a symbolic {kind.__name__}"
+        expr = self.shape_env.memoised(operation, make, self.expr)
+        hint = None if self.hint is None else operation.function(self.hint)
+        return self._made(expr, operation.result or kind, hint, operation.function, (self,))
+
+    def _binary(self, operation: Operation, other: SymNode) -> SymNode:
+        kind = self.pytype
+        if (kind is float) != (other.pytype is float):  # C++ may mix them where Python has already converted
+            left = self if kind is float else self.sym_float()
+            return left._binary(operation, other if other.pytype is float else other.sym_float())
+        make = operation.floats if kind is float else operation.ints
+        assert make is not None, f"{operation.function} of symbolic {kind.__name__}s"
+        expr = self.shape_env.memoised(operation, make, self.expr, other.expr)
+        a, b = self.hint, other.hint
+        hint = None if a is None or b is None else operation.function(a, b)
+        return self._made(expr, operation.result or kind, hint, operation.function, (self, other))
+
+    def mul(self, other: SymNode) -> SymNode:
+        if self.pytype is int:
+            if other.constant == 1 and other.pytype is int:
+                return self
+            if self.constant == 1:
+                return other
+        return self._binary(_MUL, other)
+
+    def sym_min(self, other: SymNode) -> SymNode:
+        return self._extremum("sym_min", other, self.le)
+
+    def sym_max(self, other: SymNode) -> SymNode:
+        return self._extremum("sym_max", other, self.ge)
+
+    def _extremum(self, name: Any, other: SymNode, wins: Callable[[SymNode], SymNode]) -> SymNode:
+        """Where it is known which one wins, the expression is the winner's (the operation stays in the origin)."""
+        made = self._binary(BINARY[name], other)
+        if made.constant is not None or self.pytype is not int or other.pytype is not int:
+            return made
+        first = self.shape_env.facts.decide(wins(other).expr)
+        if first is None:
+            return made
+        winner = self if first else other
+        return made._made(winner.expr, int, winner.hint, BINARY[name].function, (self, other))
+
+    def round(self, ndigits: int | None = None) -> SymNode:
+        if ndigits is None:
+            return self._unary(ROUND)
+        if self.pytype is int:
+            return self
+        digits = to_expr(ndigits)
+        expr = self.shape_env.memoised(ROUND_DECIMAL, ROUND_DECIMAL.floats, self.expr, digits)
+        hint = None if self.hint is None else round(self.hint, ndigits)
+        return self._made(expr, float, hint, round, (self, ndigits))
+
+    def sym_ite(self, then: SymNode, otherwise: SymNode) -> SymNode:
+        expr = self.shape_env.memoised(ITE, ITE.ints, self.expr, then.expr, otherwise.expr)
+        hint = None if self.hint is None else (then.hint if self.hint else otherwise.hint)
+        return self._made(expr, then.pytype, hint, ITE.function, (self, then, otherwise))
+
+    def sym_sum(self, args: Sequence[SymNode]) -> SymNode:
+        expr = self.shape_env.memoised(SUM, SUM.ints, *(a.expr for a in args))
+        hints = [a.hint for a in args]
+        hint = None if None in hints else sum(hints)
+        return self._made(expr, int, hint, SUM.function, (tuple(args),))
+
+    # -------------------------------------------------------------------------------------------- layouts
+
+    def is_contiguous(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._layout(layout.contiguous, sizes, strides)
+
+    def is_channels_last_contiguous_2d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._layout(layout.channels_last_contiguous_2d, sizes, strides)
+
+    def is_channels_last_contiguous_3d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._layout(layout.channels_last_contiguous_3d, sizes, strides)
+
+    def is_channels_last_strides_2d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._layout(layout.channels_last_strides_2d, sizes, strides)
+
+    def is_channels_last_strides_3d(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self._layout(layout.channels_last_strides_3d, sizes, strides)
+
+    def _layout(self, rule: layout.LayoutRule, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        expr = rule([s.expr for s in sizes], [s.expr for s in strides], self.shape_env.decided)
+        hint = self.shape_env.hint_of(expr, bool)
+        return SymNode(expr, self.shape_env, bool, hint, None if hint is None or not is_constant(expr) else hint)
+
+    def is_non_overlapping_and_dense_indicator(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        """1 or 0. Known without symbols where the tensor is plainly contiguous in some order."""
+        expr = layout.non_overlapping_and_dense(
+            [s.expr for s in sizes], [s.expr for s in strides], self.shape_env.decided
+        )
+        hints = [n.hint for n in (*sizes, *strides)]
+        hint = None if None in hints else is_non_overlapping_and_dense(*hints)
+        return SymNode(expr, self.shape_env, int, hint, hint if is_constant(expr) else None)
+
+    def is_non_overlapping_and_dense(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
+        return self.is_non_overlapping_and_dense_indicator(sizes, strides).eq(self.wrap_int(1))
+
+    # ------------------------------------------------------------------------------- reading a value: guards
+
+    def evaluate(self, size_oblivious: bool = False) -> Number:
+        return self.shape_env.value_of(self, size_oblivious=size_oblivious)
+
+    def guard_int(self, file: str, line: int) -> int:
+        return int(self.shape_env.value_of(self, place=(file, line)))
+
+    def guard_float(self, file: str, line: int) -> float:
+        return float(self.shape_env.value_of(self, place=(file, line)))
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return bool(self.shape_env.value_of(self, place=(file, line)))
+
+    def int_(self) -> int:
+        return self.guard_int("", 0)
+
+    def bool_(self) -> bool:
+        return self.guard_bool("", 0)
+
+    def guard_size_oblivious(self, file: str, line: int) -> bool:
+        return bool(self.shape_env.value_of(self, size_oblivious=True, place=(file, line)))
+
+    def guard_or_false(self, file: str, line: int) -> bool:
+        return bool(self.shape_env.value_of(self, fallback=False, place=(file, line)))
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        return bool(self.shape_env.value_of(self, fallback=True, place=(file, line)))
+
+    def statically_known_true(self, file: str, line: int) -> bool:
+        return self.shape_env.decided(self.expr) is True
+
+    def expect_true(self, file: str, line: int) -> bool:
+        return self.shape_env.expect(self, place=(file, line))
+
+
+def _plain(operand: Any) -> Any:
+    if isinstance(operand, SymNode):
+        return operand if operand.constant is None else operand.constant
+    if isinstance(operand, tuple):
+        return tuple(_plain(o) for o in operand)
+    return operand
+
+
+_MUL = BINARY["mul"]
+
+
+def _unary_method(operation: Operation) -> Callable[[SymNode], SymNode]:
+    return lambda self: self._unary(operation)
+
+
+def _binary_method(operation: Operation) -> Callable[[SymNode, SymNode], SymNode]:
+    return lambda self, other: self._binary(operation, other)
+
+
+def _identity(self: SymNode) -> SymNode:
+    return self
+
+
+# C++ and torch's Python layer know some operations by a second name.
+_ALIASES = {
+    "truediv": "float_truediv",
+    "floordiv": "int_floordiv",
+    "pow": "float_pow",
+    "sym_and": "and_",
+    "sym_or": "or_",
+}
+for _name, _operation in UNARY.items():
+    setattr(SymNode, _name, _unary_method(_operation))
+for _name, _operation in BINARY.items():
+    if _name not in ("mul", "sym_min", "sym_max"):
+        setattr(SymNode, _name, _binary_method(_operation))
+for _name, _other in _ALIASES.items():
+    setattr(SymNode, _name, getattr(SymNode, _other))
+SymNode.pos = _identity  # pyright: ignore[reportAttributeAccessIssue]

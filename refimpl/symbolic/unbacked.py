@@ -1,0 +1,268 @@
+"""Symbols whose values are known only when the program runs: made by `item()`, `nonzero()` and their like.
+
+Counterpart: create_unbacked_*, compute_unbacked_bindings, _constrain_range* of torch/fx/experimental/symbolic_shapes.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import sympy
+import torch
+
+from refimpl._torch import pytree, upstream_shape_error
+from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Bound, Range
+from refimpl.symbolic.sym_node import SymNode
+from refimpl.symbolic.symbols import SymbolState
+
+if TYPE_CHECKING:
+    from refimpl.symbolic.shape_env import ShapeEnv
+
+
+def as_bound(value: Any) -> Bound:
+    """A bound from an int, a float infinity, or one of sympy's or torch's infinities."""
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, sympy.Integer):
+        return int(value)
+    if isinstance(value, sympy.Basic) and value.is_infinite is not False and not value.is_Integer:
+        return -INFINITY if str(value).startswith("-") else INFINITY
+    return int(value)
+
+
+class UnbackedSymbols(SymbolState):
+    """Making and constraining unbacked symbols. A layer of ShapeEnv."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending_fresh_unbacked_symbols: list[sympy.Symbol] = []
+        self.ignorable_fresh_unbacked_symbols: list[sympy.Symbol] = []
+        self.unbacked_renamings: dict[sympy.Symbol, sympy.Symbol] = {}
+        self.unbacked_symint_counter = 0
+        self.unbacked_symfloat_counter = 0
+        self._ignores_fresh = 0
+
+    def _node(self, expr: sympy.Basic, pytype: type) -> SymNode:
+        return SymNode(expr, cast("ShapeEnv", self), pytype)
+
+    def _fresh(self, symbol: sympy.Symbol, found: Range) -> sympy.Symbol:
+        self._register(symbol, found)
+        self.unbacked[symbol] = len(self.unbacked)
+        if not self._ignores_fresh:
+            self.pending_fresh_unbacked_symbols.append(symbol)
+        return symbol
+
+    def _fresh_int(self, found: Range) -> sympy.Symbol:
+        symbol = sympy.Symbol(f"u{self.unbacked_symint_counter}", integer=True)
+        self.unbacked_symint_counter += 1
+        return self._fresh(symbol, found)
+
+    def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
+        """A fresh integer of which nothing is known."""
+        return torch.SymInt(self._node(self._fresh_int(UNKNOWN), int))  # pyright: ignore[reportCallIssue]
+
+    def create_unbacked_symfloat(self) -> torch.SymFloat:
+        """A fresh float of which nothing is known."""
+        symbol = sympy.Symbol(f"zuf{self.unbacked_symfloat_counter}")
+        self.unbacked_symfloat_counter += 1
+        return torch.SymFloat(self._node(self._fresh(symbol, UNKNOWN), float))  # pyright: ignore[reportCallIssue]
+
+    def create_unbacked_symbool(self) -> torch.SymBool:
+        """A fresh truth value: an unbacked 0 or 1 that is compared with 1, as upstream's readers expect."""
+        symbol = self._fresh_int(Range(0, 1))
+        return torch.SymBool(self._node(sympy.Eq(symbol, 1, evaluate=False), bool))  # pyright: ignore[reportCallIssue]
+
+    @contextmanager
+    def ignore_fresh_unbacked_symbols(self) -> Generator[None, None, None]:
+        """Symbols made inside are thrown away: nobody will look for them in results."""
+        self._ignores_fresh += 1
+        try:
+            yield
+        finally:
+            self._ignores_fresh -= 1
+
+    def _ignore_fresh_unbacked_symbols_tls(self) -> bool:
+        return self._ignores_fresh > 0
+
+    # ---------------------------------------------------------------------------------------------- constraints
+
+    def constrain_symbol_range(self, s: Any, compiler_min: Any, compiler_max: Any) -> None:
+        """Takes as known that the symbol lies between both bounds. No guard, no check at run time."""
+        lower, upper = as_bound(compiler_min), as_bound(compiler_max)
+        s = self.replace(s)
+        if lower != -INFINITY:
+            self.learn(sympy.Ge(s, sympy.Integer(lower), evaluate=False) if not s.is_number else sympy.true)
+        if upper != INFINITY:
+            self.learn(sympy.Le(s, sympy.Integer(upper), evaluate=False) if not s.is_number else sympy.true)
+
+    def _constrain_range_for_size(self, a: Any, min: Any = None, max: Any = None) -> None:
+        lower = 0 if min is None else min
+        upper = INFINITY if max is None else max
+        _check_order(lower, upper)
+        self.constrain_symbol_range(a, lower, upper)
+        a = self.replace(a)
+        if a.is_Symbol:
+            self.facts.size_like.add(a)
+            self.facts.changed()
+
+    def _constrain_range(self, a: Any, min: Any, max: Any) -> None:
+        _check_order(min, max)
+        if isinstance(a, sympy.Integer):
+            if not as_bound(min) <= int(a) <= as_bound(max):
+                raise ValueError(f"Invalid value {int(a)} for range [{min}:{max}]")
+        else:
+            self.constrain_symbol_range(a, min, max)
+
+    def _constrain_is_bounded(self, a: sympy.Symbol, upper_bound: Any) -> None:
+        if isinstance(upper_bound, int):
+            self.constrain_symbol_range(a, -INFINITY, upper_bound)
+
+    def _constrain_unify(self, a: Any, b: Any) -> None:
+        """Takes two sizes as equal, without a guard."""
+        exprs = [sympy.Integer(x) if isinstance(x, int) else x.node.expr for x in (a, b)]
+        condition = sympy.Eq(exprs[0], exprs[1], evaluate=False)
+        if all(e.is_number for e in exprs):
+            assert exprs[0] == exprs[1], f"{a} and {b} were said to be equal"
+        else:
+            self.learn(condition)
+
+    def _rename_unbacked_to(self, orig_s: sympy.Symbol, new_s: sympy.Symbol) -> None:
+        self.unbacked_renamings[orig_s] = new_s
+        self.set_replacement(orig_s, new_s)
+
+    def _eliminate_unbacked(self, orig_s: sympy.Symbol, new_s: sympy.Basic) -> None:
+        self.set_replacement(orig_s, new_s)
+
+    def set_real_tensor_prop_unbacked_vals(self, k: sympy.Symbol, v: Any) -> None:
+        """The value an unbacked symbol has in the run being traced, where real tensors are propagated beside the fake ones."""
+        self.real_tensor_prop_unbacked_vals[k] = sympy.sympify(v)
+
+
+def _check_order(lower: Any, upper: Any) -> None:
+    if as_bound(upper) < as_bound(lower):
+        raise ValueError(
+            "Maximum value to constrain_as_size can't be less than the specified min value, "
+            f"received min={lower} and max={upper}"
+        )
+
+
+# --------------------------------------------------------------------------------------------------- where they are bound
+
+
+def fresh_bindings(env: Any, value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
+    """Where in a result the pending fresh symbols stand: symbol -> key path (pytree keys, method calls). Empties the pending list.
+
+    Raises PendingUnbackedSymbolNotFound for a symbol that is not in the result: nothing could say what it is when the graph runs.
+    """
+    pending = list(env.pending_fresh_unbacked_symbols)
+    ignorable = set(env.ignorable_fresh_unbacked_symbols)
+    env.pending_fresh_unbacked_symbols.clear()
+    env.ignorable_fresh_unbacked_symbols.clear()
+    if not pending:
+        return {}
+    missing = set(pending)
+    found: dict[sympy.Symbol, tuple[Any, ...]] = {}
+    for path, leaf in _symbolic_leaves(value, ()):
+        bound = _bound_symbol(leaf.node._expr, missing)
+        if bound is not None:
+            symbol, step = bound
+            found[symbol] = (*path, *step)
+            missing.discard(symbol)
+    missing -= ignorable
+    if missing:
+        raise upstream_shape_error("PendingUnbackedSymbolNotFound")(
+            f"the op made the unbacked symbols {sorted(map(str, missing))}, which are not in its result {value}\n"
+            "  expected: every value that is known only at run time is a size, stride, offset or element of the result\n"
+            "  what to do: make symbols in a fake kernel only for what it returns (new_dynamic_size, item)"
+        )
+    return found
+
+
+class MethodKey:
+    """A step of a key path: calls a method of the object so far."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get(self, obj: Any) -> Any:
+        return getattr(obj, self.name)()
+
+    def __str__(self) -> str:
+        return f".{self.name}()"
+
+    __repr__ = __str__
+
+
+class AttributeKey(MethodKey):
+    """A step of a key path: an inner tensor of a wrapper subclass."""
+
+    def get(self, obj: Any) -> Any:
+        return getattr(obj, self.name)
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    __repr__ = __str__
+
+
+class FromBool:
+    """A step of a key path: the 0 or 1 behind a truth value."""
+
+    def get(self, obj: Any) -> int:
+        return int(obj)
+
+    def __str__(self) -> str:
+        return ".int()"
+
+    __repr__ = __str__
+
+
+class DividedBy:
+    """A step of a key path: the symbol is what is found, divided by a number."""
+
+    def __init__(self, divisor: Any) -> None:
+        self.divisor = divisor
+
+    def get(self, obj: Any) -> Any:
+        return obj // self.divisor
+
+    def __str__(self) -> str:
+        return f".__floordiv__({self.divisor})"
+
+    __repr__ = __str__
+
+
+def _bound_symbol(expr: Any, missing: set[sympy.Symbol]) -> tuple[sympy.Symbol, tuple[Any, ...]] | None:
+    """The missing symbol an expression is enough to compute, and how."""
+    if expr in missing:
+        return expr, ()
+    if isinstance(expr, sympy.Eq) and expr.args[0] in missing and expr.args[1] == 1:
+        return expr.args[0], (FromBool(),)  # pyright: ignore[reportReturnType]
+    if isinstance(expr, sympy.Mul) and len(expr.args) == 2:
+        factor, symbol = expr.args
+        if isinstance(factor, sympy.Integer) and symbol in missing:
+            return symbol, (DividedBy(int(factor)),)  # pyright: ignore[reportReturnType]
+    return None
+
+
+def _symbolic_leaves(value: Any, path: tuple[Any, ...]) -> Generator[tuple[tuple[Any, ...], Any], None, None]:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        yield path, value
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _symbolic_leaves(item, (*path, pytree.SequenceKey(i)))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _symbolic_leaves(item, (*path, pytree.MappingKey(key)))
+    elif hasattr(type(value), "__tensor_flatten__"):
+        for name in value.__tensor_flatten__()[0]:
+            yield from _symbolic_leaves(getattr(value, name), (*path, AttributeKey(name)))
+    elif isinstance(value, torch.Tensor):
+        yield from _symbolic_leaves(tuple(value.size()), (*path, MethodKey("size")))
+        if value.layout is torch.strided:
+            yield from _symbolic_leaves(tuple(value.stride()), (*path, MethodKey("stride")))
+            yield from _symbolic_leaves(value.storage_offset(), (*path, MethodKey("storage_offset")))
