@@ -14,23 +14,41 @@ from typing import Literal
 import sympy
 from sympy.core.relational import Relational
 
+from refimpl.symbolic import functions as f
 from refimpl.symbolic.functions import FloorDiv, PythonMod
 from refimpl.symbolic.operations import negate
-from refimpl.symbolic.polynomials import Monomial, Terms, difference, multiply_terms, range_of_terms, to_terms
-from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Range, add, bound, default_range, floor_divide, scale
+from refimpl.symbolic.polynomials import (
+    Terms,
+    add_terms,
+    difference,
+    multiply_terms,
+    normal_form,
+    range_of_terms,
+    to_terms,
+)
+from refimpl.symbolic.ranges import (
+    INFINITY,
+    UNKNOWN,
+    Range,
+    add,
+    bound,
+    default_range,
+    floor_divide,
+    multiply,
+    power,
+    scale,
+)
+
+# How many floor divisions of one comparison are multiplied away, one after the other.
+MOST_DIVISIONS = 4
 
 # "terms == k", "terms != k", "terms >= k", "terms <= k"
 Comparison = tuple[Literal["==", "!=", ">=", "<="], Terms, int]
 
 
-def normalise(relation: Relational) -> Comparison | bool:
-    """A comparison of integers as one of a polynomial with a number, or its value where the polynomial vanishes."""
-    terms, factor, constant = difference(relation.lhs, relation.rhs)
-    return _normalise(type(relation), terms, factor, constant)
-
-
-def _normalise(kind: type, terms: Terms, factor: int, constant: int) -> Comparison | bool:
-    # factor * terms + constant <kind> 0
+def normalise(kind: type, terms: Terms) -> Comparison | bool:
+    """A comparison of a polynomial with 0 as one of a polynomial without constant term with a number, or its value."""
+    terms, factor, constant = normal_form(terms)
     if kind in (sympy.Eq, sympy.Ne):
         if not terms:
             return (constant == 0) == (kind is sympy.Eq)
@@ -53,6 +71,17 @@ def is_of_integers(relation: Relational) -> bool:
     return bool(relation.lhs.is_integer and relation.rhs.is_integer)
 
 
+def may_be_nan(expr: sympy.Basic) -> bool:
+    """Whether a number can be nan. Of floats only some are known not to be: an int, converted or divided, is none."""
+    if expr.is_Number:
+        return expr is sympy.nan
+    if expr.is_integer or isinstance(expr, (f.ToFloat, f.IntTrueDiv)):
+        return False
+    if isinstance(expr, (f.FloatAbs, f.FloatNeg, f.MATH_FUNCTIONS["sqrt"])):
+        return may_be_nan(expr.args[0])
+    return True
+
+
 class FactState:
     """Ranges of symbols and of polynomials of symbols, and conditions known to hold. Grows; `version` counts the growth."""
 
@@ -63,7 +92,6 @@ class FactState:
         self.known: dict[sympy.Basic, bool] = {}
         self.size_like: set[sympy.Symbol] = set()
         self.version = 0
-        self._exactly_divided: set[sympy.Basic] = set()  # FloorDiv(a, n) where a is known to be a multiple of n
         self._ranges_memo: dict[Terms, Range] = {}
         self._decided: dict[sympy.Basic, bool] = {}
         self._undecided: set[sympy.Basic] = set()
@@ -80,9 +108,21 @@ class FactState:
         if isinstance(expr, sympy.Symbol):
             return self.ranges.get(expr) or default_range(expr)
         if expr.is_integer and not expr.is_Number:
-            terms, factor, constant = difference(expr, sympy.S.Zero)
-            return add(scale(self._range_of_terms(terms), factor), Range(constant, constant))
+            terms, factor, constant = normal_form(to_terms(expr))
+            found = add(scale(self._range_of_terms(terms), factor), Range(constant, constant))
+            return found & self._range_by_structure(expr) if isinstance(expr, (sympy.Mul, sympy.Pow)) else found
         return bound(expr, self.ranges, self._known_range)
+
+    def _range_by_structure(self, expr: sympy.Basic) -> Range:
+        """A product by its factors, as it is written: (a + b)**2 >= 0 is lost when it is multiplied out."""
+        if isinstance(expr, sympy.Mul):
+            product = Range(1, 1)
+            for factor in expr.args:
+                product = multiply(product, self.range_of(factor))
+            return product
+        if isinstance(expr, sympy.Pow) and isinstance(expr.exp, sympy.Integer) and expr.exp > 0:
+            return power(self.range_of(expr.base), int(expr.exp))
+        return UNKNOWN
 
     def _known_range(self, atom: sympy.Basic) -> Range | None:
         return self.term_ranges.get(((((atom, 1),), 1),))
@@ -146,13 +186,17 @@ class FactState:
 
     def _decide_relation(self, condition: Relational) -> bool | None:
         if not is_of_integers(condition):
-            return self._decide_floats(condition)
-        value = self._decide_comparison(normalise(condition))
-        if value is None and self._exactly_divided:
-            terms, factor, constant = difference(condition.lhs, condition.rhs)
-            cleared = self._clear_exact_divisions(terms, factor, constant)
-            if cleared is not None:
-                value = self._decide_comparison(_normalise(type(condition), *cleared))
+            return self._decide_by_ranges(condition)
+        terms = difference(condition.lhs, condition.rhs)
+        value = self._decide_comparison(normalise(type(condition), terms))
+        if value is None and any(isinstance(side, (sympy.Mul, sympy.Pow)) for side in condition.args):
+            value = self._decide_by_ranges(condition)
+        for _ in range(MOST_DIVISIONS):
+            cleared = self._without_division(terms) if value is None else None
+            if cleared is None:
+                break
+            terms = cleared
+            value = self._decide_comparison(normalise(type(condition), terms))
         return value
 
     def _decide_comparison(self, comparison: Comparison | bool) -> bool | None:
@@ -168,11 +212,11 @@ class FactState:
             return kind == "!="
         return kind == "==" if found.is_singleton() else None
 
-    def _decide_floats(self, condition: Relational) -> bool | None:
-        """By the ranges of both sides; an infinite one may hide a nan, which compares false with everything."""
-        left, right = self.range_of(condition.lhs), self.range_of(condition.rhs)
-        if not (left.is_finite() and right.is_finite()):
+    def _decide_by_ranges(self, condition: Relational) -> bool | None:
+        """By the ranges of both sides. A nan compares false with everything, and no range says that there is none."""
+        if may_be_nan(condition.lhs) or may_be_nan(condition.rhs):
             return None
+        left, right = self.range_of(condition.lhs), self.range_of(condition.rhs)
         kind = type(condition)
         if kind in (sympy.Lt, sympy.Le):
             left, right, kind = right, left, sympy.Gt if kind is sympy.Lt else sympy.Ge
@@ -184,25 +228,27 @@ class FactState:
             return kind is sympy.Ne
         return kind is sympy.Eq if left.is_singleton() and left == right else None
 
-    def _clear_exact_divisions(self, terms: Terms, factor: int, constant: int) -> tuple[Terms, int, int] | None:
-        """The comparison multiplied by n where a // n occurs and n divides a, so that a // n becomes a."""
-        atoms = {atom for monomial, _ in terms for atom, _ in monomial if atom in self._exactly_divided}
+    def _without_division(self, terms: Terms) -> Terms | None:
+        """The polynomial times n, for a floor division a // n in it, where n * (a // n) is a - a % n, and 0 <= a % n < n."""
+        atoms = {
+            atom for monomial, _ in terms for atom, exponent in monomial if isinstance(atom, FloorDiv) and exponent == 1
+        }
+        atoms = {atom for atom in atoms if self.range_of(atom.args[1]).lower >= 1}
         if not atoms:
             return None
         atom = min(atoms, key=str)
-        dividend, divisor = to_terms(atom.args[0]), int(atom.args[1])  # pyright: ignore[reportArgumentType]
-        total: dict[Monomial, int] = {}
+        divisor = to_terms(atom.args[1])
+        product = add_terms(to_terms(atom.args[0]), to_terms(PythonMod(*atom.args)), -1)
+        total: Terms = ()
         for monomial, coefficient in terms:
             powers = dict(monomial)
-            part: Terms = ((monomial, divisor * coefficient),)
-            if powers.get(atom, 0) > 1:
-                return None
-            if powers.pop(atom, 0):
-                part = multiply_terms(((tuple(powers.items()), coefficient),), dividend)
-            for m, c in part:
-                total[m] = total.get(m, 0) + c
-        expr = sympy.Add(*(c * sympy.Mul(*(a**n for a, n in m)) for m, c in total.items()))  # pyright: ignore[reportOperatorIssue]
-        return difference(factor * expr + constant * divisor, sympy.S.Zero)
+            if powers.get(atom) == 1:
+                del powers[atom]
+                part = multiply_terms(((tuple(powers.items()), coefficient),), product)
+            else:
+                part = multiply_terms(((monomial, coefficient),), divisor)
+            total = add_terms(total, part)
+        return total
 
     # ---------------------------------------------------------------------------------------------------- learning
 
@@ -236,7 +282,7 @@ class FactState:
                 for part in inner.args:
                     narrowed |= self.learn(negate(part))
         elif isinstance(condition, Relational) and is_of_integers(condition):
-            comparison = normalise(condition)
+            comparison = normalise(type(condition), difference(condition.lhs, condition.rhs))
             if not isinstance(comparison, bool):
                 narrowed |= self._learn_comparison(comparison)
         return narrowed
@@ -263,16 +309,7 @@ class FactState:
             return set()
         self.term_ranges[terms] = new
         self.changed()
-        if kind == "==" and k == 0 and len(terms) == 1:
-            self._learn_divisibility(terms[0][0])
         return {symbol for symbol, found in self._ranges_of_symbols(terms, new) if self.narrow(symbol, found)}
-
-    def _learn_divisibility(self, monomial: Monomial) -> None:
-        (atom, exponent), *rest = monomial
-        if exponent == 1 and not rest and isinstance(atom, PythonMod):
-            divisor = atom.args[1]
-            if isinstance(divisor, sympy.Integer) and divisor > 0:
-                self._exactly_divided.add(FloorDiv(*atom.args))
 
     def _ranges_of_symbols(self, terms: Terms, found: Range) -> list[tuple[sympy.Symbol, Range]]:
         """What the range of a sum says of each symbol that is a term of it: c * s = sum - the other terms."""
@@ -298,5 +335,4 @@ class FactState:
         """A copy in which size-like symbols are at least 2: what size-oblivious tests are made against."""
         copy = FactState()
         copy.ranges = {**self.ranges, **{s: Range(2, INFINITY) for s in symbols}}
-        copy._exactly_divided = set(self._exactly_divided)
         return copy

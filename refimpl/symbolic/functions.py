@@ -283,35 +283,9 @@ class Where(ShapeFunction):
         return True if self.args[1].is_integer and self.args[2].is_integer else None
 
 
-class BitwiseAnd(IntegerFunction):
-    compute = operator.and_
-    template = "({0} & {1})"
-    _torch_handler_name = "bitwise_and"
-
-
-class BitwiseOr(IntegerFunction):
-    compute = operator.or_
-    template = "({0} | {1})"
-    _torch_handler_name = "bitwise_or"
-
-
-class BitwiseXor(IntegerFunction):
-    compute = operator.xor
-    template = "({0} ^ {1})"
-    _torch_handler_name = "bitwise_xor"
-
-
-class LShift(IntegerFunction):
-    compute = operator.lshift
-    template = "({0} << {1})"
-
-
-class RShift(IntegerFunction):
-    compute = operator.rshift
-    template = "({0} >> {1})"
-
-
 class IntAbs(IntegerFunction):
+    """`abs` of an integer."""
+
     compute = abs
     template = "abs({0})"
     _torch_handler_name = "abs"
@@ -321,91 +295,40 @@ class IntAbs(IntegerFunction):
         return args[0] if args[0].is_nonnegative else None
 
 
-class FloorToInt(IntegerFunction):
-    compute = math.floor
-    template = "math.floor({0})"
-
-
-class CeilToInt(IntegerFunction):
-    compute = math.ceil
-    template = "math.ceil({0})"
-
-
-class TruncToInt(IntegerFunction):
-    compute = math.trunc
-    template = "math.trunc({0})"
-
-
-class RoundToInt(IntegerFunction):
-    compute = round
-    template = "round({0})"
-
-
-class ToFloat(FloatFunction):
-    compute = float
-    template = "float({0})"
-
-
 class IntTrueDiv(FloatFunction):
     """`a / b` of integers: correctly rounded for integers beyond 2**53, which float(a) / float(b) is not."""
 
     compute = operator.truediv
     template = "({0} / {1})"
+    _torch_handler_name = "int_truediv"
 
 
-class FloatTrueDiv(FloatFunction):
-    compute = operator.truediv
-    template = "({0} / {1})"
+def _function(base: type, name: str, compute: Callable[..., Any], template: str, handler: str = "") -> Any:
+    """A function without anything to simplify; `handler` is what torch's interpreters of expressions call it."""
+    body: dict[str, Any] = {"compute": compute, "template": template, "__doc__": f"`{template}`"}
+    return type(name, (base,), {**body, "_torch_handler_name": handler} if handler else body)
 
 
-class FloatAdd(FloatFunction):
-    compute = operator.add
-    template = "({0} + {1})"
-
-
-class FloatSub(FloatFunction):
-    compute = operator.sub
-    template = "({0} - {1})"
-
-
-class FloatMul(FloatFunction):
-    compute = operator.mul
-    template = "({0} * {1})"
-
-
-class FloatNeg(FloatFunction):
-    compute = operator.neg
-    template = "(-{0})"
-
-
-class FloatAbs(FloatFunction):
-    compute = abs
-    template = "abs({0})"
-
-
-class FloatPow(FloatFunction):
-    compute = operator.pow
-    template = "({0} ** {1})"
-
-
-class FloatMod(FloatFunction):
-    compute = operator.mod
-    template = "({0} % {1})"
-
-
-class FloatFloorDiv(FloatFunction):
-    compute = operator.floordiv
-    template = "({0} // {1})"
-
-
-class RoundDecimal(FloatFunction):
-    compute = round
-    template = "round({0}, {1})"
-
-
-def _math_function(name: str) -> type[FloatFunction]:
-    return type(f"Math_{name}", (FloatFunction,), {"compute": getattr(math, name), "template": f"math.{name}({{0}})"})
-
+BitwiseAnd = _function(IntegerFunction, "BitwiseAnd", operator.and_, "({0} & {1})", "bitwise_and")
+BitwiseOr = _function(IntegerFunction, "BitwiseOr", operator.or_, "({0} | {1})", "bitwise_or")
+BitwiseXor = _function(IntegerFunction, "BitwiseXor", operator.xor, "({0} ^ {1})", "bitwise_xor")
+LShift = _function(IntegerFunction, "LShift", operator.lshift, "({0} << {1})")
+RShift = _function(IntegerFunction, "RShift", operator.rshift, "({0} >> {1})")
+FloorToInt = _function(IntegerFunction, "FloorToInt", math.floor, "math.floor({0})")
+CeilToInt = _function(IntegerFunction, "CeilToInt", math.ceil, "math.ceil({0})")
+TruncToInt = _function(IntegerFunction, "TruncToInt", math.trunc, "math.trunc({0})")
+RoundToInt = _function(IntegerFunction, "RoundToInt", round, "round({0})")
+ToFloat = _function(FloatFunction, "ToFloat", float, "float({0})")
+FloatTrueDiv = _function(FloatFunction, "FloatTrueDiv", operator.truediv, "({0} / {1})", "truediv")
+FloatAdd = _function(FloatFunction, "FloatAdd", operator.add, "({0} + {1})", "add")
+FloatSub = _function(FloatFunction, "FloatSub", operator.sub, "({0} - {1})", "sub")
+FloatMul = _function(FloatFunction, "FloatMul", operator.mul, "({0} * {1})", "mul")
+FloatNeg = _function(FloatFunction, "FloatNeg", operator.neg, "(-{0})")
+FloatAbs = _function(FloatFunction, "FloatAbs", abs, "abs({0})", "abs")
+FloatPow = _function(FloatFunction, "FloatPow", operator.pow, "({0} ** {1})", "pow")
+FloatMod = _function(FloatFunction, "FloatMod", operator.mod, "({0} % {1})")
+FloatFloorDiv = _function(FloatFunction, "FloatFloorDiv", operator.floordiv, "({0} // {1})")
+RoundDecimal = _function(FloatFunction, "RoundDecimal", round, "round({0}, {1})", "round_decimal")
 
 MATH_NAMES = (
     "sqrt",
@@ -423,7 +346,9 @@ MATH_NAMES = (
     "log",
     "asinh",
 )
-MATH_FUNCTIONS = {name: _math_function(name) for name in MATH_NAMES}
+MATH_FUNCTIONS = {
+    name: _function(FloatFunction, f"Math_{name}", getattr(math, name), f"math.{name}({{0}})") for name in MATH_NAMES
+}
 
 
 def is_non_overlapping_and_dense(*sizes_then_strides: int) -> int:

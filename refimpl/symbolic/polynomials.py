@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import sympy
 
-from refimpl.symbolic.ranges import INFINITY, Bound, Range, add, multiply, power, scale
+from refimpl.symbolic.ranges import INFINITY, Bound, Range, add, multiply, power
 
 # A product of powers of atoms: ((atom, exponent), ...) in order of the atoms' text. The empty product is 1.
 Monomial = tuple[tuple[sympy.Basic, int], ...]
@@ -111,14 +111,12 @@ def from_terms(terms: Terms) -> sympy.Expr:
     return sympy.Add(*(coefficient * sympy.Mul(*(atom**n for atom, n in monomial)) for monomial, coefficient in terms))  # pyright: ignore[reportOperatorIssue]
 
 
-@lru_cache(maxsize=50_000)
-def difference(a: sympy.Basic, b: sympy.Basic) -> tuple[Terms, int, int]:
-    """a - b as (terms, factor, constant): a - b = factor * terms + constant.
+def normal_form(whole: Terms) -> tuple[Terms, int, int]:
+    """A polynomial as (terms, factor, constant): it is factor * terms + constant.
 
     The terms have coefficients without a common divisor, the first one positive, so that a relation and its mirror image
     meet in the same terms. Without terms the factor is 1.
     """
-    whole = add_terms(to_terms(a), to_terms(b), -1)
     constant = 0
     if whole and not whole[0][0]:
         constant, whole = whole[0][1], whole[1:]
@@ -128,6 +126,12 @@ def difference(a: sympy.Basic, b: sympy.Basic) -> tuple[Terms, int, int]:
     if whole[0][1] < 0:
         factor = -factor
     return tuple((monomial, coefficient // factor) for monomial, coefficient in whole), factor, constant
+
+
+@lru_cache(maxsize=50_000)
+def difference(a: sympy.Basic, b: sympy.Basic) -> Terms:
+    """a - b, constant included."""
+    return add_terms(to_terms(a), to_terms(b), -1)
 
 
 def range_of_terms(terms: Terms, range_of_atom: dict[sympy.Basic, Range]) -> Range:
@@ -165,6 +169,3 @@ def _range_from_lower_corner(terms: Terms, range_of_atom: dict[sympy.Basic, Rang
     lower: Bound = constant if all(c >= 0 for c in total.values()) else -INFINITY
     upper: Bound = constant if all(c <= 0 for c in total.values()) else INFINITY
     return Range(lower, upper)
-
-
-__all__ = ["Monomial", "Terms", "add_terms", "difference", "from_terms", "range_of_terms", "scale", "to_terms"]

@@ -17,7 +17,7 @@ import torch
 
 from refimpl.symbolic import layout
 from refimpl.symbolic.functions import Number, is_constant, is_non_overlapping_and_dense, to_expr, to_number
-from refimpl.symbolic.operations import BINARY, ITE, ROUND, ROUND_DECIMAL, SUM, UNARY, Operation
+from refimpl.symbolic.operations import BINARY, ITE, ROUND, ROUND_DECIMAL, SUM, UNARY, Operation, relation
 
 if TYPE_CHECKING:
     from refimpl.symbolic.shape_env import ShapeEnv
@@ -214,6 +214,25 @@ class SymNode:
                 return other
         return self._binary(_MUL, other)
 
+    def mod(self, other: SymNode) -> SymNode:
+        return self._reduced(_MOD, other, self)
+
+    def int_floordiv(self, other: SymNode) -> SymNode:
+        return self._reduced(_FLOORDIV, other, None)
+
+    def _reduced(self, operation: Operation, other: SymNode, if_less: SymNode | None) -> SymNode:
+        """Where 0 <= a < b is known, a % b is a and a // b is 0."""
+        made = self._binary(operation, other)
+        if made.constant is not None or self.pytype is not int or other.pytype is not int:
+            return made
+        env, a, b = self.shape_env, self.expr, other.expr
+        less = env.facts.decide(relation(sympy.Lt, a, b)) and env.facts.decide(relation(sympy.Ge, a, sympy.S.Zero))
+        if not less:
+            return made
+        if if_less is None:
+            return self.wrap_int(0)
+        return self._made(a, int, self.hint, operation.function, (self, other))
+
     def sym_min(self, other: SymNode) -> SymNode:
         return self._extremum("sym_min", other, self.le)
 
@@ -331,6 +350,8 @@ def _plain(operand: Any) -> Any:
 
 
 _MUL = BINARY["mul"]
+_MOD = BINARY["mod"]
+_FLOORDIV = BINARY["int_floordiv"]
 
 
 def _unary_method(operation: Operation) -> Callable[[SymNode], SymNode]:
@@ -356,7 +377,7 @@ _ALIASES = {
 for _name, _operation in UNARY.items():
     setattr(SymNode, _name, _unary_method(_operation))
 for _name, _operation in BINARY.items():
-    if _name not in ("mul", "sym_min", "sym_max"):
+    if _name not in SymNode.__dict__:
         setattr(SymNode, _name, _binary_method(_operation))
 for _name, _other in _ALIASES.items():
     setattr(SymNode, _name, getattr(SymNode, _other))

@@ -152,9 +152,9 @@ def _check_order(lower: Any, upper: Any) -> None:
 
 
 def fresh_bindings(env: Any, value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
-    """Where in a result the pending fresh symbols stand: symbol -> key path (pytree keys, method calls). Empties the pending list.
+    """Where in a result the pending fresh symbols stand: symbol -> key path (pytree keys, method calls).
 
-    Raises PendingUnbackedSymbolNotFound for a symbol that is not in the result: nothing could say what it is when the graph runs.
+    Empties the list of pending symbols. Raises PendingUnbackedSymbolNotFound for a symbol that is not in the result: nothing could say what it is when the graph runs.
     """
     pending = list(env.pending_fresh_unbacked_symbols)
     ignorable = set(env.ignorable_fresh_unbacked_symbols)
