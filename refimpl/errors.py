@@ -18,7 +18,7 @@ _OUR_TESTS = str(Path(__file__).parent / "tests")
 
 
 def user_line() -> str:
-    """" (file.py:12)": the innermost running line that is neither torch's nor refimpl's; empty if there is none."""
+    """ " (file.py:12)": the innermost running line that is neither torch's nor refimpl's; empty if there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -107,8 +107,10 @@ class ForeignFakeInput(RefimplError, AssertionError):
     """Fake tensors of two modes among the inputs, or of a mode that cannot do what is asked."""
 
     def __init__(self, *, seen: str, do: str) -> None:
-        super().__init__(f"{seen}\n  expected: fake inputs that all belong to one mode, with a shape_env if tracing is symbolic\n"
-                         f"  what to do: {do}")
+        super().__init__(
+            f"{seen}\n  expected: fake inputs that all belong to one mode, with a shape_env if tracing is symbolic\n"
+            f"  what to do: {do}"
+        )
 
 
 class UntraceableOutput(RefimplError, TypeError):

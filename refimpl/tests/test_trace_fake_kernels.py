@@ -47,7 +47,7 @@ def test_what_is_remembered_is_what_the_op_gives(part: int) -> None:
     kernels = FakeKernelsState(fake_mode)
     compared = 0
     for op in _OPS[part::4]:
-        for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 3):
+        for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 2):
             inputs = pytree.tree_map_only(
                 torch.Tensor, fake_mode.from_tensor, (sample.input, list(sample.args), dict(sample.kwargs))
             )
@@ -57,7 +57,7 @@ def test_what_is_remembered_is_what_the_op_gives(part: int) -> None:
                 op.op(inputs[0], *inputs[1], **inputs[2])
             assert checker.differences == [], op.full_name
             compared += checker.compared
-    assert compared > 500
+    assert compared > 300
 
 
 class _Checker(TorchDispatchMode):

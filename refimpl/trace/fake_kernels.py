@@ -29,14 +29,32 @@ from refimpl.trace.tracker import TrackerState
 
 # What an op gives must follow from signature and arguments alone. These read or change the storage behind the tensor.
 _STORAGE_OPS = frozenset(
-    """as_strided as_strided_ as_strided_scatter as_strided_copy resize_ resize_as_ resize set_ set _resize_output_ lift_fresh
-    lift_fresh_copy lift _reinterpret_tensor""".split()
+    [
+        "as_strided",
+        "as_strided_",
+        "as_strided_copy",
+        "as_strided_scatter",
+        "_reinterpret_tensor",
+        "resize_",
+        "resize",
+        "resize_as_",
+        "_resize_output_",
+        "set_",
+        "set",
+        "lift",
+        "lift_fresh",
+        "lift_fresh_copy",
+    ]
 )
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _NAMESPACES = ("aten", "prims")  # of a user's own operators the fake kernel may do anything
 _LIMIT = 50_000  # results remembered for static shapes over all traces of a process
 
 _MISS = object()
+
+
+def _expression(number: Any) -> Hashable:
+    return number if type(number) is int else number.node.expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +104,7 @@ class FakeKernelsState:
         for number in numbers:
             if type(number) is not int:
                 is_symbolic = True
-                numbers = tuple(n if type(n) is int else n.node.expr for n in numbers)
+                numbers = tuple(_expression(n) for n in numbers)
                 break
         return is_symbolic, len(shape), numbers, tensor.dtype, tensor.fake_device, tensor.is_conj(), tensor.is_neg()
 
@@ -163,7 +181,7 @@ class FakeKernelsState:
             else:
                 base = tensors[made.base]
                 meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
-                meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)  # pyright: ignore[reportCallIssue, reportArgumentType]
+                meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)
             set_bits(meta, is_conj=made.is_conj, is_neg=made.is_neg)
         return FakeTensor(self.fake_mode, meta, made.device)
 

@@ -59,13 +59,13 @@ class GraphBuilder:
         self.describe(node, value)
         return node
 
-    def call(self, func: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
-        """`args` and `kwargs` hold nodes in place of tensors. Nodes are named after the op: `add`, `add_1`."""
-        name = self._names.get(func)
-        if name is None:
+    def call(self, func: Callable[..., Any], args: Any, kwargs: Any, *, name: str | None = None) -> torch.fx.Node:
+        """`args` and `kwargs` hold nodes in place of tensors. Nodes are named after the op, `add`, `add_1`, or `name`."""
+        found = self._names.get(func)
+        if found is None:
             packet = getattr(func, "overloadpacket", func)
-            name = self._names[func] = self.graph._target_to_str(packet.__name__)
-        node = self.graph.create_node("call_function", func, args, kwargs, name=name)
+            found = self._names[func] = self.graph._target_to_str(name or packet.__name__)
+        node = self.graph.create_node("call_function", func, args, kwargs, name=found)
         for annotate in self.annotators:
             annotate(node)
         return node

@@ -1,8 +1,9 @@
 """What a node's `meta` says of its value.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py extract_val, snapshot_fake, set_meta
-Differs: in real mode all fake tensors of a graph belong to one mode and are made from sizes; upstream makes a new mode, and runs a
-conversion under it, for every node, which is more than half of its time. The true device stands in `meta["device"]` too.
+Differs: in real mode all fake tensors of a graph belong to one mode and are made from sizes; upstream makes a new
+mode, and runs a conversion under it, for every node, which is more than half of its
+time. The true device stands in `meta["device"]` too.
 """
 
 from __future__ import annotations

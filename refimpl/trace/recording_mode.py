@@ -33,7 +33,13 @@ from refimpl._torch import (
     without_fake_mode,
     written_arguments,
 )
-from refimpl.errors import DataDependentFakeRead, DataDependentRead, DynamicShapeInTrace, NotTracked, UnsupportedByRefimpl
+from refimpl.errors import (
+    DataDependentFakeRead,
+    DataDependentRead,
+    DynamicShapeInTrace,
+    NotTracked,
+    UnsupportedByRefimpl,
+)
 from refimpl.trace.constants import ConstantsState
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
@@ -61,7 +67,12 @@ class RecordingMode(TorchDispatchMode):
         self.symbols = SymbolState(builder)
         self._constants = ConstantsState()
         self._kernels: FakeKernelsState | None = None
-        self._origins: Any = None if fake_mode is None else fake_mode.shape_env  # has `records_origins` if it is refimpl's
+        if fake_mode is not None:  # a mode around the trace may want to see every call
+            around = [mode for mode in active_dispatch_modes() if not isinstance(mode, (FakeTensorMode, RecordingMode))]
+            self._kernels = FakeKernelsState(fake_mode, is_caching=not around)
+        self._origins: Any = (
+            None if fake_mode is None else fake_mode.shape_env
+        )  # has `records_origins` if it is refimpl's
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
@@ -70,9 +81,6 @@ class RecordingMode(TorchDispatchMode):
         return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
 
     def __enter__(self) -> RecordingMode:
-        if self._kernels is None and self.fake_mode is not None:
-            below = [mode for mode in active_dispatch_modes() if not isinstance(mode, (FakeTensorMode, RecordingMode))]
-            self._kernels = FakeKernelsState(self.fake_mode, is_caching=not below)
         pause = _pause(except_for=self)
         pause.__enter__()
         self._paused_by_entry.append(pause)
@@ -125,7 +133,9 @@ class RecordingMode(TorchDispatchMode):
 
     def call_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Operators that take functions: see refimpl.trace.higher_order, which fills `rules`."""
-        raise UnsupportedByRefimpl(seen=f"the higher-order operator {func}", supported="operators on tensors", do="inline it")
+        raise UnsupportedByRefimpl(
+            seen=f"the higher-order operator {func}", supported="operators on tensors", do="inline it"
+        )
 
     def node_of(self, value: Any) -> Any:
         """The node that stands for a value in the graph; literals stand for themselves, containers are rebuilt."""

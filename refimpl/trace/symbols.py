@@ -89,15 +89,15 @@ class SymbolState:
     def track_sizes(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """The tensor's sizes, strides and offset can be read from the node. Costs nothing where they are plain ints."""
         sources = self._sources
-        for index, size in enumerate(tensor.shape):
+        sizes: tuple[Any, ...] = tensor.shape
+        strides: tuple[Any, ...] = tensor.stride() if tensor.layout is torch.strided else ()
+        for index, size in enumerate(sizes):
             if type(size) is not int:
                 sources.setdefault(_key(size.node), (_SIZE, node, (index,)))
-        if tensor.layout is not torch.strided:
-            return
-        for index, stride in enumerate(tensor.stride()):
+        for index, stride in enumerate(strides):
             if type(stride) is not int:
                 sources.setdefault(_key(stride.node), (_STRIDE, node, (index,)))
-        offset = tensor.storage_offset()
+        offset: Any = tensor.storage_offset() if strides else 0
         if type(offset) is not int:
             sources.setdefault(_key(offset.node), (_OFFSET, node, ()))
 
@@ -125,7 +125,7 @@ class SymbolState:
         source = self._sources.get(key)
         if source is not None and (origin is None or symnode.expr.is_Symbol):
             target, tensor, arguments = source
-            node = self._builder.call(target, (tensor, *arguments), {})
+            node = self._builder.call(target, (tensor, *arguments), {}, name=target.__name__)
         elif origin is not None:
             node = self._builder.call(origin.function, self._operands(origin.operands), {})
         else:
@@ -156,7 +156,7 @@ class SymbolState:
         if isinstance(expr, sympy.Integer):
             return int(expr)
         if isinstance(expr, sympy.Number):
-            return float(expr)  # pyright: ignore[reportArgumentType]
+            return float(expr)
         pytype = _pytype(expr)
         node = self._nodes.get((pytype, expr))
         if node is not None:

@@ -1,8 +1,8 @@
 """One trace: inputs are made fake and tracked, the function runs under the recording mode, its result becomes the output.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py _MakefxTracer, dispatch_trace, wrap_key
-Differs: no fx tracer runs the function a second way; the dispatcher alone says what happens. A size that nothing uses has no node,
-so that nothing has to be removed afterwards.
+Differs: no fx tracer runs the function a second way; the dispatcher alone says what happens. A size that nothing uses has no
+node, so that nothing has to be removed afterwards.
 """
 
 from __future__ import annotations
@@ -17,12 +17,8 @@ import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, enable_python_dispatcher, pytree
 from refimpl.errors import ForeignFakeInput
-try:
-    from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
-    from refimpl.symbolic.shape_env import ShapeEnv
-except ImportError:
-    ShapeEnv = type("ShapeEnv", (), {})
-    def symbolic_fake_mode(**k): return FakeTensorMode(**k)
+from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
+from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -56,7 +52,7 @@ class Trace:
             self.builder.output(pytree.tree_map(recording.node_of, result), in_spec=in_spec, names=names)
         graph_module = self.builder.finish(_name_of(f))
         if self.options.tracing_mode == "symbolic" and self.fake_mode is not None:
-            graph_module.shape_env = self.fake_mode.shape_env  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+            graph_module.shape_env = self.fake_mode.shape_env
         return graph_module
 
     def subgraph(self, f: Callable[..., Any], *args: Any) -> torch.fx.GraphModule:
@@ -119,7 +115,9 @@ def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
     """The mode of the fake inputs, since modes do not mix; else a new one."""
     modes = list(dict.fromkeys(leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)))
     if len(modes) > 1:
-        raise ForeignFakeInput(seen=f"fake inputs of {len(modes)} different FakeTensorModes", do="make all of them in one mode")
+        raise ForeignFakeInput(
+            seen=f"fake inputs of {len(modes)} different FakeTensorModes", do="make all of them in one mode"
+        )
     is_symbolic = options.tracing_mode == "symbolic"
     if modes:
         if is_symbolic and modes[0].shape_env is None:
