@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+from typing_extensions import Self
 
 from oracle.records import Record
 from oracle.sweep import SweepSummary
@@ -25,19 +26,25 @@ PLAIN_LINE_EVERY_S = 15.0
 
 
 class _RateColumn(ProgressColumn):
-    """Cases per second over the whole run."""
+    """Steps per second over the whole run."""
 
     def render(self, task: Task) -> Text:
         rate = task.completed / task.elapsed if task.elapsed else 0.0
         return Text(f"{rate:.1f}/s")
 
 
-class SweepProgress:
-    """Context manager; call `update` with every record. Writes to stderr, so that stdout stays for results."""
+class RunProgress:
+    """Context manager; call `advance` at every step. Writes to stderr, so that stdout stays for results."""
 
-    def __init__(self, *, total: int, console: Console, quiet: bool = False) -> None:
+    def __init__(
+        self, *, console: Console, unit: str, noun: str, total: int | None = None, quiet: bool = False
+    ) -> None:
+        """`unit`: what is counted, such as "cases"; `noun`: what is found, such as "findings"."""
         self._console = console
+        self._unit = unit
+        self._noun = noun
         self._total = total
+        self._done = 0
         self._quiet = quiet
         self._started = time.monotonic()
         self._last_line = self._started
@@ -50,16 +57,16 @@ class SweepProgress:
                 MofNCompleteColumn(),
                 _RateColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[findings]} findings"),
-                TextColumn("[dim]{task.fields[case]}"),
+                TextColumn("{task.fields[found]} " + noun),
+                TextColumn("[dim]{task.fields[label]}"),
                 console=console,
                 transient=True,
             )
 
-    def __enter__(self) -> SweepProgress:
+    def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
-            self._task = self._bar.add_task("cases", total=self._total, findings=0, case="")
+            self._task = self._bar.add_task(self._unit, total=self._total, found=0, label="")
         return self
 
     def __exit__(
@@ -68,21 +75,42 @@ class SweepProgress:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, record: Record, summary: SweepSummary) -> None:
-        if record.verdict.status.is_finding and not self._quiet:
-            verdict = record.verdict
-            line = f"{verdict.status.value:22} {record.case_id}  {verdict.symptom[:160]}".replace("\n", " ")
+    def note(self, line: str) -> None:
+        """A line of its own above the bar."""
+        if not self._quiet:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def advance(self, done: int, *, total: int, found: int, label: str) -> None:
+        """Show that so many of all steps are done. Fewer than before: another stage of the run has begun."""
+        if total != self._total or done < self._done:
+            self._total, self._started = total, time.monotonic()
+            if self._bar is not None and self._task is not None:
+                self._bar.reset(self._task, total=total, found=found, label=label)
+        self._done = done
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=summary.done, findings=summary.findings, case=record.group[:40])
+            self._bar.update(self._task, completed=done, found=found, label=label)
         elif not self._quiet:
             now = time.monotonic()
-            if now - self._last_line >= PLAIN_LINE_EVERY_S or summary.done == self._total:
+            if now - self._last_line >= PLAIN_LINE_EVERY_S or done == total:
                 self._last_line = now
-                rate = summary.done / max(now - self._started, 1e-9)
-                left = (self._total - summary.done) / rate if rate else 0.0
+                rate = done / max(now - self._started, 1e-9)
+                left = (total - done) / rate if rate else 0.0
                 self._console.print(
-                    f"{summary.done}/{self._total} cases, {rate:.1f}/s, {left:.0f} s left, {summary.findings} findings",
+                    f"{done}/{total} {self._unit}, {rate:.1f}/s, {left:.0f} s left, {found} {self._noun}",
                     markup=False,
                     highlight=False,
                 )
+
+
+class SweepProgress(RunProgress):
+    """The progress of a sweep; call `update` with every record."""
+
+    def __init__(self, *, total: int, console: Console, quiet: bool = False) -> None:
+        super().__init__(console=console, unit="cases", noun="findings", total=total, quiet=quiet)
+        self._cases = total
+
+    def update(self, record: Record, summary: SweepSummary) -> None:
+        verdict = record.verdict
+        if verdict.status.is_finding:
+            self.note(f"{verdict.status.value:22} {record.case_id}  {verdict.symptom[:160]}".replace("\n", " "))
+        self.advance(summary.done, total=self._cases, found=summary.findings, label=record.group[:40])

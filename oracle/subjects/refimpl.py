@@ -1,9 +1,13 @@
-"""The subjects of the reference implementation. The only module outside refimpl that imports it.
+"""The subjects of the reference implementation, and what it offers in upstream's place. The only module outside refimpl
+that imports it.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py make_fx
 """
 
 from __future__ import annotations
+
+import pkgutil
+from pathlib import Path
 
 import torch
 
@@ -11,9 +15,21 @@ import refimpl
 from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.traced import FlatProgram, FlatTrace
 
+SOURCE_FOLDER = Path(refimpl.__file__).parent
+
+
+def substituted_names() -> tuple[str, ...]:
+    """The upstream dotted names that `refimpl.SUBSTITUTIONS` has a counterpart of, sorted."""
+    return tuple(sorted(refimpl.SUBSTITUTIONS))
+
+
+def substitutes() -> dict[str, object]:
+    """Upstream dotted name -> the object of refimpl that stands in for it. AttributeError where the table names nothing."""
+    return {upstream: pkgutil.resolve_name(ours) for upstream, ours in sorted(refimpl.SUBSTITUTIONS.items())}
+
 
 class RefimplMakeFx(GraphTracedSubject):
-    """refimpl's make_fx, in real or fake mode."""
+    """refimpl's make_fx, in real, fake or symbolic mode."""
 
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
         mode = self.spec.options.get("mode", "real")

@@ -1,0 +1,46 @@
+"""Outcomes of the passes that do not depend on refimpl's code, kept between runs: JSON lines, one file a pass.
+
+What an outcome depends on is in the file's name: the suite, the test files' content and the tree they are from, torch,
+Python, and for the stand-in which names are substituted. Lines are appended as tests end, so an interrupted run goes on
+where it stopped. A file can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+from suites.conformance.outcomes import TestOutcome
+from suites.conformance.tree import SourceTree
+
+RUNNER_VERSION = 1  # raised when a change here, or a new shim, may change how tests end with stock or stand-in
+
+
+class OutcomeCache:
+    """The kept outcomes of one pass."""
+
+    def __init__(self, folder: Path, *, tree: SourceTree, suite: str, torch: str, names: Sequence[str] | None) -> None:
+        """`names`: what the stand-in raises for; None for stock torch."""
+        place = [str(tree.root), tree.content, torch, platform.python_version(), str(RUNNER_VERSION), *(names or ())]
+        digest = hashlib.blake2b("\0".join(place).encode(), digest_size=6).hexdigest()
+        what = "stock" if names is None else "stand-in"
+        self.path = folder / f"{suite}-{tree.version}-torch-{torch}-{what}-{digest}.jsonl"
+
+    def read(self) -> dict[str, TestOutcome]:
+        """By test; of a test that is there twice the last. A line cut off by an interrupt is dropped."""
+        if not self.path.is_file():
+            return {}
+        kept: dict[str, TestOutcome] = {}
+        text = self.path.read_text(encoding="utf-8")
+        for line in text[: text.rfind("\n") + 1].splitlines():
+            outcome = TestOutcome.from_json(json.loads(line))
+            kept[outcome.test] = outcome
+        return kept
+
+    def add(self, outcome: TestOutcome) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(outcome.to_json()) + "\n")

@@ -1,0 +1,180 @@
+"""In a worker process: load the test files of a suite once, then run single tests. Module-level state is the worker's own.
+
+The files are loaded when this module's `LOADED` is first asked for. `warm.py` does so before workers are forked, so that
+loading (seconds, for the operator database) is paid once in a pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+import traceback
+import types
+import unittest
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oracle.hygiene import differences, snapshot
+from suites.conformance.guard import IndependenceGuard
+from suites.conformance.job import JOB_VARIABLE, STAND_IN, STOCK, Job
+from suites.conformance.outcomes import Ending, TestOutcome
+from suites.conformance.source import Names, load_test_file, original_of
+from suites.conformance.stand_in import Phase, raising
+from suites.conformance.table import SUITES
+
+_MESSAGE_LENGTH = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    tests: dict[str, unittest.TestCase]
+    names: tuple[str, ...]
+    guard: IndependenceGuard | None
+    subject_folder: str
+
+
+@functools.lru_cache(maxsize=1)
+def loaded() -> _Loaded | str:
+    """The tests of this process's job by id, in the order of the files; or the traceback of what prevented loading."""
+    try:
+        return _load(Job.from_variable(os.environ[JOB_VARIABLE]))
+    except (Exception, SystemExit):  # whatever the top level of a test file raises
+        return traceback.format_exc()
+
+
+def _load(job: Job) -> _Loaded:
+    suite = SUITES[job.suite]
+    substitutes, subject_folder = _substitutes_for(job.subject)
+    names = Names(substitutes)
+    folder = Path(job.tests_folder)
+    tests: dict[str, unittest.TestCase] = {}
+    for file in suite.files:
+        module = load_test_file(folder / file, folder, names)
+        for test in _tests_of(module):
+            if not suite.classes or any(fnmatch(type(test).__name__, glob) for glob in suite.classes):
+                tests[test.id()] = test
+    guard = None
+    if job.is_guarded:
+        guard = IndependenceGuard(
+            torch_folder=Path(torch.__file__).parent,
+            refimpl_folder=Path(subject_folder),
+            forbidden_functions=(torch.compile,),
+        )
+    Phase.is_testing = True
+    return _Loaded(tests=tests, names=tuple(substitutes), guard=guard, subject_folder=subject_folder)
+
+
+def _substitutes_for(subject: str) -> tuple[dict[str, object], str]:
+    """Upstream name -> what the test files find there, and the folder of the subject's source."""
+    if subject == STOCK:
+        return {}, ""
+    from oracle.subjects import refimpl  # noqa: PLC0415 - a pass with stock torch must not depend on refimpl
+
+    if subject == STAND_IN:
+        return {name: raising(name, original_of(name)) for name in refimpl.substituted_names()}, ""
+    return refimpl.substitutes(), str(refimpl.SOURCE_FOLDER)
+
+
+def _tests_of(module: types.ModuleType) -> Iterator[unittest.TestCase]:
+    loader = unittest.TestLoader()
+    for value in list(vars(module).values()):
+        if isinstance(value, type) and issubclass(value, unittest.TestCase) and value.__module__ == module.__name__:
+            for name in loader.getTestCaseNames(value):
+                yield value(name)
+
+
+def collect(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    """The ids of all tests in order, torch's version, and what is substituted; or why the files do not load."""
+    state = loaded()
+    if isinstance(state, str):
+        return {"error": state}
+    return {"tests": list(state.tests), "torch": torch.__version__, "names": list(state.names)}
+
+
+def run_test(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+    """One test, alone in its suite: class and module fixtures run as well. `replace_worker` where it left traces."""
+    state = loaded()
+    assert not isinstance(state, str), state  # collect has said so before
+    test = state.tests.get(payload["test"])
+    if test is None:
+        return TestOutcome(test=payload["test"], ending=Ending.ERROR, error="the file has no such test here").to_json()
+    before = snapshot()
+    result = _Result(state.subject_folder, test_file=type(test).__module__)
+    began = time.perf_counter()
+    with state.guard.watch() if state.guard is not None else nullcontext():
+        unittest.TestSuite([test]).run(result)
+    seconds = time.perf_counter() - began
+    ending, error, where = result.ending, result.error, result.where
+    if state.guard is not None and state.guard.breaches:
+        ending, error = Ending.BREACH, state.guard.breaches[0]
+    outcome = TestOutcome(test=payload["test"], ending=ending, seconds=seconds, error=error, where=where)
+    return {**outcome.to_json(), "replace_worker": bool(differences(before, snapshot()))}
+
+
+class _Result(unittest.TestResult):
+    """Keeps how a test ended, and the first thing that went wrong."""
+
+    def __init__(self, subject_folder: str, *, test_file: str) -> None:
+        super().__init__()
+        self._subject_folder = subject_folder
+        self._test_file = f"{test_file}.py"
+        self.ending = Ending.PASS
+        self.error = ""
+        self.where = ""
+
+    def _failed(self, ending: Ending, error: Any) -> None:
+        if self.ending in (Ending.FAIL, Ending.ERROR):
+            return
+        kind, value, trace = error
+        self.ending = ending
+        self.error = f"{kind.__name__}: {_first_line(value)}"
+        self.where = self._innermost(trace)
+
+    def _innermost(self, trace: types.TracebackType | None) -> str:
+        frames = traceback.extract_tb(trace)
+        for is_relevant in (self._is_subject, lambda name: Path(name).name == self._test_file):
+            for frame in reversed(frames):
+                if is_relevant(frame.filename):
+                    return f"{'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno} {frame.name}"
+        return ""
+
+    def _is_subject(self, name: str) -> bool:
+        return bool(self._subject_folder) and name.startswith(self._subject_folder)
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802 - unittest's names
+        super().addFailure(test, err)
+        self._failed(Ending.FAIL, err)
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
+        super().addError(test, err)
+        self._failed(Ending.ERROR, err)
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: N802
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self._failed(Ending.FAIL if issubclass(err[0], test.failureException) else Ending.ERROR, err)
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
+        super().addSkip(test, reason)
+        self.ending, self.error = Ending.SKIP, reason
+
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
+        super().addExpectedFailure(test, err)
+        self.ending, self.error = Ending.XFAIL, f"{err[0].__name__}: {_first_line(err[1])}"
+
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
+        super().addUnexpectedSuccess(test)
+        self.ending = Ending.XPASS
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line with text; of an assertion that compares texts the first two."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])[:_MESSAGE_LENGTH]

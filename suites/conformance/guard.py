@@ -1,0 +1,131 @@
+"""While refimpl runs: no frame of it may call into what it is compared with.
+
+The rule is docs/adr/0001-independence.md. A call is one made directly by a frame of refimpl's source. What torch's public
+functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each with its reason:
+
+* exception types of upstream are constructed, for callers catch them by type;
+* the operators of `torch.SymInt`, `SymFloat` and `SymBool`, which are public, are Python functions of `sym_node.py`;
+* `__torch_dispatch__` and `__torch_function__` of a mode or subclass, which the dispatcher calls, not refimpl.
+
+A breach raises in the frame that is about to run, and is noted, in case something catches it: the test ends as `breach`.
+
+From Python 3.12 on `sys.monitoring` watches function starts and drops every code object that is not forbidden after its
+first start. Before that it is a profile function, which sees every call; what that costs is in docs/conformance.md.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_FORBIDDEN = (
+    "_dynamo/",
+    "_functorch/",
+    "_inductor/",
+    "_export/",
+    "export/",
+    "compiler/",
+    "fx/experimental/",
+    "_subclasses/functional_tensor.py",
+    "_subclasses/functional_tensor/",
+)
+_PUBLIC_OPERATORS = "fx/experimental/sym_node.py"
+_CALLED_BY_THE_DISPATCHER = ("__torch_dispatch__", "__torch_function__")
+
+
+class IndependenceBreach(Exception):
+    """A frame of refimpl called into what refimpl is compared with."""
+
+    def __init__(self, caller: types.FrameType, called: types.CodeType) -> None:
+        super().__init__(
+            f"refimpl calls {_place(called)}, from {caller.f_code.co_name} in "
+            f"{caller.f_code.co_filename}:{caller.f_lineno}; docs/adr/0001-independence.md forbids it"
+        )
+
+
+class IndependenceGuard:
+    """Watches this thread. `breaches` holds what was seen since `watch` was last entered."""
+
+    def __init__(self, *, torch_folder: Path, refimpl_folder: Path, forbidden_functions: tuple[Any, ...] = ()) -> None:
+        """`forbidden_functions`: single functions of modules that are not forbidden, such as `torch.compile`."""
+        self._forbidden = tuple(f"{torch_folder}/{part}" for part in _FORBIDDEN)
+        self._operators = f"{torch_folder}/{_PUBLIC_OPERATORS}"
+        self._refimpl = f"{refimpl_folder}/"
+        self._codes = {function.__code__ for function in forbidden_functions}
+        self._is_forbidden: dict[types.CodeType, bool] = {}
+        self.breaches: list[str] = []
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Raises IndependenceBreach into the code under it."""
+        self.breaches = []
+        if sys.version_info >= (3, 12):
+            with self._monitored():
+                yield
+            return
+        sys.setprofile(self._on_profile_event)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _on_profile_event(self, frame: types.FrameType, event: str, argument: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        forbidden = self._is_forbidden.get(code)
+        if forbidden is None:
+            forbidden = self._judge(code)
+        if forbidden:
+            self._check(frame)
+
+    @contextmanager
+    def _monitored(self) -> Iterator[None]:
+        monitoring: Any = getattr(sys, "monitoring")  # Python 3.12 has it, the type checker's oldest version has not
+
+        def on_start(code: types.CodeType, offset: int) -> object:
+            forbidden = self._is_forbidden.get(code)
+            if forbidden is None:
+                forbidden = self._judge(code)
+            if not forbidden:
+                return monitoring.DISABLE
+            self._check(sys._getframe(1))
+            return None
+
+        tool = monitoring.PROFILER_ID
+        monitoring.use_tool_id(tool, "torch-oracle conformance")
+        monitoring.register_callback(tool, monitoring.events.PY_START, on_start)
+        monitoring.set_events(tool, monitoring.events.PY_START)
+        try:
+            yield
+        finally:
+            monitoring.set_events(tool, 0)
+            monitoring.register_callback(tool, monitoring.events.PY_START, None)
+            monitoring.free_tool_id(tool)
+
+    def _judge(self, code: types.CodeType) -> bool:
+        name = code.co_filename
+        forbidden = name.startswith(self._forbidden) or code in self._codes
+        if code.co_name in _CALLED_BY_THE_DISPATCHER or name == self._operators:
+            forbidden = False
+        self._is_forbidden[code] = forbidden
+        return forbidden
+
+    def _check(self, frame: types.FrameType) -> None:
+        caller = frame.f_back
+        if caller is None or not caller.f_code.co_filename.startswith(self._refimpl):
+            return
+        if frame.f_code.co_varnames and isinstance(frame.f_locals.get(frame.f_code.co_varnames[0]), BaseException):
+            return
+        breach = IndependenceBreach(caller, frame.f_code)
+        self.breaches.append(str(breach))
+        raise breach
+
+
+def _place(code: types.CodeType) -> str:
+    path = Path(code.co_filename)
+    return f"{getattr(code, 'co_qualname', code.co_name)} in {'/'.join(path.parts[-3:])}"

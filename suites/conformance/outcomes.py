@@ -1,0 +1,91 @@
+"""How one of PyTorch's tests ends, and which tests form the denominator.
+
+A test counts as passed in unittest's terms: `pass`, and `xfail` (a failure that the file expects). The denominator holds
+the tests that pass with stock torch and do not pass when every substituted entry point raises. A test that never reaches
+an entry point passes with both and is left out; so is one that is expected to fail, for raising is failing as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Ending(str, Enum):
+    """The word for how a test ended."""
+
+    PASS = "pass"
+    XFAIL = "xfail"  # failed, as the file says it should
+    FAIL = "fail"  # an assertion of the test
+    ERROR = "error"  # any other exception
+    XPASS = "xpass"  # passed, though the file says it should fail
+    SKIP = "skip"
+    TIMEOUT = "timeout"
+    CRASH = "crash"  # the process died under it
+    MEMORY = "memory"  # over its limit
+    BREACH = "breach"  # a call from refimpl into what it is compared with
+
+    @property
+    def is_passed(self) -> bool:
+        return self in (Ending.PASS, Ending.XFAIL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestOutcome:
+    """One test in one pass."""
+
+    __test__ = False  # not a test class of ours
+
+    test: str
+    """As unittest names it: file.Class.method."""
+    ending: Ending
+    seconds: float = 0.0
+    error: str = ""
+    """Exception type and first line; what was skipped and why; the signal that ended the process."""
+    where: str = ""
+    """The innermost frame of the subject, or else of the test file: file:line function."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "test": self.test,
+            "ending": self.ending.value,
+            "seconds": round(self.seconds, 3),
+            "error": self.error,
+            "where": self.where,
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> TestOutcome:
+        return cls(**{**fields, "ending": Ending(fields["ending"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow:
+    """One test in all passes."""
+
+    stock: TestOutcome
+    stand_in: TestOutcome | None
+    """None where stock does not pass."""
+    subject: TestOutcome | None
+    """None where the test is not in the denominator."""
+
+    @property
+    def test(self) -> str:
+        return self.stock.test
+
+    @property
+    def test_class(self) -> str:
+        return self.test.rsplit(".", 2)[-2]
+
+    @property
+    def is_in_denominator(self) -> bool:
+        return self.stock.ending.is_passed and self.stand_in is not None and not self.stand_in.ending.is_passed
+
+    @property
+    def is_passed(self) -> bool:
+        return self.is_in_denominator and self.subject is not None and self.subject.ending.is_passed
+
+    @property
+    def is_failed(self) -> bool:
+        return self.is_in_denominator and not self.is_passed

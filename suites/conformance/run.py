@@ -1,0 +1,210 @@
+"""The passes: each test of a suite with stock torch, with the raising stand-in, with the subject, in worker processes.
+
+The stand-in runs only what stock passes, the subject only the denominator: nothing else can change the figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from oracle.errors import InternalError, UsageError
+from oracle.isolate import Completed, Died, End, Failed, OutOfMemory, Pool, Task, TimedOut
+from suites.conformance.cache import OutcomeCache
+from suites.conformance.job import JOB_VARIABLE, REFIMPL, STAND_IN, STOCK, Job
+from suites.conformance.outcomes import Ending, ResultRow, TestOutcome
+from suites.conformance.table import ConformanceSuite
+from suites.conformance.tree import SourceTree
+
+_START_TIMEOUT_S = 600.0  # the operator database takes seconds on an idle core, and far longer on a busy machine
+_GIB = 2**30
+# PyTorch's CI on a CPU, as far as the harness reads it from the environment.
+_ENVIRONMENT = {
+    "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu",
+    "PYTORCH_PRINT_REPRO_ON_FAILURE": "0",  # or a command of the tree is added to every message
+    "PYTHONDONTWRITEBYTECODE": "1",  # the tree belongs to the user
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceRequest:
+    """What the user asked for."""
+
+    tree: SourceTree
+    suite: ConformanceSuite
+    subject: str = REFIMPL
+    select: tuple[str, ...] = ()
+    workers: int = 1
+    timeout_s: float = 240.0
+    memory_bytes: int = 6 * _GIB
+    is_guarded: bool = True
+    cache_folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What a worker says of the suite before anything runs."""
+
+    tests: tuple[str, ...]
+    torch: str
+    names: tuple[str, ...]
+    """The upstream names that are substituted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceResult:
+    """Every selected test, in the order of the files."""
+
+    described: Described
+    rows: tuple[ResultRow, ...]
+
+    @property
+    def denominator(self) -> int:
+        return sum(row.is_in_denominator for row in self.rows)
+
+    @property
+    def passed(self) -> int:
+        return sum(row.is_passed for row in self.rows)
+
+
+class ConformanceRun:
+    """Runs the passes of one request. `on_outcome(pass, outcome, done, total)` is called as tests end."""
+
+    def __init__(
+        self, request: ConformanceRequest, *, on_outcome: Callable[[str, TestOutcome, int, int], None]
+    ) -> None:
+        self._request = request
+        self._on_outcome = on_outcome
+
+    def run(self) -> ConformanceResult:
+        """Raises UsageError where the files do not load, or no test is selected."""
+        request = self._request
+        described = self._describe()
+        tests = _selected(described.tests, request.select)
+        stock = self._cached_pass(STOCK, tests, torch=described.torch, names=None)
+        passing = [test for test in tests if stock[test].ending.is_passed]
+        stand_in = self._cached_pass(STAND_IN, passing, torch=described.torch, names=described.names)
+        denominator = [test for test in passing if not stand_in[test].ending.is_passed]
+        subject = stock if request.subject == STOCK else self._pass(request.subject, denominator, keep=None)
+        rows = [ResultRow(stock=stock[t], stand_in=stand_in.get(t), subject=subject.get(t)) for t in tests]
+        return ConformanceResult(described=described, rows=tuple(rows))
+
+    def _describe(self) -> Described:
+        """From the stand-in's side, which knows the substituted names, and fails early where refimpl does not import."""
+        with self._pool(STAND_IN, workers=1) as pool:
+            (result,) = pool.run([self._task("collect", "suites.conformance.child:collect", {}, timeout_s=600.0)])
+        if not isinstance(result.end, Completed):
+            raise InternalError(f"collecting the tests ended as {result.end}")
+        value: Any = result.end.value
+        if "error" in value:
+            raise UsageError(
+                seen=f"{self._request.tree.root}: the files of suite {self._request.suite.name} do not load\n"
+                + value["error"],
+                expected="test files that import with the installed torch",
+                do="add what they look for in vain to suites/conformance/shims.py, or name a tree nearer to that torch",
+            )
+        return Described(tests=tuple(value["tests"]), torch=value["torch"], names=tuple(value["names"]))
+
+    def _cached_pass(
+        self, subject: str, tests: Sequence[str], *, torch: str, names: Sequence[str] | None
+    ) -> dict[str, TestOutcome]:
+        request = self._request
+        cache = OutcomeCache(
+            request.cache_folder, tree=request.tree, suite=request.suite.name, torch=torch, names=names
+        )
+        kept = cache.read()
+        outcomes = {test: kept[test] for test in tests if test in kept}
+        outcomes.update(self._pass(subject, [test for test in tests if test not in kept], keep=cache.add))
+        return outcomes
+
+    def _pass(
+        self, subject: str, tests: Sequence[str], *, keep: Callable[[TestOutcome], None] | None
+    ) -> dict[str, TestOutcome]:
+        outcomes: dict[str, TestOutcome] = {}
+        if not tests:
+            return outcomes
+        tasks = [
+            self._task(test, "suites.conformance.child:run_test", {"test": test}, timeout_s=self._request.timeout_s)
+            for test in tests
+        ]
+        with self._pool(subject, workers=min(self._request.workers, len(tests))) as pool:
+            for result in pool.run(tasks):
+                outcome = outcome_of(result.task.key, result.end)
+                outcomes[outcome.test] = outcome
+                if keep is not None:
+                    keep(outcome)
+                self._on_outcome(subject, outcome, len(outcomes), len(tests))
+        return outcomes
+
+    def _task(self, key: str, function: str, payload: dict[str, Any], *, timeout_s: float) -> Task:
+        return Task(
+            key=key,
+            function=function,
+            payload=payload,
+            group=key.rpartition(".")[0],  # the test class: in order on one worker, its tail on an idle one
+            timeout_s=timeout_s,
+            memory_bytes=self._request.memory_bytes,
+        )
+
+    @contextmanager
+    def _pool(self, subject: str, *, workers: int) -> Iterator[Pool]:
+        job = Job(
+            tests_folder=str(self._request.tree.tests),
+            suite=self._request.suite.name,
+            subject=subject,
+            is_guarded=self._request.is_guarded and subject == REFIMPL,
+        )
+        with Pool(
+            workers=workers,
+            preload=("torch", "suites.conformance.warm"),
+            environment={**_ENVIRONMENT, JOB_VARIABLE: job.to_variable()},
+            start_timeout_s=_START_TIMEOUT_S,
+        ) as pool:
+            yield pool
+
+
+def outcome_of(test: str, end: End) -> TestOutcome:
+    """The ending of a test whose process may have ended as well."""
+    match end:
+        case Completed(value=value):
+            return TestOutcome.from_json(value)
+        case Died(signal=number, exit_code=code, traceback=traceback):
+            how = f"signal {number}" if number is not None else f"exit code {code}"
+            return TestOutcome(
+                test=test, ending=Ending.CRASH, error=f"the process ended by {how}", where=_last(traceback)
+            )
+        case TimedOut(seconds=seconds, traceback=traceback):
+            return TestOutcome(
+                test=test,
+                ending=Ending.TIMEOUT,
+                seconds=seconds,
+                error=f"still running after {seconds:.0f} s",
+                where=_last(traceback),
+            )
+        case OutOfMemory(bytes=grown):
+            return TestOutcome(test=test, ending=Ending.MEMORY, error=f"grew by {grown / _GIB:.1f} GiB")
+        case Failed(error=error):
+            raise InternalError(f"running {test} failed in the runner itself\n{error}")
+
+
+def _last(stack: str) -> str:
+    """The innermost frame of a stack that faulthandler wrote."""
+    lines = [line.strip() for line in stack.splitlines() if line.strip().startswith("File ")]
+    return lines[0] if lines else ""
+
+
+def _selected(tests: Iterable[str], select: Sequence[str]) -> list[str]:
+    """As unittest's -k: a substring, or a glob where it holds `*`; several are alternatives."""
+    globs = [word if "*" in word else f"*{word}*" for word in select]
+    chosen = [test for test in tests if not globs or any(fnmatchcase(test, glob) for glob in globs)]
+    if not chosen:
+        raise UsageError(
+            seen="no test is selected" + (f" by -k {' -k '.join(select)}" if select else ": the files hold none"),
+            expected="a part of at least one test's name, or a glob, such as -k TestSymbolicTracing -k '*_mm_cpu*'",
+            do="leave -k out to run all, and see --output for the names",
+        )
+    return chosen

@@ -1,0 +1,237 @@
+"""Loads a test file so that it, and nobody else, finds substitutes under upstream's names.
+
+Which road, and why. Setting `proxy_tensor.make_fx = ours` for the run would also give ours to torch's own callers that look
+the name up when they run, and theirs to test files that bound the name before. So nothing in torch is touched. The syntax
+tree of the test file is rewritten at the two places where it gets hold of things:
+
+* `from M import n` becomes `n = __conformance__.imported("M", "n")`, at top level and inside functions;
+* `X.n`, where n is the last part of a substituted name, becomes `__conformance__.swap(X.n)`.
+
+`swap` replaces a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an alias of
+the module all reach the substitute, while a `.compile` of another object stays what it is. Line numbers stay those of the
+file. Files that it imports from below `test` are loaded alike; torch's own test harness is not.
+
+Not seen: `getattr(torch, "compile")`, `from M import *`, `mock.patch("torch....")`. Such a test passes with the stand-in
+too, and is not in the denominator.
+
+An import that guards itself (`try: ... except ImportError`) still fails where a name is missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from pkgutil import resolve_name
+
+from suites.conformance.shims import SHIMS
+from suites.conformance.stand_in import missing
+
+_HELPER = "__conformance__"
+_IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+class Names:
+    """What a test file gets for the names it asks for."""
+
+    def __init__(self, substitutes: Mapping[str, object]) -> None:
+        """`substitutes`: upstream dotted name -> what stands in for it. Empty for stock torch."""
+        self._substitutes = dict(substitutes)
+        self.watched = frozenset(name.rpartition(".")[2] for name in substitutes)
+        # Upstream's objects are kept as well: an identity means something only while its object lives.
+        self._by_identity: dict[int, tuple[object, object]] = {}
+        for name, substitute in substitutes.items():
+            original = original_of(name)
+            if original is not None:
+                self._by_identity[id(original)] = (original, substitute)
+
+    def swap(self, value: object) -> object:
+        """The substitute if `value` is an entry point of upstream, else `value`."""
+        found = self._by_identity.get(id(value))
+        return value if found is None else found[1]
+
+    def imported(self, module: str, name: str, is_guarded: bool = False) -> object:
+        """The value of `from module import name`.
+
+        Raises ImportError where it is not there and the file is prepared for that.
+        """
+        dotted = f"{module}.{name}"
+        if dotted in self._substitutes:
+            return self._substitutes[dotted]
+        value = find(dotted)
+        if value is None and (shim := SHIMS.get(dotted)) is not None:
+            value = find(shim.found_at)
+            if value is not None and shim.adapt is not None:
+                value = shim.adapt(value)
+        if value is not None:
+            return self.swap(value)
+        if self._is_none(module, name):
+            return None
+        if is_guarded or not module.startswith("torch"):
+            raise ImportError(f"cannot import name {name!r} from {module!r}", name=module)
+        return missing(dotted)
+
+    def ensure_module(self, name: str) -> None:
+        """Before `import torch.a.b`: a module of torch that is gone is there, and unusable."""
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            if not name.startswith("torch."):
+                raise
+            parent, _, last = name.rpartition(".")
+            self.ensure_module(parent)
+            sys.modules[name] = module = _GoneModule(name)
+            setattr(sys.modules[parent], last, module)
+
+    @staticmethod
+    def _is_none(module: str, name: str) -> bool:
+        holder = sys.modules.get(module)
+        return holder is not None and hasattr(holder, name)
+
+
+class _GoneModule(types.ModuleType):
+    """A module that the installed torch does not have: whatever is asked of it is unusable."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return missing(f"{self.__name__}.{name}")
+
+
+def find(dotted: str) -> object:
+    """The module, class or value of that name; None where there is none."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        holder = importlib.import_module(module)
+    except ModuleNotFoundError:
+        return None
+    if hasattr(holder, name):
+        return getattr(holder, name)
+    try:
+        return importlib.import_module(dotted)
+    except ModuleNotFoundError:
+        return None
+
+
+def original_of(dotted: str) -> object:
+    """Upstream's object of a substituted name; None where the installed torch has none. Classes' attributes as well."""
+    try:
+        return resolve_name(dotted)
+    except (AttributeError, ImportError):
+        return None
+
+
+def rewrite(tree: ast.Module, watched: frozenset[str]) -> ast.Module:
+    """The module with its imports and the watched attributes going through `Names`."""
+    return ast.fix_missing_locations(_Rewriter(watched).visit(tree))
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, watched: frozenset[str]) -> None:
+        self._watched = watched
+        self._guards = 0  # how many `try: ... except ImportError` stand around
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        is_guard = any(handler.type is None or _names(handler.type) & _IMPORT_ERRORS for handler in node.handlers)
+        self._guards += is_guard
+        node.body = self._statements(node.body)
+        self._guards -= is_guard
+        node.handlers = [self.visit(handler) for handler in node.handlers]
+        node.orelse = self._statements(node.orelse)
+        node.finalbody = self._statements(node.finalbody)
+        return node
+
+    def _statements(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        rewritten: list[ast.stmt] = []
+        for statement in body:
+            done = self.visit(statement)
+            rewritten += done if isinstance(done, list) else [done]
+        return rewritten
+
+    def visit_Import(self, node: ast.Import) -> ast.Import | list[ast.stmt]:
+        gone = [alias.name for alias in node.names if alias.name.startswith("torch.")]
+        if self._guards or not gone:
+            return node
+        calls = [_call("ensure_module", [ast.Constant(name)], at=node) for name in gone]
+        return [*(ast.copy_location(ast.Expr(call), node) for call in calls), node]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | list[ast.stmt]:
+        if node.module is None or node.level or node.module == "__future__" or node.names[0].name == "*":
+            return node
+        statements: list[ast.stmt] = []
+        for alias in node.names:
+            arguments: list[ast.expr] = [ast.Constant(node.module), ast.Constant(alias.name)]
+            if self._guards:
+                arguments.append(ast.Constant(True))
+            target = ast.copy_location(ast.Name(alias.asname or alias.name, ast.Store()), node)
+            value = _call("imported", arguments, at=node)
+            statements.append(ast.copy_location(ast.Assign([target], value), node))
+        return statements
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if node.attr in self._watched and isinstance(node.ctx, ast.Load):
+            return _call("swap", [node], at=node)
+        return node
+
+
+def _call(method: str, arguments: list[ast.expr], *, at: ast.AST) -> ast.Call:
+    function = ast.Attribute(ast.Name(_HELPER, ast.Load()), method, ast.Load())
+    return ast.copy_location(ast.Call(function, arguments, []), at)
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Compiles the rewritten syntax tree. No bytecode is read or written: it would be of another text."""
+
+    names: Names
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        path = self.get_filename(fullname)
+        tree = ast.parse(self.get_data(path), filename=path)
+        return compile(rewrite(tree, self.names.watched), path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        setattr(module, _HELPER, self.names)
+        super().exec_module(module)
+
+
+class TestFiles(MetaPathFinder):
+    """Finds the modules below a tree's `test` folder, for test files that import one another."""
+
+    __test__ = False  # not a test class of ours
+
+    def __init__(self, folder: Path, names: Names) -> None:
+        loader = type("_NamedLoader", (_Loader,), {"names": names})
+        self._finder = importlib.machinery.FileFinder(str(folder), (loader, [".py"]))
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if path is not None:  # inside a package, which its own path finds
+            return None
+        spec = self._finder.find_spec(fullname)
+        return spec if spec is not None and spec.loader is not None else None  # a folder alone hides no real package
+
+
+def load_test_file(file: Path, folder: Path, names: Names) -> types.ModuleType:
+    """Import one file of the tree's `test` folder. Whatever its top level raises, this raises."""
+    if not any(isinstance(finder, TestFiles) for finder in sys.meta_path):
+        sys.meta_path.insert(0, TestFiles(folder, names))
+        sys.path.insert(0, str(folder))  # as `python test/test_x.py` has it
+    loader = type("_NamedLoader", (_Loader,), {"names": names})(file.stem, str(file))
+    spec = importlib.util.spec_from_file_location(file.stem, file, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    loader.exec_module(module)
+    return module
