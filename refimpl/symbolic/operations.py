@@ -151,7 +151,4 @@ BINARY: dict[str, Operation] = {
     "ge": _compare(sympy.Ge),
 }
 
-ITE = Operation(torch.sym_ite, f.Where, f.Where)
-SUM = Operation(torch.sym_sum, sympy.Add, None, int)
 ROUND = Operation(builtins.round, _int_of, f.RoundToInt, int)
-ROUND_DECIMAL = Operation(builtins.round, _int_of, f.RoundDecimal)

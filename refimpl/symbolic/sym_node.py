@@ -16,8 +16,16 @@ import sympy
 import torch
 
 from refimpl.symbolic import layout
-from refimpl.symbolic.functions import Number, is_constant, is_non_overlapping_and_dense, to_expr, to_number
-from refimpl.symbolic.operations import BINARY, ITE, ROUND, ROUND_DECIMAL, SUM, UNARY, Operation, relation
+from refimpl.symbolic.functions import (
+    Number,
+    RoundDecimal,
+    Where,
+    is_constant,
+    is_non_overlapping_and_dense,
+    to_expr,
+    to_number,
+)
+from refimpl.symbolic.operations import BINARY, ROUND, UNARY, Operation
 
 if TYPE_CHECKING:
     from refimpl.symbolic.shape_env import ShapeEnv
@@ -163,7 +171,10 @@ class SymNode:
         return hash((self._expr, self.pytype, self._hint))
 
     def wrap_int(self, num: int) -> SymNode:
-        return SymNode(sympy.Integer(num), self.shape_env, int, num, num)
+        known = self.shape_env.int_nodes.get(num)
+        if known is None:
+            known = self.shape_env.int_nodes[num] = SymNode(sympy.Integer(num), self.shape_env, int, num, num)
+        return known
 
     def wrap_float(self, num: float) -> SymNode:
         return SymNode(to_expr(num), self.shape_env, float, num, num)
@@ -174,37 +185,57 @@ class SymNode:
     # ------------------------------------------------------------------------------------- making new nodes
 
     def _made(self, expr: sympy.Basic, pytype: type, hint: Any, function: Any, operands: tuple[Any, ...]) -> SymNode:
-        env = self.shape_env
+        """The result of an operation: a number, or a node that says which operation made it."""
+        return self._of_program(self._result(expr, pytype, hint), function, operands)
+
+    def _result(self, expr: sympy.Basic, pytype: type, hint: Any) -> SymNode:
         if is_constant(expr):
             value = pytype(to_number(expr))
-            return SymNode(to_expr(value), env, pytype, value, value)
-        origin = None
-        if env.records_origins:
-            plain = tuple(_plain(o) for o in operands)
-            origin = Origin(function, plain)
+            return SymNode(to_expr(value), self.shape_env, pytype, value, value)
         if hint is not None and type(hint) is not pytype:
             hint = pytype(hint)
-        return SymNode(expr, env, pytype, hint, None, origin)
+        return SymNode(expr, self.shape_env, pytype, hint)
+
+    def _of_program(self, result: SymNode, function: Any, operands: tuple[Any, ...]) -> SymNode:
+        """The result with its origin, if the program being traced (and not a kernel) is what computes."""
+        if result.constant is not None or not self.shape_env.records_origins:
+            return result
+        origin = Origin(function, tuple(_plain(o) for o in operands))
+        return SymNode(result._expr, self.shape_env, result.pytype, result._hint, None, origin)
 
     def _unary(self, operation: Operation) -> SymNode:
-        kind = self.pytype
-        make = operation.floats if kind is float else operation.ints
-        assert make is not None, f"{operation.function} of a symbolic {kind.__name__}"
-        expr = self.shape_env.memoised(operation, make, self.expr)
-        hint = None if self.hint is None else operation.function(self.hint)
-        return self._made(expr, operation.result or kind, hint, operation.function, (self,))
+        kind, expr = self.pytype, self.expr
+        key = (operation, kind, expr)
+        result = self.shape_env.made.get(key)
+        if result is None:
+            make = operation.floats if kind is float else operation.ints
+            assert make is not None, f"{operation.function} of a symbolic {kind.__name__}"
+            hint = None if self.hint is None else operation.function(self.hint)
+            result = self.shape_env.made[key] = self._result(make(expr), operation.result or kind, hint)
+        return self._of_program(result, operation.function, (self,))
 
     def _binary(self, operation: Operation, other: SymNode) -> SymNode:
         kind = self.pytype
         if (kind is float) != (other.pytype is float):  # C++ may mix them where Python has already converted
-            left = self if kind is float else self.sym_float()
-            return left._binary(operation, other if other.pytype is float else other.sym_float())
-        make = operation.floats if kind is float else operation.ints
-        assert make is not None, f"{operation.function} of symbolic {kind.__name__}s"
-        expr = self.shape_env.memoised(operation, make, self.expr, other.expr)
-        a, b = self.hint, other.hint
-        hint = None if a is None or b is None else operation.function(a, b)
-        return self._made(expr, operation.result or kind, hint, operation.function, (self, other))
+            left = self if kind is float else self.sym_float()  # pyright: ignore[reportAttributeAccessIssue]
+            return left._binary(operation, other if other.pytype is float else other.sym_float())  # pyright: ignore
+        a, b = self.expr, other.expr
+        key = (operation, kind, a, b)
+        # What an operation makes of the same expressions is the same, but for the origin.
+        result = self.shape_env.made.get(key)
+        if result is None:
+            make = operation.floats if kind is float else operation.ints
+            assert make is not None, f"{operation.function} of symbolic {kind.__name__}s"
+            x, y = self.hint, other.hint
+            hint = None if x is None or y is None else operation.function(x, y)
+            result = self.shape_env.made[key] = self._result(make(a, b), operation.result or kind, hint)
+        return self._of_program(result, operation.function, (self, other))
+
+    def _simpler(self, made: SymNode, known: SymNode, operation: Operation, other: SymNode) -> SymNode:
+        """The result of an operation with the expression of a node it is known to equal."""
+        if known.constant is not None:
+            return known
+        return self._made(known.expr, made.pytype, known.hint, operation.function, (self, other))
 
     def mul(self, other: SymNode) -> SymNode:
         if self.pytype is int:
@@ -218,37 +249,30 @@ class SymNode:
         return self._reduced(_MOD, other, self)
 
     def int_floordiv(self, other: SymNode) -> SymNode:
-        return self._reduced(_FLOORDIV, other, None)
+        return self._reduced(_FLOORDIV, other, self.wrap_int(0))
 
-    def _reduced(self, operation: Operation, other: SymNode, if_less: SymNode | None) -> SymNode:
+    def _reduced(self, operation: Operation, other: SymNode, if_less: SymNode) -> SymNode:
         """Where 0 <= a < b is known, a % b is a and a // b is 0."""
         made = self._binary(operation, other)
         if made.constant is not None or self.pytype is not int or other.pytype is not int:
             return made
-        env, a, b = self.shape_env, self.expr, other.expr
-        less = env.facts.decide(relation(sympy.Lt, a, b)) and env.facts.decide(relation(sympy.Ge, a, sympy.S.Zero))
-        if not less:
-            return made
-        if if_less is None:
-            return self.wrap_int(0)
-        return self._made(a, int, self.hint, operation.function, (self, other))
+        env = self.shape_env
+        is_less = env.facts.decide(self.lt(other).expr) and env.facts.decide(self.ge(self.wrap_int(0)).expr)  # pyright: ignore[reportAttributeAccessIssue]
+        return self._simpler(made, if_less, operation, other) if is_less else made
 
     def sym_min(self, other: SymNode) -> SymNode:
-        return self._extremum("sym_min", other, self.le)
+        return self._extremum(_MIN, other, self.le)  # pyright: ignore[reportAttributeAccessIssue]
 
     def sym_max(self, other: SymNode) -> SymNode:
-        return self._extremum("sym_max", other, self.ge)
+        return self._extremum(_MAX, other, self.ge)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _extremum(self, name: Any, other: SymNode, wins: Callable[[SymNode], SymNode]) -> SymNode:
+    def _extremum(self, operation: Operation, other: SymNode, wins: Callable[[SymNode], SymNode]) -> SymNode:
         """Where it is known which one wins, the expression is the winner's (the operation stays in the origin)."""
-        made = self._binary(BINARY[name], other)
+        made = self._binary(operation, other)
         if made.constant is not None or self.pytype is not int or other.pytype is not int:
             return made
         first = self.shape_env.facts.decide(wins(other).expr)
-        if first is None:
-            return made
-        winner = self if first else other
-        return made._made(winner.expr, int, winner.hint, BINARY[name].function, (self, other))
+        return made if first is None else self._simpler(made, self if first else other, operation, other)
 
     def round(self, ndigits: int | None = None) -> SymNode:
         if ndigits is None:
@@ -256,20 +280,20 @@ class SymNode:
         if self.pytype is int:
             return self
         digits = to_expr(ndigits)
-        expr = self.shape_env.memoised(ROUND_DECIMAL, ROUND_DECIMAL.floats, self.expr, digits)
+        expr = RoundDecimal(self.expr, digits)
         hint = None if self.hint is None else round(self.hint, ndigits)
         return self._made(expr, float, hint, round, (self, ndigits))
 
     def sym_ite(self, then: SymNode, otherwise: SymNode) -> SymNode:
-        expr = self.shape_env.memoised(ITE, ITE.ints, self.expr, then.expr, otherwise.expr)
+        expr = Where(self.expr, then.expr, otherwise.expr)
         hint = None if self.hint is None else (then.hint if self.hint else otherwise.hint)
-        return self._made(expr, then.pytype, hint, ITE.function, (self, then, otherwise))
+        return self._made(expr, then.pytype, hint, torch.sym_ite, (self, then, otherwise))
 
     def sym_sum(self, args: Sequence[SymNode]) -> SymNode:
-        expr = self.shape_env.memoised(SUM, SUM.ints, *(a.expr for a in args))
+        expr = sympy.Add(*(a.expr for a in args))
         hints = [a.hint for a in args]
         hint = None if None in hints else sum(hints)
-        return self._made(expr, int, hint, SUM.function, (tuple(args),))
+        return self._made(expr, int, hint, torch.sym_sum, (tuple(args),))
 
     # -------------------------------------------------------------------------------------------- layouts
 
@@ -352,6 +376,8 @@ def _plain(operand: Any) -> Any:
 _MUL = BINARY["mul"]
 _MOD = BINARY["mod"]
 _FLOORDIV = BINARY["int_floordiv"]
+_MIN = BINARY["sym_min"]
+_MAX = BINARY["sym_max"]
 
 
 def _unary_method(operation: Operation) -> Callable[[SymNode], SymNode]:

@@ -6,7 +6,7 @@ Differs: replacements are kept resolved, so that replacing is one pass; symbols 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sympy
@@ -59,18 +59,11 @@ class SymbolState:
         self._values: dict[sympy.Symbol, Any] = {}  # backed_var_to_val as Python numbers
         self._replaced: dict[sympy.Basic, sympy.Basic] = {}
         self._hints: dict[sympy.Basic, Any] = {}
-        self._made: dict[Any, sympy.Basic] = {}
+        # Nodes without origin: by operation, type and operand expressions; and constants
+        self.made: dict[Any, Any] = {}
+        self.int_nodes: dict[int, Any] = {}
 
     # --------------------------------------------------------------------------------------------- expressions
-
-    def memoised(self, operation: object, make: Callable[..., sympy.Basic] | None, *exprs: sympy.Basic) -> sympy.Basic:
-        """make(*exprs), computed once per environment."""
-        assert make is not None
-        key = (operation, make, *exprs)
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = make(*exprs)
-        return found
 
     def replace(self, expr: Any) -> Any:
         """The expression with every symbol replaced by what it is known to equal."""
