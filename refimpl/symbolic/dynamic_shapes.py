@@ -1,41 +1,117 @@
-"""What a user says about the sizes of inputs: fixed, free, within bounds, derived from another."""
+"""What a user says about the sizes of inputs, before tracing: fixed, free, within bounds, the same as another, derived from it.
+
+Counterpart: DimDynamic, StatelessSymbolicContext, StrictMinMaxConstraint of torch/fx/experimental/symbolic_shapes.py;
+torch/export/dynamic_shapes.py Dim
+Differs: one value per dimension says all of it. Whether the traced program keeps to it is judged in
+refimpl.symbolic.constraints.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+import torch
 
 Policy = Literal["STATIC", "DUCK", "DYNAMIC", "UNBACKED"]
 
 
 @dataclass(frozen=True, slots=True)
 class DimSpec:
-    """One dimension. STATIC: a number. DUCK: shares a symbol with equal sizes. DYNAMIC: a symbol of its own."""
+    """One dimension.
+
+    policy: STATIC is a number. DUCK shares a symbol with equal sizes. DYNAMIC has a symbol of its own. UNBACKED has one without
+        a value, so that no control flow can depend on it.
+    min, max: bounds the user promises for every input to come, both included.
+    name: dimensions of one name are one size.
+    scale, offset: the size is `scale * name + offset`.
+    strict: the user promises every size within the bounds, so that a guard which excludes one is an error. Otherwise only
+        specialising to a single number is.
+    """
 
     policy: Policy = "DUCK"
     min: int | None = None
     max: int | None = None
     name: str | None = None
+    scale: int = 1
+    offset: int = 0
+    strict: bool = False
 
     @staticmethod
     def static() -> DimSpec:
+        """A number: the size in the run being traced."""
         return DimSpec("STATIC")
 
     @staticmethod
-    def dynamic(*, min: int | None = None, max: int | None = None, name: str | None = None) -> DimSpec:
-        return DimSpec("DYNAMIC", min, max, name)
+    def dynamic(
+        name: str | None = None,
+        *,
+        min: int | None = None,
+        max: int | None = None,
+        strict: bool | None = None,
+    ) -> DimSpec:
+        """A free size, within bounds. Strict where it has a name or bounds, unless said otherwise."""
+        is_strict = name is not None or min is not None or max is not None
+        return DimSpec("DYNAMIC", min, max, name, strict=is_strict if strict is None else strict)
+
+    @staticmethod
+    def unbacked() -> DimSpec:
+        """A size that is known only when the program runs."""
+        return DimSpec("UNBACKED")
+
+    def times(self, scale: int) -> DimSpec:
+        """The dimension whose size is `scale` times this named one."""
+        return self._derived(self.scale * scale, self.offset * scale)
+
+    def plus(self, offset: int) -> DimSpec:
+        """The dimension whose size is this named one plus a number."""
+        return self._derived(self.scale, self.offset + offset)
+
+    def _derived(self, scale: int, offset: int) -> DimSpec:
+        assert self.name is not None, "only a named dimension can be derived from"
+        assert scale > 0, f"a derived dimension is a positive multiple, not {scale} times, of {self.name}"
+        return DimSpec("DYNAMIC", self.min, self.max, self.name, scale, offset, self.strict)
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return self.policy.lower()
+        scaled = self.name if self.scale == 1 else f"{self.scale}*{self.name}"
+        return scaled if not self.offset else f"{scaled} + {self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class InputPolicy:
     """The dimensions of an input; those not named follow the environment's default."""
 
-    dims: dict[int, DimSpec] = field(default_factory=dict)
+    dims: Mapping[int, DimSpec] = field(default_factory=dict)
 
 
-def policy_of(spec: Any) -> InputPolicy | None:
+def policy_of(spec: InputPolicy | Mapping[int, DimSpec] | Sequence[DimSpec | None] | None) -> InputPolicy | None:
     """An InputPolicy from what callers may write: one, a mapping from dimension to DimSpec, a sequence, or nothing."""
     if spec is None or isinstance(spec, InputPolicy):
         return spec
-    items = spec.items() if isinstance(spec, dict) else enumerate(spec)
+    items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
     return InputPolicy({d: s for d, s in items if s is not None})
+
+
+def marked_policy(tensor: torch.Tensor) -> InputPolicy | None:
+    """What torch's mark_dynamic, mark_static and mark_unbacked have noted on a tensor."""
+    marks: dict[int, DimSpec] = {}
+    for d in getattr(tensor, "_dynamo_weak_dynamic_indices", ()):
+        marks[d] = DimSpec("DYNAMIC")
+    for d in getattr(tensor, "_dynamo_dynamic_indices", ()):
+        marks[d] = DimSpec("DYNAMIC")
+    for bounds in getattr(tensor, "_dynamo_dynamic_range", ()):
+        marks[bounds.dim] = DimSpec("DYNAMIC", bounds.min, bounds.max)
+    for d in getattr(tensor, "_dynamo_unbacked_indices", ()):
+        marks[d] = DimSpec("UNBACKED")
+    for d in getattr(tensor, "_dynamo_static_indices", ()):
+        marks[d] = DimSpec("STATIC")
+    return InputPolicy(marks) if marks else None
+
+
+def dim_spec(policy: InputPolicy | None, dim: int, default: Policy) -> DimSpec:
+    """The policy of one dimension."""
+    found = policy.dims.get(dim) if policy is not None else None
+    return DimSpec(default) if found is None else found

@@ -1,7 +1,8 @@
 """Fake tensors with symbolic sizes for the inputs of a trace.
 
 Counterpart: torch/_subclasses/meta_utils.py MetaConverter
-Differs: written on public operations inside the fake mode (empty_strided, as_strided), not on meta storages.
+Differs: a fake is one meta tensor over a meta storage that stands for the real one; bases of views are not rebuilt. Two inputs of
+one storage share the fake storage, which is what mutation of one and reading of the other need.
 """
 
 from __future__ import annotations
@@ -10,12 +11,22 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, WeakTensorKeyDictionary
-from refimpl.errors import UnsupportedByRefimpl
-from refimpl.symbolic.dynamic_shapes import InputPolicy, policy_of
+from refimpl._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    WeakTensorKeyDictionary,
+    inside_fake_kernel,
+    is_traceable_wrapper_subclass,
+    set_bits,
+    storage_key,
+)
+from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
+from refimpl.symbolic.dynamic_shapes import InputPolicy, Policy, dim_spec, marked_policy, policy_of
 from refimpl.symbolic.geometry import symbolic_geometry
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source, as_source
+
+Geometry = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 
 def symbolic_fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorMode:
@@ -33,52 +44,149 @@ class InputFaker:
         self.fake_mode = fake_mode
         self.shape_env = shape_env
         self._fakes = WeakTensorKeyDictionary()
-        self._bases: dict[int, torch.Tensor] = {}
+        # Key of the real storage -> a meta tensor over the fake one, and the real tensor whose life keeps the key valid.
+        self._storages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def tensor(self, tensor: torch.Tensor, source: Any, policy: Any = None) -> torch.Tensor:
         """A fake of a tensor. Raises UnsupportedByRefimpl for layouts and classes that have none."""
         known = self._fakes.get(tensor)
         if known is None:
-            known = self._fakes[tensor] = self._make(tensor, as_source(source), policy_of(policy))
+            chosen = policy_of(policy)
+            chosen = marked_policy(tensor) if chosen is None else chosen
+            known = self._fakes[tensor] = self._make(tensor, as_source(source), chosen)
         return known
 
     def _make(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
+            if tensor.fake_mode is not self.fake_mode:
+                raise ForeignFakeInput(
+                    seen=f"{source.name} is a fake tensor of another mode", do="pass it as it was made"
+                )
             return tensor
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
-            raise UnsupportedByRefimpl(
-                seen=f"a symbolic input of class {type(tensor).__name__} and layout {tensor.layout}",
-                supported="dense tensors and parameters",
-                do="trace it in real or fake mode",
+        if is_traceable_wrapper_subclass(tensor):
+            return self._subclass(tensor, source, policy)
+        _check_kind(tensor, source)
+        with self.shape_env.suppress_guards(), self.shape_env.origins_off():
+            fake = self._sparse(tensor, source, policy) if tensor.is_sparse else self._dense(tensor, source, policy)
+            return self._with_autograd(fake, tensor, source)
+
+    def _geometry(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> Geometry:
+        default: Policy = "STATIC" if self.shape_env.settings.assume_static_by_default else "DUCK"
+        specs = [dim_spec(policy, d, default) for d in range(tensor.dim())]
+        strides = tensor.stride() if tensor.layout is torch.strided else [1] * tensor.dim()
+        offset = tensor.storage_offset() if tensor.layout is torch.strided else 0
+        if tensor.layout is not torch.strided:  # a sparse tensor has sizes alone
+            sizes = [self.shape_env.create_dim(s, Source(f"{source.name}.size()[{d}]", source.name, d), specs[d])
+                     for d, s in enumerate(tensor.size())]  # fmt: skip
+            made = tuple(self.shape_env.create_symintnode(e, hint=s) for e, s in zip(sizes, tensor.size(), strict=True))
+            return made, (), 0
+        return symbolic_geometry(self.shape_env, tensor.size(), strides, offset, source, specs)
+
+    def _dense(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> FakeTensor:
+        sizes, strides, offset = self._geometry(tensor, source, policy)
+        key = storage_key(tensor)
+        with inside_fake_kernel(self.fake_mode):
+            meta = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
+            if key in self._storages:
+                meta.set_(self._storages[key][0].untyped_storage(), offset, sizes, strides)
+            elif _covers_its_storage(tensor):
+                self._storages[key] = (meta, tensor)
+            else:  # only a part of its storage: the rest must be there, for others to view
+                whole = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8, device="meta")
+                self._storages[key] = (whole, tensor)
+                meta.set_(whole.untyped_storage(), offset, sizes, strides)
+            set_bits(meta, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+        return FakeTensor(self.fake_mode, meta, tensor.device)
+
+    def _sparse(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> FakeTensor:
+        sizes, _, _ = self._geometry(tensor, source, policy)
+        with inside_fake_kernel(self.fake_mode):
+            meta = torch.ops.aten._sparse_coo_tensor_with_dims(
+                tensor.sparse_dim(),
+                tensor.dense_dim(),
+                sizes,
+                dtype=tensor.dtype,
+                layout=torch.sparse_coo,
+                device="meta",
             )
-        env = self.shape_env
-        default = "STATIC" if env.settings.assume_static_by_default else "DUCK"
-        specs = [policy.dims.get(d) if policy else None for d in range(tensor.dim())]
-        policies = [default if spec is None else spec.policy for spec in specs]
-        sizes, strides, offset = symbolic_geometry(
-            env, tensor.size(), tensor.stride(), tensor.storage_offset(), source, policies, [None] * tensor.dim()
-        )
-        with env.suppress_guards(), env.origins_off(), self.fake_mode, torch.no_grad():
-            fake = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device)
-            if not isinstance(offset, int) or offset:
-                fake = fake.as_strided(sizes, strides, offset)
+            meta._coalesced_(tensor.is_coalesced())
+        return FakeTensor(self.fake_mode, meta, tensor.device)
+
+    def _subclass(self, tensor: Any, source: Source, policy: InputPolicy | None) -> torch.Tensor:
+        """A wrapper subclass around fakes of its inner tensors. Sizes of inner and outer tensors that are equal share symbols
+        by duck sizing, which is why its dimensions cannot be DYNAMIC."""
+        if policy is not None and any(spec.policy in ("DYNAMIC", "UNBACKED") for spec in policy.dims.values()):
+            raise UnsupportedByRefimpl(
+                seen=f"a dynamic dimension of {source.name}, a {type(tensor).__name__}",
+                supported="static dimensions, and those that share symbols with equal sizes",
+                do="leave the dimension to its default",
+            )
+        names, context = tensor.__tensor_flatten__()
+        inner = {
+            n: self.tensor(getattr(tensor, n), Source(f"{source.name}.{n}", f"{source.name}.{n}"), policy)
+            for n in names
+        }
+        with self.shape_env.suppress_guards(), self.shape_env.origins_off():
+            sizes, strides, _ = self._geometry(tensor, source, policy)
+            fake = type(tensor).__tensor_unflatten__(inner, context, sizes, strides)
+            return fake.requires_grad_(tensor.requires_grad)
+
+    def _with_autograd(self, fake: torch.Tensor, tensor: torch.Tensor, source: Source) -> torch.Tensor:
         fake.requires_grad_(tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
-            fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+            fake._is_param = True  # pyright: ignore[reportAttributeAccessIssue]  # what isinstance(fake, Parameter) reads
+        if not tensor.requires_grad:
+            return fake
+        if not tensor.is_leaf:
+            with self.fake_mode, torch.enable_grad():  # the result of something, in the same layout and storage
+                return fake.view_as(fake)
+        if tensor.grad is not None:
+            fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"))
         return fake
+
+
+def _covers_its_storage(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is all of its storage."""
+    return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+
+
+def _check_kind(tensor: torch.Tensor, source: Source) -> None:
+    kind = type(tensor)
+    is_plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    if tensor.is_nested:
+        what = "a nested tensor"
+    elif tensor.is_quantized:
+        what = "a quantized tensor"
+    elif not is_plain:
+        what = f"a {kind.__module__}.{kind.__qualname__}"
+    elif tensor.layout not in (torch.strided, torch.sparse_coo):
+        what = f"a tensor of layout {tensor.layout}"
+    else:
+        return
+    raise UnsupportedByRefimpl(
+        seen=f"{what} ({source.name}) as an input with symbolic sizes",
+        supported="dense and sparse_coo tensors, parameters, and wrapper subclasses with __tensor_flatten__",
+        do="trace it in real or fake mode",
+    )
 
 
 def fake_input(
     tensor: torch.Tensor, fake_mode: FakeTensorMode, shape_env: ShapeEnv, source_name: str, policy: Any = None
 ) -> torch.Tensor:
-    """A fake of an input with symbolic sizes; fakes made for the same mode share storages and identities."""
+    """A fake of an input with symbolic sizes; fakes made for the same mode share storages and identities.
+
+    tensor: the real input; source_name: its name in guards; policy: an InputPolicy, {dimension: DimSpec}, a sequence of DimSpec,
+        or None for the marks on the tensor and the environment's default.
+    Raises UnsupportedByRefimpl for a kind of tensor that has no symbolic fake, ConstraintViolationError for a size outside of
+    the policy's bounds.
+    """
     faker = shape_env.fakers.get(id(fake_mode))
     if faker is None or faker.fake_mode is not fake_mode:
         faker = shape_env.fakers[id(fake_mode)] = InputFaker(fake_mode, shape_env)
     return faker.tensor(tensor, source_name, policy)
 
 
-def fake_int(value: int, shape_env: ShapeEnv, source_name: str, policy: Any = None) -> Any:
+def fake_int(value: int, shape_env: ShapeEnv, source_name: str, policy: Policy | None = None) -> Any:
     """A backed SymInt for an int input; 0 and 1 stay numbers if the environment specialises them."""
     expr = shape_env.create_symbol(value, source_name, policy, positive=None)
     return shape_env.create_symintnode(expr, hint=value)

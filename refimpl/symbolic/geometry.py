@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 
+from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.sources import Source, size_source, storage_offset_source, stride_source
 
 if TYPE_CHECKING:
     from refimpl.symbolic.shape_env import ShapeEnv
-
-
-def is_static(policy: Any) -> bool:
-    return getattr(policy, "name", policy) == "STATIC"
 
 
 def symbolic_geometry(
@@ -27,8 +24,7 @@ def symbolic_geometry(
     strides: Sequence[int],
     offset: int,
     source: Source,
-    policies: Sequence[Any],
-    constraints: Sequence[Any],
+    specs: Sequence[DimSpec],
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
     """Sizes, strides and offset as ints and SymInts.
 
@@ -36,15 +32,11 @@ def symbolic_geometry(
     product; 0 and 1 stay numbers; any other stride, and an offset that is not 0, gets a symbol of its own. Without dynamic sizes
     everything is a number.
     """
-    exprs = [
-        env.create_symbol(size, size_source(source, d), policies[d], constraints[d]) for d, size in enumerate(sizes)
-    ]
-    all_static = all(isinstance(e, sympy.Integer) for e in exprs) and all(is_static(p) for p in policies)
+    exprs = [env.create_dim(size, size_source(source, d), specs[d]) for d, size in enumerate(sizes)]
+    all_static = all(spec.policy == "STATIC" for spec in specs)
     stride_exprs = _strides(env, exprs, sizes, strides, source, all_static)
-    offset_policy = "STATIC" if all_static or offset == 0 else "DUCK"
-    offset_expr = env.create_symbol(
-        offset, storage_offset_source(source), offset_policy, positive=None, do_not_specialize_zero_one=False
-    )
+    offset_policy = "STATIC" if all_static else "DUCK"
+    offset_expr = env.create_symbol(offset, storage_offset_source(source), offset_policy)
     return (
         tuple(env.create_symintnode(e, hint=size) for e, size in zip(exprs, sizes, strict=True)),
         tuple(env.create_symintnode(e, hint=stride) for e, stride in zip(stride_exprs, strides, strict=True)),

@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl.symbolic.constraints import Promise, constraint_error, violations
 from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.guards import PRINTED_NAMES, RuntimeAssert, ShapeGuard, evaluate, python_source
 from refimpl.symbolic.ranges import INFINITY, Range
@@ -27,20 +28,32 @@ class GuardOutput(UnbackedSymbols):
         self.guards: list[ShapeGuard] = []
         self.deferred_runtime_asserts: dict[sympy.Symbol | None, list[RuntimeAssert]] = {}
         self.num_deferred_runtime_asserts = 0
+        self.promises: list[Promise] = []  # what the user said of the dimensions of inputs
 
     def evaluate_with(self, expr: Any, values: dict[Any, Any]) -> Any:
         """The value of an expression for given values of its symbols."""
         return evaluate(expr, values)
 
-    def _by_ranges_alone(self) -> FactState:
+    def facts_of_ranges(self) -> FactState:
         """Facts without what guards have taught of more than one symbol: what the printed ranges say."""
         facts = FactState()
         facts.ranges = dict(self.facts.ranges)
         return facts
 
+    def source_name(self, symbol: sympy.Symbol) -> str:
+        """Python source that reads the symbol from the inputs; its own name if none does."""
+        known = self.var_to_sources.get(symbol)
+        return known[0].name if known else str(symbol)
+
+    def check_promises(self) -> None:
+        """Raises ConstraintViolationError if the program does not hold for all sizes the user has promised."""
+        found = violations(self)
+        if found:
+            raise constraint_error(found)
+
     def get_nontrivial_guards(self) -> list[Any]:
         """Conditions that the ranges and equalities of symbols do not already say."""
-        facts = self._by_ranges_alone()
+        facts = self.facts_of_ranges()
         exprs = [self.replace(guard.expr) for guard in self.guards]
         return [expr for expr in dict.fromkeys(exprs) if facts.decide(expr) is None]
 
@@ -72,7 +85,9 @@ class GuardOutput(UnbackedSymbols):
         """The conditions on new inputs as Python sources, over the sources of the placeholders.
 
         With `_simplified` only what the program added: neither the shape of the inputs nor the default ranges.
+        Raises ConstraintViolationError where the user was promised more than holds.
         """
+        self.check_promises()
         inputs = [found for p, s in zip(placeholders, sources, strict=True) for found in inputs_of(p, as_source(s))]
         names: dict[sympy.Symbol, str] = {}
         for source, expr in inputs:
@@ -82,15 +97,12 @@ class GuardOutput(UnbackedSymbols):
                 names.setdefault(-expr, f"(-{source.name})")
 
         def name_of(symbol: sympy.Symbol) -> str:
-            if symbol in names:
-                return names[symbol]
-            known = self.var_to_sources.get(symbol)
-            return known[0].name if known else str(symbol)
+            return names.get(symbol) or self.source_name(symbol)
 
         lines: list[str] = []
         if not _simplified:
             lines += self._input_lines(inputs, names, name_of, ignore_static)
-        facts = self._by_ranges_alone()
+        facts = self.facts_of_ranges()
         for guard in self.guards if guards is None else guards:
             expr = self.replace(guard.expr)
             if facts.decide(expr) is None:

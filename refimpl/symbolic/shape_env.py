@@ -17,6 +17,8 @@ import sympy
 import torch
 
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.symbolic.constraints import Promise, outside_promise
+from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.errors import data_dependent_error
 from refimpl.symbolic.functions import is_constant, to_expr, to_number
 from refimpl.symbolic.geometry import symbolic_geometry
@@ -27,6 +29,7 @@ from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Range
 from refimpl.symbolic.sources import Source, as_source
 from refimpl.symbolic.stacks import Stack
 from refimpl.symbolic.sym_node import SymNode
+from refimpl.symbolic.unbacked import as_bound
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,7 @@ class ShapeEnv(GuardOutput):
         self.runtime_asserts_frozen = False
         self.fake_tensor_cache: dict[Any, Any] = {}
         self.val_to_var: dict[Any, sympy.Symbol] = {}  # duck sizing: equal sizes share a symbol
+        self._named: dict[str, Any] = {}  # name of a dimension -> its symbol
         self._symbol_counter = 0
         self._float_counter = 0
         self._suppressed = 0
@@ -115,7 +119,7 @@ class ShapeEnv(GuardOutput):
         if policy == "UNBACKED":
             symbol = self.create_unbacked_symint(source).node.expr
             self._constrain_range_for_size(symbol)
-            return symbol
+            return self._note_source(symbol, source)
         if policy == "STATIC":
             return to_expr(val)
         if isinstance(val, float):
@@ -135,6 +139,38 @@ class ShapeEnv(GuardOutput):
             self.val_to_var[val] = symbol
         self._apply_constraint(symbol, constraint_dim, source)
         return self._note_source(symbol, source)
+
+    def create_dim(self, size: int, source: Source, spec: DimSpec) -> Any:
+        """The expression of a dimension of an input, as the user specified it.
+
+        Raises ConstraintViolationError for a size outside of what was specified.
+        """
+        if spec.name is not None:
+            expr = self._named_dim(size, source, spec)
+        else:
+            expr = self.create_symbol(size, source, spec.policy)
+        low = -INFINITY if spec.min is None else spec.min
+        high = INFINITY if spec.max is None else spec.max
+        if not low <= size <= high:
+            raise outside_promise(source, spec, size, f"which is not in range [{low}, {high}]")
+        if not expr.is_number:
+            self.constrain_symbol_range(expr, low, high)
+        self.promises.append(Promise(source, spec, expr, size))
+        return expr
+
+    def _named_dim(self, size: int, source: Source, spec: DimSpec) -> Any:
+        """scale * root + offset, where the root is the symbol of the name."""
+        value, remainder = divmod(size - spec.offset, spec.scale)
+        if remainder:
+            raise outside_promise(source, spec, size, f"which is not {spec} for any integer {spec.name}")
+        root = self._named.get(spec.name or "")
+        if root is None:
+            text = source.name if not spec.offset else f"({source.name} - {spec.offset})"
+            read = Source(text if spec.scale == 1 else f"({text} // {spec.scale})", source.base, source.dim)
+            root = self._named[spec.name or ""] = self.create_symbol(value, read, "DYNAMIC")
+        elif self.hint_of(root, int) != value:
+            raise outside_promise(source, spec, size, f"but {spec.name} is already {self.hint_of(root, int)}")
+        return spec.scale * root + spec.offset
 
     def _new_float(self, value: float) -> sympy.Symbol:
         symbol = sympy.Symbol(f"zf{self._float_counter}")
@@ -386,20 +422,13 @@ class ShapeEnv(GuardOutput):
         source: Any, *, symbolic_context: Any = None, hint_overrides: Any = None,
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:  # fmt: skip
         """Sizes, strides and offset of a fake input; the policy per dimension is the context's, if there is one."""
+        default = "STATIC" if self.settings.assume_static_by_default else "DUCK"
         policies = getattr(symbolic_context, "dynamic_sizes", None)
-        constraints = getattr(symbolic_context, "constraint_sizes", None)
+        constraints = getattr(symbolic_context, "constraint_sizes", None) or [None] * len(ex_size)
         if policies is None:
-            default = "STATIC" if self.settings.assume_static_by_default else "DUCK"
             policies = ["DYNAMIC" if dynamic else default for dynamic in is_dim_dynamic]
-        return symbolic_geometry(
-            self,
-            ex_size,
-            ex_stride,
-            ex_storage_offset,
-            as_source(source),
-            policies,
-            constraints or [None] * len(ex_size),
-        )
+        specs = [spec_of(policy, constraint) for policy, constraint in zip(policies, constraints, strict=True)]
+        return symbolic_geometry(self, ex_size, ex_stride, ex_storage_offset, as_source(source), specs)
 
     def create_symbolic_sizes_strides_storage_offset(
         self, ex: torch.Tensor, source: Any, *, symbolic_context: Any = None
@@ -409,6 +438,23 @@ class ShapeEnv(GuardOutput):
         return self._create_symbolic_sizes_strides_storage_offset(
             ex.size(), ex.stride(), ex.storage_offset(), dynamic, source, symbolic_context=symbolic_context
         )
+
+
+def spec_of(policy: Any, constraint: Any = None) -> DimSpec:
+    """A DimSpec from upstream's objects: a DimDynamic, and a constraint with a range `vr` and `warn_only`."""
+    name = getattr(policy, "name", policy)
+    if constraint is None:
+        return DimSpec(name)
+    bounds = getattr(constraint, "vr", None)
+    if bounds is None:  # only that it is not a single number
+        return DimSpec("DYNAMIC")
+    low, high = as_bound(bounds.lower), as_bound(bounds.upper)
+    return DimSpec(
+        "DYNAMIC",
+        None if low == -INFINITY else int(low),
+        None if high == INFINITY else int(high),
+        strict=not constraint.warn_only,
+    )
 
 
 def _assumption(found: Range) -> dict[str, bool]:

@@ -47,21 +47,21 @@ class UnbackedSymbols(SymbolState):
     def _node(self, expr: sympy.Basic, pytype: type) -> SymNode:
         return SymNode(expr, cast("ShapeEnv", self), pytype)
 
-    def _fresh(self, symbol: sympy.Symbol, found: Range) -> sympy.Symbol:
+    def _fresh(self, symbol: sympy.Symbol, found: Range, source: Any = None) -> sympy.Symbol:
         self._register(symbol, found)
         self.unbacked[symbol] = len(self.unbacked)
-        if not self._ignores_fresh:
+        if not self._ignores_fresh and source is None:
             self.pending_fresh_unbacked_symbols.append(symbol)
         return symbol
 
-    def _fresh_int(self, found: Range) -> sympy.Symbol:
+    def _fresh_int(self, found: Range, source: Any = None) -> sympy.Symbol:
         symbol = sympy.Symbol(f"u{self.unbacked_symint_counter}", integer=True)
         self.unbacked_symint_counter += 1
-        return self._fresh(symbol, found)
+        return self._fresh(symbol, found, source)
 
     def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
-        """A fresh integer of which nothing is known."""
-        return torch.SymInt(self._node(self._fresh_int(UNKNOWN), int))  # pyright: ignore[reportCallIssue]
+        """A fresh integer of which nothing is known. With a source it is an input's, and no op has to bind it."""
+        return torch.SymInt(self._node(self._fresh_int(UNKNOWN, source), int))  # pyright: ignore[reportCallIssue]
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
         """A fresh float of which nothing is known."""
@@ -154,7 +154,8 @@ def _check_order(lower: Any, upper: Any) -> None:
 def fresh_bindings(env: Any, value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
     """Where in a result the pending fresh symbols stand: symbol -> key path (pytree keys, method calls).
 
-    Empties the list of pending symbols. Raises PendingUnbackedSymbolNotFound for a symbol that is not in the result: nothing could say what it is when the graph runs.
+    Empties the list of pending symbols. Raises PendingUnbackedSymbolNotFound for a symbol that is not in the result: nothing
+    could say what it is when the graph runs.
     """
     pending = list(env.pending_fresh_unbacked_symbols)
     ignorable = set(env.ignorable_fresh_unbacked_symbols)

@@ -1,0 +1,149 @@
+"""Whether a traced program keeps what the user promised of its sizes, and what the user could say instead.
+
+Counterpart: DimConstraints, ConstraintViolationError of torch/fx/experimental/symbolic_shapes.py
+Differs: nothing is solved a second time: ranges and equalities are read from what the environment has learnt while tracing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sympy
+
+from refimpl._torch import upstream_shape_error
+from refimpl.symbolic.dynamic_shapes import DimSpec
+from refimpl.symbolic.functions import PythonMod
+from refimpl.symbolic.guards import ShapeGuard, python_source
+from refimpl.symbolic.ranges import INFINITY, Range
+from refimpl.symbolic.sources import Source
+
+if TYPE_CHECKING:
+    from refimpl.symbolic.guard_output import GuardOutput
+
+MOST_GUARDS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """One dimension of an input: what was said of it, and the expression it was given."""
+
+    source: Source
+    spec: DimSpec
+    expr: Any
+    value: int
+
+    @property
+    def label(self) -> str:
+        return self.spec.name or self.source.name
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One promise that the program does not keep. `suggestion` is empty where no DimSpec says what it needs."""
+
+    promise: Promise
+    problem: str
+    suggestion: str = ""
+    guards: tuple[ShapeGuard, ...] = ()
+
+    def __str__(self) -> str:
+        shown = [f"\n      {guard.expr} at {guard.sloc}" for guard in self.guards[:MOST_GUARDS_SHOWN]]
+        return f"{self.promise.label} ({self.promise.source.name}): {self.problem}{''.join(shown)}"
+
+
+def outside_promise(source: Source, spec: DimSpec, value: int, why: str) -> RuntimeError:
+    """The error for an input that does not fit what was said of it before anything is traced."""
+    return upstream_shape_error("ConstraintViolationError")(
+        f"{source.name} is {value}, {why}\n"
+        f"  expected: a size that fits the specification {spec!r}\n"
+        "  what to do: trace with an example that fits, or change the specification"
+    )
+
+
+def violations(env: GuardOutput) -> list[Violation]:
+    """All promises not kept, in order of the inputs; at most one per promise."""
+    found = [_violation(env, promise) for promise in env.promises if promise.spec.policy == "DYNAMIC"]
+    unique: dict[tuple[str, str], Violation] = {}
+    for violation in found:
+        if violation is not None:
+            unique.setdefault((violation.promise.label, violation.suggestion or violation.problem), violation)
+    return list(unique.values())
+
+
+def constraint_error(found: Sequence[Violation]) -> RuntimeError:
+    """The error that lists violations and what to say instead."""
+    problems = "\n".join(f"  {i}. {violation}" for i, violation in enumerate(found, 1))
+    fixes = "\n".join(f"    {violation.suggestion}" for violation in found if violation.suggestion)
+    advice = f"\n  Suggested fixes:\n{fixes}" if fixes else "\n  what to do: change the program so that it does not ask"
+    return upstream_shape_error("ConstraintViolationError")(
+        f"Constraints violated: the program does not hold for all sizes that were promised\n{problems}\n"
+        f"  expected: every size within the promised bounds takes the same course{advice}"
+    )
+
+
+def _violation(env: GuardOutput, promise: Promise) -> Violation | None:
+    expr = env.replace(promise.expr)
+    guards = _guards_about(env, promise.expr)
+    if expr.is_number:
+        if promise.value in (0, 1) and not guards:
+            problem = f"0 and 1 are specialised; the example has {expr}"
+            return Violation(promise, problem, "" if promise.spec.name else f"{promise.label} = DimSpec.static()")
+        return Violation(promise, f"is always {expr}", f"{promise.label} = DimSpec.static()  # {expr}", guards)
+    if not promise.spec.strict:
+        return None
+    return _equality(env, promise, expr, guards) or _bounds(env, promise, expr, guards) or _other(env, promise, expr)
+
+
+def _equality(env: GuardOutput, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
+    """The size is tied to that of another dimension of another name."""
+    if expr == promise.expr:
+        return None
+    by_symbol = {env.replace(p.expr): p for p in env.promises if env.replace(p.expr).is_Symbol}
+    names = {symbol: p.label for symbol, p in by_symbol.items()}
+    if promise.spec.name is not None and all(names.get(s) == promise.spec.name for s in expr.free_symbols):
+        return None
+    text = python_source(expr, lambda symbol: names.get(symbol) or env.source_name(symbol))
+    return Violation(promise, f"is always {text}", f"{promise.label} = {text}", guards)
+
+
+def _bounds(env: GuardOutput, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
+    found, spec = env.facts.range_of(expr), promise.spec
+    default = env._default_value_range()
+    lower = default.lower if spec.min is None else max(spec.min, default.lower)
+    upper = INFINITY if spec.max is None else spec.max
+    if found.lower <= lower and found.upper >= upper:
+        return None
+    holds = f"holds only for {_interval(found)}"
+    arguments = [repr(spec.name)] if spec.name else []
+    arguments += [f"min={found.lower}"] if found.lower > default.lower else []
+    arguments += [f"max={found.upper}"] if found.upper != INFINITY else []
+    return Violation(promise, holds, f"{promise.label} = DimSpec.dynamic({', '.join(arguments)})", guards)
+
+
+def _interval(found: Range) -> str:
+    if found.upper == INFINITY:
+        return f"sizes from {found.lower} on"
+    return f"sizes from {found.lower} to {found.upper}"
+
+
+def _other(env: GuardOutput, promise: Promise, expr: Any) -> Violation | None:
+    """A guard that ranges and equalities do not express, such as divisibility."""
+    facts = env.facts_of_ranges()
+    for guard in _guards_about(env, promise.expr):
+        condition = env.replace(guard.expr)
+        if facts.decide(condition) is not None:
+            continue
+        suggestion = ""
+        if isinstance(condition, sympy.Eq) and isinstance(condition.lhs, PythonMod) and condition.rhs == 0:
+            dividend, divisor = condition.lhs.args
+            if dividend == expr and divisor.is_Integer:
+                suggestion = f"{promise.label} = DimSpec.dynamic('_{promise.spec.name or 'dim'}').times({divisor})"
+        text = python_source(condition, env.source_name)
+        return Violation(promise, f"needs {text}", suggestion, (guard,))
+    return None
+
+
+def _guards_about(env: GuardOutput, expr: Any) -> tuple[ShapeGuard, ...]:
+    return tuple(guard for guard in env.guards if guard.expr.free_symbols & expr.free_symbols)
