@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
+# The slot for modes above autograd, see `PreDispatchSlot`.
+from torch import _ops
+
 # Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+
+# The one function through which torch.cond and its like compile themselves; it is never called (trace/higher_order).
+from torch._higher_order_ops import utils as hop_utils
 
 # The type of aten.add.Tensor has no public name.
 from torch._ops import HigherOrderOperator as HigherOrderOperator
@@ -31,6 +37,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # no
 from torch._subclasses.fake_tensor import in_kernel_invocation_manager as _in_kernel_invocation  # noqa: TID251
 from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
 
+# The slot for modes above autograd and autocast takes three classes only, by isinstance. Of them this one alone is no part of
+# what refimpl is compared with: a mode that checks schemas. refimpl's own class inherits from it, and uses nothing of it.
+from torch._subclasses.schema_check_mode import SchemaCheckMode as PreDispatchSlot  # noqa: TID251
+
+# Calls that change what later ops do and are no ops themselves, as graphs name them.
+from torch.amp.autocast_mode import _enter_autocast as enter_autocast
+from torch.amp.autocast_mode import _exit_autocast as exit_autocast
+
+# Which fields of a node's meta a node made in its place takes over; functions that a stack trace always shows; whose number.
+from torch.fx import proxy as _fx_proxy
+from torch.fx import traceback as _fx_traceback
+
 # Code is printed when it is first asked for: a graph module that only serves to be compiled never needs it.
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
@@ -40,6 +58,7 @@ from torch.fx.graph import _PyTreeInfo as PyTreeInfo
 
 # What fx passes and backends read as a node's "tensor_meta".
 from torch.fx.passes.shape_prop import TensorMetadata as TensorMetadata
+from torch.fx.proxy import _COPY_META_FIELDS as PRESERVED_META_FIELDS
 
 # Containers: torch.utils._pytree knows every container a user has registered with torch.
 from torch.utils import _pytree as pytree
@@ -55,7 +74,18 @@ from torch.utils._sympy.value_ranges import ValueRanges as TorchValueRanges
 # detaches a tensor somebody else holds, where it moves one that nobody does.
 from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 
+# What torch.no_grad and its like call, and function modes see.
+set_grad_enabled = torch._C._set_grad_enabled
+
+# The C++ side of torch.func: says which transforms are on.
+_TRANSFORMS: Any = getattr(torch._C, "_functorch")
+
+PRE_DISPATCH_KEY = torch._C.DispatchKey.PreDispatch
+
+STACK_TRACE_ANCHORS: set[tuple[str, str]] = getattr(_fx_proxy, "_STACK_TRACE_ANCHORS", set())  # since torch 2.13
+
 _NO_CONTEXT = contextlib.nullcontext()
+_NOT_THERE = object()
 
 # Errors about shapes that torch's meta kernels and users catch by type. Named here one by one; nothing else is taken from there.
 UPSTREAM_SHAPE_ERRORS = ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound", "ConstraintViolationError")
@@ -103,8 +133,80 @@ def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
 
 
 def active_dispatch_modes() -> list[Any]:
-    """The dispatch modes now on, outermost first. Only the C++ stack knows."""
-    return [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+    """The dispatch modes now on, outermost first; the one above autograd is last. Only the C++ stack and the slot know."""
+    modes = [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+    above_autograd = _ops._get_current_dispatch_mode_pre_dispatch()
+    return modes if above_autograd is None else [*modes, above_autograd]
+
+
+@contextlib.contextmanager
+def without_pre_dispatch_modes() -> Iterator[None]:
+    """Within it nobody sees ops before autograd: whatever mode has the slot is put back afterwards."""
+    modes = []
+    while _ops._len_torch_dispatch_stack_pre_dispatch():
+        modes.append(_ops._pop_mode_from_pre_dispatch())
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            _ops._set_mode_pre_dispatch(mode)
+
+
+def is_inside_backward() -> bool:
+    """Whether autograd now runs a backward pass in this thread."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def is_inside_function_transform() -> bool:
+    """Whether vmap, grad or another of torch.func's transforms is on: tensors then stand for others."""
+    return _TRANSFORMS.peek_interpreter_stack() is not None
+
+
+def autograd_sequence_number() -> int:
+    """Of the next autograd node: what links a forward op with its backward in profiles and partitions."""
+    return torch.autograd._get_sequence_nr()
+
+
+def keeps_sequence_number_of_meta() -> bool:
+    """Whether nodes are to have the sequence number that the current meta names, not autograd's."""
+    return getattr(_fx_traceback, "_is_preserving_node_seq_nr", bool)()
+
+
+def call_slot(module: torch.nn.Module) -> Callable[..., Any]:
+    """What calling the module runs."""
+    compiled = module.__dict__.get("_compiled_call_impl")
+    return module._call_impl if compiled is None else compiled
+
+
+@contextlib.contextmanager
+def call_replaced(module: torch.nn.Module, call: Callable[..., Any]) -> Iterator[None]:
+    """Within it calling the module runs `call`, by the slot that `Module.compile` fills; its hooks are `call`'s to run."""
+    attributes = module.__dict__
+    previous = attributes.get("_compiled_call_impl", _NOT_THERE)
+    attributes["_compiled_call_impl"] = call
+    try:
+        yield
+    finally:
+        if previous is _NOT_THERE:
+            attributes.pop("_compiled_call_impl", None)
+        else:
+            attributes["_compiled_call_impl"] = previous
+
+
+@contextlib.contextmanager
+def children_replaced(module: torch.nn.Module, replacement: dict[str, Any]) -> Iterator[None]:
+    """Within it the module keeps its children in `replacement`. What the program changes there is kept afterwards."""
+    attributes = module.__dict__
+    children = attributes["_modules"]
+    attributes["_modules"] = replacement
+    try:
+        yield
+    finally:
+        if attributes["_modules"] is replacement:
+            attributes["_modules"] = children
+            if list(dict.items(replacement)) != list(children.items()):
+                children.clear()
+                children.update(dict.items(replacement))
 
 
 def has_no_dispatch_of_its_own(kind: type[torch.Tensor]) -> bool:
@@ -124,6 +226,9 @@ def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
 
 
 __all__ = [
+    "PRESERVED_META_FIELDS",
+    "PRE_DISPATCH_KEY",
+    "STACK_TRACE_ANCHORS",
     "UPSTREAM_SHAPE_ERRORS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
@@ -132,6 +237,7 @@ __all__ = [
     "HigherOrderOperator",
     "LazyGraphModule",
     "OpOverload",
+    "PreDispatchSlot",
     "PyTreeCodeGen",
     "PyTreeInfo",
     "TensorMetadata",
@@ -139,16 +245,28 @@ __all__ = [
     "TorchValueRanges",
     "WeakTensorKeyDictionary",
     "active_dispatch_modes",
+    "autograd_sequence_number",
+    "call_replaced",
+    "call_slot",
+    "children_replaced",
     "enable_python_dispatcher",
+    "enter_autocast",
+    "exit_autocast",
     "has_no_dispatch_of_its_own",
+    "hop_utils",
     "inside_fake_kernel",
     "is_decomposed_by_autograd",
+    "is_inside_backward",
+    "is_inside_function_transform",
     "is_traceable_wrapper_subclass",
+    "keeps_sequence_number_of_meta",
     "pytree",
     "run_composite_kernel",
     "set_bits",
+    "set_grad_enabled",
     "storage_key",
     "upstream_shape_error",
     "without_fake_mode",
+    "without_pre_dispatch_modes",
     "written_arguments",
 ]

@@ -103,6 +103,30 @@ class NotTracked(RefimplError, RuntimeError):
         )
 
 
+class NoTraceRunning(RefimplError, AssertionError):
+    """Something that only has a meaning inside of a trace was used outside of one."""
+
+    def __init__(self, seen: str) -> None:
+        super().__init__(f"{seen} outside of a trace\n  expected: a call from a function that make_fx is tracing")
+
+
+class MismatchedBranches(RefimplError, RuntimeError):
+    """The functions that a higher-order operator takes do not fit each other, or its operands.
+
+    Counterpart: CondOpArgsMismatchError, UncapturedHigherOrderOpError of torch/_dynamo/exc.py
+    """
+
+    def __init__(
+        self, operator: str, a: str, b: str, names: tuple[str, str] = ("the true branch", "the false branch")
+    ) -> None:
+        super().__init__(
+            f"{operator}: {names[0]} has {a}, {names[1]} has {b}{user_line()}\n"
+            "  expected: the same containers, and in them tensors of one dtype, device and number of dimensions, "
+            "in memory in one order without gaps; of one shape too where one is the next round's input of the other\n"
+            "  what to do: return the same kind of result; .contiguous() brings strides in line"
+        )
+
+
 class ForeignFakeInput(RefimplError, AssertionError):
     """Fake tensors of two modes among the inputs, or of a mode that cannot do what is asked."""
 

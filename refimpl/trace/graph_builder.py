@@ -59,6 +59,12 @@ class GraphBuilder:
         self.describe(node, value)
         return node
 
+    def late_placeholder(self, name: str, value: Any) -> torch.fx.Node:
+        """An input found after calls were recorded: comes after the inputs there are."""
+        after = next((node for node in self.graph.nodes if node.op != "placeholder"), None)
+        with self.graph.inserting_before(after):
+            return self.placeholder(name, value)
+
     def call(self, func: Callable[..., Any], args: Any, kwargs: Any, *, name: str | None = None) -> torch.fx.Node:
         """`args` and `kwargs` hold nodes in place of tensors. Nodes are named after the op, `add`, `add_1`, or `name`."""
         found = self._names.get(func)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -37,12 +37,14 @@ from refimpl.errors import (
     DataDependentFakeRead,
     DataDependentRead,
     DynamicShapeInTrace,
+    NoTraceRunning,
     NotTracked,
-    UnsupportedByRefimpl,
 )
+from refimpl.symbolic.unbacked import fresh_bindings
 from refimpl.trace.constants import ConstantsState
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
+from refimpl.trace.higher_order import Subgraph, call_higher_order
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import TrackerState
@@ -73,6 +75,11 @@ class RecordingMode(TorchDispatchMode):
         self._origins: Any = (
             None if fake_mode is None else fake_mode.shape_env
         )  # has `records_origins` if it is refimpl's
+        # Of a function that an operator takes: the recording around it, and what the function uses from there.
+        self.outer: RecordingMode | None = None
+        self.lifted: list[tuple[Any, torch.fx.Node]] = []
+        self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
+        self.reused_graphs: dict[Any, Any] = {}
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
@@ -111,12 +118,17 @@ class RecordingMode(TorchDispatchMode):
         _append_tensors(args, tensors)
         if kwargs:
             _append_tensors(kwargs, tensors)
+        if self.outer is not None:
+            for tensor in tensors:
+                if self.tracker.find(tensor) is None:
+                    self._lift(tensor)
         if not all(map(self._is_handled, tensors)):
             kinds = [type(tensor) for tensor in tensors if not self._is_handled(tensor)]
             _not_implemented_log.debug("tensors that are not tracked have types of their own: %s", kinds)
             return NotImplemented  # the subclass's own __torch_dispatch__ gets its turn, and calls plain ops
         if isinstance(func, HigherOrderOperator):
-            return self.call_higher_order(func, args, kwargs)
+            decomposed = self._decompose(func, tensors, args, kwargs)
+            return call_higher_order(self, func, args, kwargs) if decomposed is NotImplemented else decomposed
         decomposed = self._decompose(func, tensors, args, kwargs)
         if decomposed is not NotImplemented:
             return decomposed
@@ -131,11 +143,42 @@ class RecordingMode(TorchDispatchMode):
                 return func(*known_args, **known_kwargs)
         return self._record(func, tensors, args, kwargs)
 
-    def call_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Operators that take functions: see refimpl.trace.higher_order, which fills `rules`."""
-        raise UnsupportedByRefimpl(
-            seen=f"the higher-order operator {func}", supported="operators on tensors", do="inline it"
-        )
+    @property
+    def is_recording(self) -> bool:
+        """Whether no inner trace or block has paused it."""
+        return self._pauses == 0
+
+    def use_values_of(self, outer: RecordingMode) -> None:
+        """What `outer` knows and this recording does not becomes an input of the graph when it is used."""
+        self.outer = outer
+        self.symbols.lift = self._lift
+
+    def can_find(self, value: Any) -> bool:
+        """Whether a tensor or number is known to this trace, or to one that it may take values from."""
+        if isinstance(value, SYMBOLIC_TYPES):
+            is_known = self.symbols.can_find(value)
+        elif isinstance(value, torch.Tensor):
+            is_known = self.tracker.find(value) is not None
+        else:
+            return True
+        return is_known or (self.outer is not None and self.outer.can_find(value))
+
+    def _lift(self, value: Any) -> torch.fx.Node | None:
+        """The node of a new input for a value that only a trace around this one knows; None if none does."""
+        if self.outer is None or not self.outer.can_find(value):
+            return None
+        node = self.builder.late_placeholder("closed_over", value)
+        self.track(value, node)
+        self.lifted.append((value, node))
+        return node
+
+    def bind_fresh_symbols(self, result: Any, node: torch.fx.Node) -> None:
+        """Say in the node's meta where in its result the numbers stand that only a run of the graph knows."""
+        shape_env = None if self.fake_mode is None else self.fake_mode.shape_env
+        if shape_env is not None and shape_env.pending_fresh_unbacked_symbols:
+            bindings = fresh_bindings(shape_env, result)
+            if bindings:
+                node.meta["unbacked_bindings"] = bindings
 
     def node_of(self, value: Any) -> Any:
         """The node that stands for a value in the graph; literals stand for themselves, containers are rebuilt."""
@@ -143,6 +186,9 @@ class RecordingMode(TorchDispatchMode):
             tracked = self.tracker.find(value)
             if tracked is not None:
                 return tracked.node
+            lifted = self._lift(value)
+            if lifted is not None:
+                return lifted
             if isinstance(value, FakeTensor) and not self.options.allow_fake_constant:
                 raise NotTracked(value)
             return self.builder.constant(value)
@@ -191,6 +237,7 @@ class RecordingMode(TorchDispatchMode):
         if (
             not self.options.pre_dispatch
             and func not in _METADATA_QUERIES
+            and isinstance(func, OpOverload)
             and _is_decomposed_by_autograd(func, frozenset(map(_device_type, tensors)))
         ):
             with self:
@@ -209,6 +256,7 @@ class RecordingMode(TorchDispatchMode):
             func = torch.ops.aten.lift_fresh_copy.default
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
         result = self._run(func, args, kwargs, tensors)
+        self.bind_fresh_symbols(result, node)
         constant = None
         if func is torch.ops.aten.lift_fresh_copy.default and self.tracker.find(args[0]) is None:
             constant = self._constants.of_literal(args[0])
@@ -274,6 +322,10 @@ class RecordingMode(TorchDispatchMode):
         elif isinstance(result, dict):
             for key, item in result.items():
                 self.track_result(item, self.builder.getitem(node, key, item))
+
+
+def _no_trace(function: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
+    raise NoTraceRunning(f"an operator on the function {function!r}")
 
 
 def paused_recordings() -> contextlib.AbstractContextManager[None]:

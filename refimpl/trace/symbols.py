@@ -80,6 +80,7 @@ class SymbolState:
     def __init__(self, builder: GraphBuilder) -> None:
         self._builder = builder
         self._nodes: dict[Hashable, torch.fx.Node] = {}
+        self.lift: Callable[[Any], torch.fx.Node | None] | None = None  # a number of the trace around this one
         self._sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
 
     def track_value(self, number: SymbolicNumber, node: torch.fx.Node) -> None:
@@ -100,6 +101,16 @@ class SymbolState:
         offset: Any = tensor.storage_offset() if strides else 0
         if type(offset) is not int:
             sources.setdefault(_key(offset.node), (_OFFSET, node, ()))
+
+    def can_find(self, number: SymbolicNumber) -> bool:
+        """Whether a node of the number is there or can be made."""
+        symnode: Any = number.node
+        if getattr(symnode, "constant", None) is not None or self._has(_key(symnode)):
+            return True
+        return all(self._has((_pytype(symbol), symbol)) for symbol in symnode.expr.free_symbols)
+
+    def _has(self, key: Hashable) -> bool:
+        return key in self._nodes or key in self._sources
 
     def node_of(self, number: SymbolicNumber) -> torch.fx.Node | int | float | bool:
         """The node that gives the number, or its value if it is a plain one. Raises NotTracked if nothing leads to it."""
@@ -141,6 +152,9 @@ class SymbolState:
         expr = symnode.expr
         name = type(expr).__name__
         if not expr.args or (name not in _FOLDS and name not in _OPERATORS):
+            lifted = None if self.lift is None else self.lift(_WRAPPERS[symnode.pytype](symnode))
+            if lifted is not None:
+                return lifted
             raise NotTracked(_WRAPPERS[symnode.pytype](symnode))
         parts = [self._of_part(part, symnode) for part in expr.args]
         if name in _OPERATORS:

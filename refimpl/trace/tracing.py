@@ -20,6 +20,9 @@ from refimpl.errors import ForeignFakeInput
 from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.graph_builder import GraphBuilder
+from refimpl.trace.higher_order import Subgraph
+from refimpl.trace.higher_order.calls import in_plain_containers
+from refimpl.trace.higher_order.direct_calls import operators_called_directly
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 
@@ -33,6 +36,7 @@ class Trace:
         self.fake_mode: FakeTensorMode | None = None if parent is None else parent.fake_mode
         self.builder = GraphBuilder()
         self.recording: RecordingMode | None = None
+        self.result: Any = None  # what the function returned
 
     def run(self, f: Callable[..., Any], args: tuple[Any, ...]) -> torch.fx.GraphModule:
         """The graph of `f(*args)`. Whatever `f` raises goes through, and all modes are left."""
@@ -40,6 +44,9 @@ class Trace:
         if self.fake_mode is None and self.options.is_fake:
             self.fake_mode = _fake_mode(leaves, self.options)
         recording = self.recording = RecordingMode(self.builder, self.options, self.fake_mode)
+        recording.trace_function = self.trace_function
+        if self.parent is not None and self.parent.recording is not None:
+            recording.use_values_of(self.parent.recording)
         names = _argument_names(f, len(args))
         with paused_recordings():
             inputs = self._inputs(leaves)
@@ -47,7 +54,7 @@ class Trace:
                 # One tensor passed twice: the later placeholder stands for both.
                 recording.track(value, self.builder.placeholder(name, value))
         with self._modes(recording):
-            result = f(*pytree.tree_unflatten(inputs, in_spec))
+            result = self.result = f(*pytree.tree_unflatten(inputs, in_spec))
         with paused_recordings():
             self.builder.output(pytree.tree_map(recording.node_of, result), in_spec=in_spec, names=names)
         graph_module = self.builder.finish(_name_of(f))
@@ -56,8 +63,26 @@ class Trace:
         return graph_module
 
     def subgraph(self, f: Callable[..., Any], *args: Any) -> torch.fx.GraphModule:
-        """A graph of its own for a function that an operator of this trace takes, in the same fake mode and symbols."""
-        return Trace(self.options, parent=self).run(f, args)
+        """A graph of its own for a function that an operator of this trace takes, in the same fake mode and symbols.
+
+        What the function uses from around it, and this trace knows, is an input after `args` (see `trace_function`).
+        """
+        return self.trace_function(f, args).graph_module
+
+    def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
+        """`subgraph`, with what the function returned and what it uses from around it."""
+        child = Trace(self.options, parent=self)
+        shape_env: Any = None if self.fake_mode is None else self.fake_mode.shape_env
+        records_origins = getattr(shape_env, "records_origins", None)
+        if records_origins is not None:  # the op under way has switched it off, for what its kernel computes
+            shape_env.records_origins = True
+        try:
+            graph_module = child.run(in_plain_containers(f), operands)
+        finally:
+            if records_origins is not None:
+                shape_env.records_origins = records_origins
+        assert child.recording is not None
+        return Subgraph(graph_module=graph_module, result=child.result, lifted=tuple(child.recording.lifted))
 
     @contextlib.contextmanager
     def _modes(self, recording: RecordingMode) -> Iterator[None]:
@@ -70,6 +95,7 @@ class Trace:
                 stack.enter_context(enable_python_dispatcher())
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
+            stack.enter_context(operators_called_directly())
             stack.enter_context(recording)
             yield
 

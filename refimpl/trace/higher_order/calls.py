@@ -1,0 +1,204 @@
+"""What a rule has in its hands: the call under way, the graphs made for it, and the node it will become.
+
+Counterpart: torch/_higher_order_ops/utils.py reenter_make_fx, unique_graph_id
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from refimpl._torch import FakeTensor, FakeTensorMode, pytree
+from refimpl.trace.graph_builder import GraphBuilder
+
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subgraph:
+    """A function as a graph.
+
+    `result` is what it returned when it was traced, in the containers it used. `lifted` are the values from around the function
+    that it uses: each has a placeholder after those of the operands.
+    """
+
+    graph_module: torch.fx.GraphModule
+    result: Any
+    lifted: tuple[tuple[Any, torch.fx.Node], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a rule gives: the arguments of the operator's node, as values and nodes mixed, and the result."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+class Recording(Protocol):
+    """The part of RecordingMode that rules need."""
+
+    builder: GraphBuilder
+    fake_mode: FakeTensorMode | None
+    reused_graphs: dict[Any, Any]  # for rules that make one graph for several calls
+
+    def node_of(self, value: Any) -> Any: ...
+    def can_find(self, value: Any) -> bool: ...
+    def trace_function(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph: ...
+    def track_result(self, result: Any, node: torch.fx.Node) -> None: ...
+    def bind_fresh_symbols(self, result: Any, node: torch.fx.Node) -> None: ...
+
+
+class HigherOrderCall:
+    """One call of `operator`. Rules run with recording off."""
+
+    def __init__(self, operator: Any, recording: Recording) -> None:
+        self.operator = operator
+        self.recording = recording
+
+    @property
+    def fake_mode(self) -> FakeTensorMode | None:
+        """The mode of the trace; None in real mode."""
+        return self.recording.fake_mode
+
+    @property
+    def shape_env(self) -> Any:
+        """Owner of the trace's symbols; None where there is none."""
+        return None if self.fake_mode is None else self.fake_mode.shape_env
+
+    def trace(self, function: Callable[..., Any], operands: Sequence[Any]) -> Subgraph:
+        """The function as a graph, traced on the operands: on copies of them in real mode."""
+        if self.fake_mode is None:
+            operands = [copy_of(operand) for operand in operands]
+        return self.recording.trace_function(function, tuple(operands))
+
+    def attach(self, subgraphs: Mapping[str, torch.nn.Module]) -> list[torch.fx.Node]:
+        """Make the graphs submodules named `<key>0`, all with the first number that none of them has in use."""
+        root, graph = self.recording.builder.root, self.recording.builder.graph
+        number = 0
+        while any(hasattr(root, f"{stem}{number}") for stem in subgraphs):
+            number += 1
+        nodes: list[torch.fx.Node] = []
+        for stem, graph_module in subgraphs.items():
+            root.add_module(f"{stem}{number}", graph_module)
+            nodes.append(graph.get_attr(f"{stem}{number}"))
+        return nodes
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """The operator itself, on real tensors or by its own fake implementation."""
+        return self.operator(*args, **kwargs)
+
+    def fresh(self, value: Any) -> Any:
+        """Fake tensors of their own that are like those in `value`, in storages of their own.
+
+        A size that only the traced function knows, because it found it in data, is a fresh symbol of the outer trace.
+        """
+        return pytree.tree_map(self._fresh_leaf, value)
+
+    def _fresh_leaf(self, leaf: Any) -> Any:
+        if isinstance(leaf, SYMBOLIC_TYPES):
+            return leaf if self.recording.can_find(leaf) else self.unbacked_int()
+        if not isinstance(leaf, FakeTensor):
+            return leaf
+        sizes = [n if self.recording.can_find(n) else self.unbacked_int() for n in leaf.shape]
+        return self.empty(sizes, leaf)
+
+    def unbacked_int(self) -> torch.SymInt:
+        """A size or count that only a run of the graph knows."""
+        return self.shape_env.create_unbacked_symint()
+
+    def empty(self, sizes: Sequence[Any], like: torch.Tensor) -> torch.Tensor:
+        """A fake tensor of these sizes whose dimensions lie in memory in the order of `like`'s, without gaps."""
+        assert self.fake_mode is not None
+        with self.fake_mode:
+            return torch.empty_strided(sizes, strides_in_order_of(like, sizes), dtype=like.dtype, device=like.device)
+
+
+Rule = Callable[..., Recorded]
+
+
+def copy_of(operand: Any) -> Any:
+    """A tensor to trace a function on that may write to it."""
+    return operand.detach().clone() if isinstance(operand, torch.Tensor) else operand
+
+
+def in_plain_containers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but a result in containers that Python's literals cannot print is a tuple of what is in them."""
+
+    @functools.wraps(function, updated=())
+    def plain(*operands: Any) -> Any:
+        result = function(*operands)
+        return result if _is_plain(result) else tuple(pytree.tree_leaves(result))
+
+    return plain
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(map(_is_plain, value.values()))
+    return pytree.tree_structure(value).is_leaf()
+
+
+def strides_in_order_of(like: torch.Tensor, sizes: Sequence[Any]) -> list[Any]:
+    """Strides without gaps for `sizes`, the dimensions in the order `like` has them in memory; 0 where it repeats itself."""
+    strides = list(like.stride())
+    order = sorted(range(len(sizes)), key=lambda dim: (_hint(strides[dim]), -dim))
+    result: list[Any] = [0] * len(sizes)
+    step: Any = 1
+    for dim in order:
+        if type(strides[dim]) is int and strides[dim] == 0 and not (type(sizes[dim]) is int and sizes[dim] <= 1):
+            continue
+        result[dim] = step
+        step = step * sizes[dim]
+    return result
+
+
+def _hint(stride: Any) -> int:
+    """A number to order strides by. Of an unbacked stride none is known: its dimension counts as the outermost."""
+    if type(stride) is int:
+        return stride
+    hint = getattr(stride.node, "hint", None)
+    return 2**62 if hint is None else int(hint)
+
+
+def with_shared_operands(subgraphs: Iterable[Subgraph]) -> list[Any]:
+    """Give all graphs a placeholder for every value that any of them uses from around it, in one order; these values."""
+    subgraphs = list(subgraphs)
+    values: list[Any] = []
+    for subgraph in subgraphs:
+        values.extend(value for value, _ in subgraph.lifted if not any(_is_same(value, known) for known in values))
+    if values:
+        for subgraph in subgraphs:
+            _order_lifted(subgraph, values)
+    return values
+
+
+def _order_lifted(subgraph: Subgraph, values: list[Any]) -> None:
+    graph = subgraph.graph_module.graph
+    for value in values:
+        last = list(graph.find_nodes(op="placeholder"))[-1:]
+        node = next((node for known, node in subgraph.lifted if _is_same(known, value)), None)
+        if node is None:
+            with graph.inserting_before(_after_placeholders(graph)):
+                node = graph.placeholder("unused")
+                node.meta["val"] = value
+        elif last and last[0] is not node:
+            last[0].append(node)
+    subgraph.graph_module.recompile()
+
+
+def _after_placeholders(graph: torch.fx.Graph) -> torch.fx.Node:
+    return next(node for node in graph.nodes if node.op != "placeholder")
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if isinstance(a, SYMBOLIC_TYPES) and isinstance(b, SYMBOLIC_TYPES):
+        return a.node.pytype is b.node.pytype and a.node.expr == b.node.expr
+    return a is b

@@ -1,0 +1,70 @@
+"""The table of rules, and what is done with a call: by the rule of its operator, or as it stands.
+
+Counterpart: HigherOrderOperator.py_impl(ProxyTorchDispatchMode) in torch/_ops.py
+Differs: keyed by the operator's name, since the operators of several versions of torch are listed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refimpl._torch import HigherOrderOperator, OpOverload, pytree
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.trace.higher_order import control_flow, scans, subgraphs
+from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Recording, Rule
+
+_RULES: dict[str, Rule] = {
+    "cond": control_flow.cond,
+    "while_loop": control_flow.while_loop,
+    "while_loop_stack_output": control_flow.while_loop_stack_output,
+    "scan": scans.scan,
+    "associative_scan": scans.associative_scan,
+    "map_impl": scans.map_impl,
+    "invoke_subgraph": subgraphs.invoke_subgraph,
+    "invoke_quant": subgraphs.function_first("subgraph"),
+    "invoke_quant_packed": subgraphs.function_first("subgraph"),
+    "foreach_map": subgraphs.function_first("subgraph"),
+    "tag_activation_checkpoint": subgraphs.function_first("wrap_body"),
+    "hints_wrapper": subgraphs.hints_wrapper,
+    "strict_mode": subgraphs.operands_second("strict_graph_"),
+    "run_const_graph": subgraphs.operands_second("_const_graph"),
+}
+
+
+def register_higher_order_rule(operator: HigherOrderOperator, rule: Rule) -> None:
+    """Trace calls of `operator` by `rule(call, *args, **kwargs)` from now on, in place of the rule it had.
+
+    The rule runs with recording off. It makes graphs of the functions it is given with `call.trace(function, operands)`, names
+    them with `call.attach`, and gives the node's arguments and the result as a `Recorded`.
+    """
+    _RULES[operator.name()] = rule
+
+
+def call_higher_order(recording: Recording, operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
+    """Record one call. Raises UnsupportedByRefimpl for an operator on functions that has no rule."""
+    rule = _RULES.get(operator.name(), as_it_stands)
+    recorded = rule(HigherOrderCall(operator, recording), *args, **kwargs)
+    node = recording.builder.call(operator, recording.node_of(recorded.args), recording.node_of(recorded.kwargs))
+    # A branch may return one of its operands. What the operator gives is another value: the next run may take the other branch.
+    result = pytree.tree_map_only(torch.Tensor, lambda t: t.detach() if recording.can_find(t) else t, recorded.result)
+    recording.bind_fresh_symbols(result, node)
+    recording.track_result(result, node)
+    return result
+
+
+def as_it_stands(call: HigherOrderCall, *args: Any, **kwargs: Any) -> Recorded:
+    """The default: the node has the arguments given, and the operator's own implementation says what the result is."""
+    functions = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _is_function(leaf)]
+    if functions:
+        raise UnsupportedByRefimpl(
+            seen=f"the higher-order operator {call.operator}, called with {functions[0]!r}",
+            supported="operators on functions that have a rule (see refimpl.trace.higher_order)",
+            do="register one with refimpl.trace.higher_order.register_higher_order_rule(operator, rule)",
+        )
+    return Recorded(args=args, kwargs=kwargs, result=call.run(*args, **kwargs))
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, (OpOverload, HigherOrderOperator, torch.ScriptObject, type))

@@ -1,0 +1,90 @@
+"""Rules of operators that call one function once.
+
+Counterpart: torch/_higher_order_ops/base_hop.py, invoke_subgraph.py, wrap.py, hints_wrap.py, strict_mode.py, run_const_graph.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from refimpl._torch import pytree
+from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Rule, with_shared_operands
+
+Function = Callable[..., Any]
+
+
+def function_first(stem: str) -> Rule:
+    """The rule of `operator(function, *operands, **keywords)`; the graph is called `<stem>0`."""
+
+    def rule(call: HigherOrderCall, function: Function, *operands: Any, **kwargs: Any) -> Recorded:
+        subgraph = call.trace(function, operands)
+        operands = (*operands, *with_shared_operands((subgraph,)))
+        (node,) = call.attach({stem: subgraph.graph_module})
+        if call.fake_mode is None:
+            result = call.run(subgraph.graph_module, *operands, **kwargs)
+        else:
+            result = call.fresh(subgraph.result)
+        return Recorded(args=(node, *operands), kwargs=kwargs, result=result)
+
+    return rule
+
+
+def operands_second(stem: str) -> Rule:
+    """The rule of `operator(function, operands)`."""
+
+    def rule(call: HigherOrderCall, function: Function, operands: Sequence[Any]) -> Recorded:
+        subgraph = call.trace(function, operands)
+        operands = type(operands)((*operands, *with_shared_operands((subgraph,))))  # pyright: ignore[reportCallIssue]
+        (node,) = call.attach({stem: subgraph.graph_module})
+        if call.fake_mode is None:
+            result = call.run(subgraph.graph_module, operands)
+        else:
+            result = call.fresh(subgraph.result)
+        return Recorded(args=(node, operands), kwargs={}, result=result)
+
+    return rule
+
+
+def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, *operands: Any) -> Recorded:
+    """Node: invoke_subgraph(repeated_subgraph0, identifier, *operands). One graph for all calls with one identifier.
+
+    A function that uses something from around it has a graph for each call: another call may use something else.
+    """
+    known = call.recording.reused_graphs.get(identifier)
+    if known is None:
+        subgraph = call.trace(function, operands)
+        (node,) = call.attach({"repeated_subgraph": subgraph.graph_module})
+        if not subgraph.lifted:
+            call.recording.reused_graphs[identifier] = subgraph, node
+    else:
+        subgraph, node = known
+    operands = (*operands, *with_shared_operands((subgraph,)))
+    if call.fake_mode is None:
+        result: Any = call.run(subgraph.graph_module, identifier, *operands)
+    elif known is None:
+        result = call.fresh(subgraph.result)
+    else:  # the operands may have other sizes than those of the first call
+        with call.fake_mode:
+            result = call.fresh(subgraph.graph_module(*operands))
+    return Recorded(args=(node, identifier, *operands), kwargs={}, result=result)
+
+
+def hints_wrapper(
+    call: HigherOrderCall, function: Function, args: Sequence[Any], kwargs: dict[str, Any], hints: Any
+) -> Recorded:
+    """Node: hints_wrapper(hints_wrapper_body_graph_0, operands, {}, hints=hints)."""
+    leaves, spec = pytree.tree_flatten((tuple(args), kwargs))
+
+    def flat(*operands: Any) -> Any:
+        args, kwargs = pytree.tree_unflatten(list(operands), spec)
+        return function(*args, **kwargs)
+
+    subgraph = call.trace(flat, leaves)
+    operands = (*leaves, *with_shared_operands((subgraph,)))
+    (node,) = call.attach({"hints_wrapper_body_graph_": subgraph.graph_module})
+    if call.fake_mode is None:
+        result = call.run(subgraph.graph_module, operands, {}, hints=hints)
+    else:
+        result = call.fresh(subgraph.result)
+    return Recorded(args=(node, operands, {}), kwargs={"hints": hints}, result=result)
