@@ -23,7 +23,17 @@ from suites.traces.records import (
     TraceRow,
 )
 from suites.traces.second_size import Candidates, SecondSize, run_second_size
-from suites.traces.tracing import NO_MEASURE, Refused, Traced, TraceOnce, Tracer, judged, malformed, trace_or_refusal
+from suites.traces.tracing import (
+    NO_MEASURE,
+    AlreadyTraced,
+    Refused,
+    Traced,
+    TraceOnce,
+    Tracer,
+    judged,
+    malformed,
+    trace_or_refusal,
+)
 
 
 def compare_tracers(
@@ -46,7 +56,11 @@ def compare_tracers(
     instance = make()
     args, kwargs = instance.inputs(0)
     reference = trace_or_refusal(theirs, instance.target, args, kwargs)
-    row = _row(case, verdict, subject.outcome, reference)
+    is_wrong = isinstance(subject.outcome, Traced) and verdict.status is not Status.PASS
+    its_status = None
+    if is_wrong and isinstance(reference, Traced):
+        its_status = judged(make, AlreadyTraced(theirs.spec, reference)).status
+    row = _row(case, verdict, subject.outcome, reference, its_status)
     if case.mode == "symbolic" and isinstance(subject.outcome, Traced) and row.status != NOT_COMPARABLE:
         progress("second size")
         second = run_second_size(make(), ours=subject.outcome, theirs=reference, spec=ours.spec, candidates=candidates)
@@ -54,20 +68,26 @@ def compare_tracers(
     return replace(row, seconds=round(time.perf_counter() - started, 3))
 
 
-def _row(case: TraceCase, verdict: Verdict, mine: Traced | Refused | None, its: Traced | Refused) -> TraceRow:
-    """What can be said without a second size."""
+def _row(
+    case: TraceCase,
+    verdict: Verdict,
+    mine: Traced | Refused | None,
+    its: Traced | Refused,
+    its_status: Status | None,
+) -> TraceRow:
+    """What can be said without a second size. `its_status` is the judge's word on torch's graph, where it was asked for."""
     row = TraceRow.of(case, status=EQUAL, verdict=verdict.status.value, symptom=verdict.symptom[:500])
     if isinstance(its, Traced):
         row = replace(row, nodes_torch=node_count(its.module), guards_torch=len(its.guards()))
     else:
         row = replace(row, error_torch=its.error)
+    if mine is None or verdict.status is Status.EAGER_FAIL_TO_RUN:
+        return replace(row, status=NOT_COMPARABLE)
     if isinstance(mine, Refused):
         row = replace(row, error_ours=mine.error)
         if isinstance(its, Refused):
             return replace(row, status=BOTH_REFUSE)
         return _with(row, Difference(aspect="refusal", detail=mine.error))
-    if mine is None:  # eager did not get so far that a subject was asked
-        return replace(row, status=NOT_COMPARABLE)
     row = replace(
         row,
         aten_calls=op_counts(mine.module).total(),
@@ -77,7 +97,8 @@ def _row(case: TraceCase, verdict: Verdict, mine: Traced | Refused | None, its: 
     if verdict.status in NO_MEASURE:
         row = replace(row, status=NOT_COMPARABLE)
     elif verdict.status is not Status.PASS:
-        row = _with(row, Difference(aspect="values", detail=f"{verdict.status.value}: {verdict.symptom[:300]}"))
+        detail = f"{verdict.status.value}: {verdict.symptom[:300]}"
+        row = _with(row, Difference(aspect="values", detail=detail, torch_too=verdict.status is its_status))
     complaint = malformed(mine.module)
     if not complaint and case.mode == "symbolic" and getattr(mine.module, "shape_env", None) is None:
         complaint = "the graph module has no shape_env"

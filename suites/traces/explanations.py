@@ -28,6 +28,7 @@ class Explanation:
     only_ours: frozenset[str] = field(default_factory=frozenset)  # overloads that our graph may have more of
     only_torch: frozenset[str] = field(default_factory=frozenset)
     needs_equal_second: bool = False  # only where the graph was right at the second size
+    torch_too: bool = False  # only where torch's graph differs from eager in the same way
 
     def applies(self, row: TraceRow, difference: Difference) -> bool:
         if difference.aspect != self.aspect or row.mode not in self.modes:
@@ -35,6 +36,8 @@ class Explanation:
         if not any(fnmatchcase(row.group, glob) for glob in self.groups):
             return False
         if self.pattern and not re.search(self.pattern, difference.detail):
+            return False
+        if self.torch_too and not difference.torch_too:
             return False
         if self.needs_equal_second and row.second != SECOND_EQUAL:
             return False

@@ -19,7 +19,7 @@ from oracle.environment import check_supported
 from oracle.isolate import Completed, Pool, Task
 from suites.request import parse_shard
 from suites.traces import DIRECTIONS, INTEGER
-from suites.traces.commands import PRELOAD, header_of, how_it_ended, split_words
+from suites.traces.commands import PRELOAD, SUITES, header_of, how_it_ended, split_words
 from suites.traces.metadata_records import AGREES, DIFFERS, FIELDS, NOT_COMPARABLE, MetadataGroup, MetadataRow, grouped
 from suites.traces.planning import TracesRequest, plan_traces
 from suites.traces.records import TraceCase
@@ -35,13 +35,14 @@ GROUP_COLUMNS = (
 
 
 def metadata(
+    suite: Annotated[str, typer.Option(help="opinfo, models (joint), or both by comma.")] = "opinfo",
     shapes: Annotated[str, typer.Option(help="Sizes in the fake run: static, symbolic, or both by comma.")] = "static",
     dtype: Annotated[
         str, typer.Option(help=f"Dtypes by comma; {INTEGER!r}: int64, or another integer an operator takes.")
     ] = f"float32,{INTEGER}",
-    direction: Annotated[
-        str, typer.Option(help="forward, joint (backward kernels too), or both by comma.")
-    ] = "forward",
+    direction: Annotated[str, typer.Option(help="forward, joint (backward kernels too), or both by comma.")] = ",".join(
+        DIRECTIONS
+    ),
     ops: Annotated[list[str] | None, typer.Option(help="Glob on operators; repeatable.")] = None,
     max_samples: Annotated[int | None, typer.Option(help="At most so many samples per operator and dtype.")] = None,
     shard: Annotated[str, typer.Option(help="Run part i of n, as i/n.")] = "1/1",
@@ -54,7 +55,7 @@ def metadata(
     check_supported()
     started = time.monotonic()
     request = TracesRequest(
-        suites=("opinfo",),
+        suites=split_words("suite", suite, SUITES),
         modes=split_words("shapes", shapes, SHAPES),
         dtypes=tuple(word.strip() for word in dtype.split(",")),
         directions=split_words("direction", direction, DIRECTIONS),

@@ -23,7 +23,7 @@ program, inputs = joint_of_sample({op!r}, dtype={dtype!r}, index={index}, device
 _MODEL = """\
 from suites.traces.programs import model
 
-program, inputs = model({name!r}, direction={direction!r}, dtype={dtype!r}, device="cpu")
+program, inputs = model({name!r}, direction={direction!r}, dtype={dtype!r}, device="cpu", masks={masks})
 """
 
 
@@ -46,20 +46,7 @@ def plan_traces(request: TracesRequest, pool: Pool) -> list[TraceCase]:
     for suite in request.suites:
         for direction in request.directions:
             for planned in _programs(suite, direction, request, pool):
-                name, program = _traced(planned, direction)
-                cases += [
-                    TraceCase(
-                        case_id=f"{suite}/{name}@{mode}",
-                        suite=suite,
-                        group=planned.group,
-                        name=name,
-                        dtype=planned.dtype,
-                        direction=direction,
-                        mode=mode,
-                        program=program,
-                    )
-                    for mode in request.modes
-                ]
+                cases += [_case(planned, direction, mode) for mode in request.modes]
     if not cases:
         raise UsageError(
             seen="a selection that no program matches",
@@ -121,7 +108,21 @@ def _groups(selection: Selection, pool: Pool) -> list[str]:
     return list(cast("dict[str, Any]", result.end.value)["groups"])
 
 
-def _traced(planned: PlannedCase, direction: str) -> tuple[str, Mapping[str, Any]]:
+def _case(planned: PlannedCase, direction: str, mode: str) -> TraceCase:
+    name, program = _traced(planned, direction, mode)
+    return TraceCase(
+        case_id=f"{planned.suite}/{name}@{mode}",
+        suite=planned.suite,
+        group=planned.group,
+        name=name,
+        dtype=planned.dtype,
+        direction=direction,
+        mode=mode,
+        program=program,
+    )
+
+
+def _traced(planned: PlannedCase, direction: str, mode: str) -> tuple[str, Mapping[str, Any]]:
     """Name and program of what is traced: of an operator's sample the program as it is, or its joint function."""
     if (planned.suite == "opinfo" and direction == "forward") or planned.name.endswith("/unplannable"):
         return planned.name, planned.program
@@ -132,6 +133,6 @@ def _traced(planned: PlannedCase, direction: str) -> tuple[str, Mapping[str, Any
         policy = Program.from_json(planned.program).policy
     else:
         name = f"{planned.group}/{planned.dtype}/{direction}"
-        source = _MODEL.format(name=planned.group, dtype=planned.dtype, direction=direction)
+        source = _MODEL.format(name=planned.group, dtype=planned.dtype, direction=direction, masks=mode != "real")
         policy = Program.from_json(planned.program).policy
     return name, Program(name=name, source=source, policy=policy).to_json()

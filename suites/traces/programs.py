@@ -6,13 +6,16 @@ of forward and backward. Its tensors come in as plain inputs and leave detached,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle.clone import clone_tree
+from suites.models.catalog import ARCHITECTURES
 from suites.models.zoo import build, make_inputs
 from suites.opinfo.samples import bind
 from suites.traces.sizes import enlarged
@@ -23,11 +26,13 @@ Inputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
 BATCH = 5
 
 
-def model(name: str, *, direction: str, dtype: str, device: str) -> tuple[Callable[..., Any], Inputs]:
-    """A model as a function of (parameters, buffers, inputs). "forward": its first outputs in eval mode under no_grad;
+def model(name: str, *, direction: str, dtype: str, device: str, masks: bool) -> tuple[Callable[..., Any], Inputs]:
+    """A model as a function of (parameters, buffers, inputs). "forward": its outputs in eval mode under no_grad;
     "joint": loss, first output and the gradients of all parameters, in training mode.
 
-    Inputs have the batch size `BATCH` where the model takes it, else the catalog's.
+    Inputs have the batch size `BATCH` where the model takes it, else the catalog's. With `masks=False` attention masks are
+    left out, or given as they are added to the scores, whichever keeps the model from reading values: transformers ask
+    `mask.all()` unless tensors are fake, and no tracer of real tensors gets past that.
     """
     mode = "train" if direction == "joint" else "eval"
     module = build(name, mode=mode, dtype=dtype, device=device).train(direction == "joint")
@@ -35,6 +40,8 @@ def model(name: str, *, direction: str, dtype: str, device: str) -> tuple[Callab
     buffers = {key: value.detach() for key, value in module.named_buffers()}
     _, given = make_inputs(name, mode=mode, dtype=dtype, device=device, call=0)
     program = _joint_model(module) if direction == "joint" else _eval_model(module)
+    if not masks:
+        given = _without_reads(name, given, lambda chosen: _takes(program, (parameters, buffers, chosen), reads=False))
     batched = _with_batch(given)
     fitting = batched if _takes(program, (parameters, buffers, batched)) else given
 
@@ -119,9 +126,40 @@ def _with_batch(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def _takes(program: Callable[..., Any], args: Any) -> bool:
+def _without_reads(
+    name: str, given: dict[str, torch.Tensor], is_taken: Callable[[dict[str, torch.Tensor]], bool]
+) -> dict[str, torch.Tensor]:
+    """The first form of the inputs with which the model reads no values; as they are where there is none."""
+    masks = {key for key, spec in ARCHITECTURES[name].inputs.items() if spec.kind == "mask"}
+    without = {key: value for key, value in given.items() if key not in masks}
+    added = {key: _added_mask(value) if key in masks else value for key, value in given.items()}
+    forms = [given, without, added]
+    if "decoder_input_ids" in given:
+        decoder = {"decoder_attention_mask": _added_mask(torch.ones_like(given["decoder_input_ids"]))}
+        forms += [{**without, **decoder}, {**added, **decoder}]
+    return next((form for form in forms if is_taken(form)), given)
+
+
+def _added_mask(mask: torch.Tensor) -> torch.Tensor:
+    """A causal mask [batch, 1, length, length], added to attention scores: 0 where `mask` [batch, length] lets through."""
+    length = mask.shape[1]
+    allowed = torch.ones(length, length, dtype=torch.bool).tril() & mask[:, None, None, :].bool()
+    return torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
+
+
+class _NoReads(TorchDispatchMode):
+    """Refuses calls whose result is a Python value."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.data_dependent_output in func.tags:
+            raise RuntimeError(f"{func} reads a value")
+        return func(*args, **(kwargs or {}))
+
+
+def _takes(program: Callable[..., Any], args: Any, *, reads: bool = True) -> bool:
     try:
-        program(*clone_tree(args))
+        with contextlib.nullcontext() if reads else _NoReads():
+            program(*clone_tree(args))
     except Exception:  # the answer is no; the program then runs on the catalog's own inputs
         return False
     return True

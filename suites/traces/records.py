@@ -44,6 +44,7 @@ class Difference:
 
     aspect: str  # key of ASPECTS
     detail: str  # one line
+    torch_too: bool = False  # torch's graph differs from eager in the same way: same status word on the same input
     reason: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -66,14 +67,20 @@ def run_second_size(
         state.tried += 1
         if not _ask_guards(ours, theirs, candidate, state):
             continue
-        verdict = judged(lambda chosen=candidate: _live(instance, chosen), AlreadyTraced(spec, ours))
+        verdict = judged(functools.partial(_live, instance, candidate), AlreadyTraced(spec, ours))
         if verdict.status in NO_MEASURE:
             continue
         if verdict.status is Status.PASS:
             return state.result(SECOND_EQUAL, candidate.label)
         detail = f"{candidate.label}: {verdict.status.value}: {verdict.symptom[:300]}"
-        return state.result(SECOND_DIFFERS, candidate.label, Difference(aspect="second_size", detail=detail))
+        torch_too = isinstance(theirs, Traced) and verdict.status is _status_of(theirs, instance, candidate, spec)
+        difference = Difference(aspect="second_size", detail=detail, torch_too=torch_too)
+        return state.result(SECOND_DIFFERS, candidate.label, difference)
     return state.result(SECOND_REFUSED if state.tried else SECOND_NONE)
+
+
+def _status_of(traced: Traced, instance: Instance, candidate: SecondInput, spec: SubjectSpec) -> Status:
+    return judged(functools.partial(_live, instance, candidate), AlreadyTraced(spec, traced)).status
 
 
 def _eager_takes(instance: Instance, candidate: SecondInput) -> bool:

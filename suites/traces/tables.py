@@ -20,6 +20,7 @@ from suites.traces.records import (
     SECOND_NONE,
     SECOND_REFUSED,
     STATUSES,
+    Difference,
     TraceRow,
 )
 
@@ -46,12 +47,12 @@ def write_tables(folder: Path, rows: Sequence[TraceRow], *, header: Mapping[str,
         writer.writerows([_cell(row, column) for column in CSV_COLUMNS] for row in rows)
     with (folder / DIFFERENCES_FILE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("case_id", "aspect", "reason", "detail"))
+        writer.writerow(("case_id", "aspect", "reason", "torch_too", "detail"))
         for row in rows:
             for one in row.differences:
-                writer.writerow((row.case_id, one.aspect, one.reason, one.detail))
+                writer.writerow((row.case_id, one.aspect, one.reason, one.torch_too, one.detail))
             if row.is_finding and not row.differences:
-                writer.writerow((row.case_id, row.status, "", row.symptom))
+                writer.writerow((row.case_id, row.status, "", "", row.symptom))
     (folder / SUMMARY_FILE).write_text(summary(rows, header=header), encoding="utf-8")
 
 
@@ -75,6 +76,7 @@ def summary(rows: Sequence[TraceRow], *, header: Mapping[str, str]) -> str:
     """The tables as Markdown: totals by suite, direction, mode and dtype; differences by reason; refusals; findings."""
     parts = ["# Traces beside torch's", "", *(f"* {key}: {value}" for key, value in header.items()), ""]
     parts += ["## Cases", "", *_totals(rows), "", "## Second size", "", *_seconds(rows), ""]
+    parts += ["## Operators at a second size", "", *_operators(rows), ""]
     parts += ["## Differences", "", *_differences(rows), "", "## Traced by neither", "", *_refusals(rows), ""]
     parts += ["## Not explained", "", *_findings(rows), ""]
     return "\n".join(parts)
@@ -105,6 +107,19 @@ def _seconds(rows: Sequence[TraceRow]) -> list[str]:
         found = [words[word] for word in (SECOND_EQUAL, SECOND_DIFFERS, SECOND_REFUSED, SECOND_NONE)]
         body.append([*key[:2], key[3], sum(words.values()), *found])
     head = ["suite", "direction", "dtype", "graphs", "equal", "differs", "guards refuse all", "no second size"]
+    return markdown_table(head, body) if body else ["No symbolic graphs."]
+
+
+def _operators(rows: Sequence[TraceRow]) -> list[str]:
+    """How many operators or models have one graph at least that was right at a second size, and which have none."""
+    body = []
+    for key, group in _grouped([row for row in rows if row.mode == "symbolic" and row.aten_calls is not None]):
+        traced = dict.fromkeys(row.group for row in group)
+        tested = {row.group for row in group if row.second in (SECOND_EQUAL, SECOND_DIFFERS)}
+        refused = {row.group for row in group if row.second == SECOND_REFUSED} - tested
+        without = [name for name in traced if name not in tested and name not in refused]
+        body.append([*key[:2], key[3], len(traced), len(tested), ", ".join(sorted(refused)), ", ".join(without)])
+    head = ["suite", "direction", "dtype", "traced", "tested", "guards refuse every size tried", "no second size"]
     return markdown_table(head, body) if body else ["No symbolic graphs."]
 
 
@@ -148,14 +163,17 @@ def _findings(rows: Sequence[TraceRow]) -> list[str]:
     found: dict[tuple[str, ...], list[TraceRow]] = {}
     for row in rows:
         if row.is_finding:
-            unexplained = [one for one in row.differences if not one.reason]
-            texts = [f"{one.aspect}: {one.detail[:200]}" for one in unexplained] or [row.symptom[:200]]
+            texts = [_finding_text(one) for one in row.differences if not one.reason] or [row.symptom[:200]]
             found.setdefault((row.group, row.mode, row.status, _without_numbers("; ".join(texts))), []).append(row)
     body = [
         [group, mode, len(members), members[0].case_id, status, text]
         for (group, mode, status, text), members in found.items()
     ]
     return markdown_table(["operator", "mode", "cases", "first case", "status", "what"], body) if body else ["None."]
+
+
+def _finding_text(one: Difference) -> str:
+    return f"{one.aspect}{' (torch too)' if one.torch_too else ''}: {one.detail[:200]}"
 
 
 def _without_numbers(text: str) -> str:
