@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from refimpl._torch import upstream_shape_error
+from refimpl.symbolic.functions import is_condition
 from refimpl.symbolic.guards import python_source
 from refimpl.symbolic.operations import negate
 from refimpl.symbolic.stacks import Stack
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 def data_dependent_error(env: SymbolState, expr: Any, stack: Stack) -> RuntimeError:
     """The error for reading a value that is known only when the program runs."""
     unbacked = sorted(str(s) for s in expr.free_symbols if s in env.unbacked)
-    what = "data-dependent expression" if expr.is_Boolean else "data-dependent value of"
+    what = "data-dependent expression" if is_condition(expr) else "data-dependent value of"
     condition = python_source(expr)
     advice = (
         f"torch._check({condition}) or torch._check({python_source(negate(expr))}) before it, if one of them always holds"
-        if expr.is_Boolean
+        if is_condition(expr)
         else "keep the value in tensors, or bound it by torch._check"
     )
     return upstream_shape_error("GuardOnDataDependentSymNode")(

@@ -130,7 +130,7 @@ class FactState:
     def _range_of_atom(self, atom: sympy.Basic) -> Range:
         if isinstance(atom, sympy.Symbol):
             return self.ranges.get(atom) or default_range(atom)
-        if atom.is_Boolean:
+        if f.is_condition(atom):
             return UNKNOWN
         found = bound(atom, self.ranges, self._known_range)
         fact = self._known_range(atom)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import sympy
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 
 Number = int | float | bool
 
@@ -41,14 +43,20 @@ def to_number(expr: sympy.Basic) -> Number:
     return float(expr)  # type: ignore[arg-type]
 
 
+def is_condition(expr: sympy.Basic) -> bool:
+    """Whether an expression is a truth value. (A comparison is no `is_Boolean` to sympy, and a symbol is one of its class.)"""
+    return isinstance(expr, (Relational, BooleanFunction, BooleanAtom))
+
+
 class ShapeFunction(sympy.Expr):
     """A function of sizes. Subclasses say by `compute` what it is in Python and by `rewrite` what is worth simplifying."""
 
     is_commutative = True
     compute: ClassVar[Callable[..., Any]]
-    template: ClassVar[
-        str
-    ]  # Python source, by position: "({0} // {1})" with arguments already in brackets where needed
+    # Python source, by position: "({0} // {1})"; arguments come in brackets where they need them.
+    template: ClassVar[str]
+    # How it is printed for the reader, between its arguments; else as a call.
+    infix: ClassVar[str] = ""
 
     def __new__(cls, *args: Any) -> Any:
         operands = tuple(a if isinstance(a, sympy.Basic) else sympy.sympify(a) for a in args)
@@ -66,7 +74,11 @@ class ShapeFunction(sympy.Expr):
         return None
 
     def _sympystr(self, printer: Any) -> str:
-        return f"{type(self).__name__}({', '.join(printer.doprint(a) for a in self.args)})"
+        parts = [printer.doprint(a) for a in self.args]
+        if type(self).infix:
+            left, right = (f"({p})" if getattr(a, "infix", "") else p for p, a in zip(parts, self.args, strict=True))
+            return f"{left}{type(self).infix}{right}"
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 class IntegerFunction(ShapeFunction):
@@ -303,9 +315,11 @@ class IntTrueDiv(FloatFunction):
     _torch_handler_name = "int_truediv"
 
 
-def _function(base: type, name: str, compute: Callable[..., Any], template: str, handler: str = "") -> Any:
+def _function(
+    base: type, name: str, compute: Callable[..., Any], template: str, handler: str = "", infix: str = ""
+) -> Any:
     """A function without anything to simplify; `handler` is what torch's interpreters of expressions call it."""
-    body: dict[str, Any] = {"compute": compute, "template": template, "__doc__": f"`{template}`"}
+    body: dict[str, Any] = {"compute": compute, "template": template, "infix": infix, "__doc__": f"`{template}`"}
     return type(name, (base,), {**body, "_torch_handler_name": handler} if handler else body)
 
 
@@ -319,10 +333,10 @@ CeilToInt = _function(IntegerFunction, "CeilToInt", math.ceil, "math.ceil({0})")
 TruncToInt = _function(IntegerFunction, "TruncToInt", math.trunc, "math.trunc({0})")
 RoundToInt = _function(IntegerFunction, "RoundToInt", round, "round({0})")
 ToFloat = _function(FloatFunction, "ToFloat", float, "float({0})")
-FloatTrueDiv = _function(FloatFunction, "FloatTrueDiv", operator.truediv, "({0} / {1})", "truediv")
-FloatAdd = _function(FloatFunction, "FloatAdd", operator.add, "({0} + {1})", "add")
-FloatSub = _function(FloatFunction, "FloatSub", operator.sub, "({0} - {1})", "sub")
-FloatMul = _function(FloatFunction, "FloatMul", operator.mul, "({0} * {1})", "mul")
+FloatTrueDiv = _function(FloatFunction, "FloatTrueDiv", operator.truediv, "({0} / {1})", "truediv", "/")
+FloatAdd = _function(FloatFunction, "FloatAdd", operator.add, "({0} + {1})", "add", " + ")
+FloatSub = _function(FloatFunction, "FloatSub", operator.sub, "({0} - {1})", "sub", " - ")
+FloatMul = _function(FloatFunction, "FloatMul", operator.mul, "({0} * {1})", "mul", "*")
 FloatNeg = _function(FloatFunction, "FloatNeg", operator.neg, "(-{0})")
 FloatAbs = _function(FloatFunction, "FloatAbs", abs, "abs({0})", "abs")
 FloatPow = _function(FloatFunction, "FloatPow", operator.pow, "({0} ** {1})", "pow")

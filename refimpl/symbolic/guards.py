@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 from sympy.core.relational import Relational
@@ -20,9 +20,8 @@ from refimpl.symbolic.operations import COMPARISONS
 from refimpl.symbolic.stacks import Stack
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeGuard:
-    """A condition on sizes that held when the program was traced, and where the program asked for it."""
+class ShapeGuard(NamedTuple):
+    """A condition on sizes that held when the program was traced, and where the program asked for it. A tuple, as upstream's."""
 
     expr: sympy.Basic
     stack: Stack
@@ -60,7 +59,7 @@ class PythonSource(StrPrinter):
 
     def _side(self, expr: sympy.Basic) -> str:
         text = self._print(expr)
-        return f"({text})" if expr.is_Boolean or isinstance(expr, f.Where) else str(text)
+        return f"({text})" if f.is_condition(expr) or isinstance(expr, f.Where) else str(text)
 
     def _print_And(self, expr: sympy.And) -> str:  # noqa: N802
         return " and ".join(self._operand(a) for a in expr.args)

@@ -283,7 +283,7 @@ def bound(
     rule = RULES.get(type(expr))
     if rule is None:
         return UNKNOWN
-    arguments = [UNKNOWN if a.is_Boolean else bound(a, ranges, known) for a in expr.args]
+    arguments = [UNKNOWN if f.is_condition(a) else bound(a, ranges, known) for a in expr.args]
     result = rule(*arguments)
     fact = None if known is None else known(expr)
     return result if fact is None else result & fact

@@ -20,7 +20,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.constraints import Promise, outside_promise
 from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.errors import data_dependent_error
-from refimpl.symbolic.functions import is_constant, to_expr, to_number
+from refimpl.symbolic.functions import is_condition, is_constant, to_expr, to_number
 from refimpl.symbolic.geometry import symbolic_geometry
 from refimpl.symbolic.guard_output import GuardOutput
 from refimpl.symbolic.guards import RuntimeAssert, ShapeGuard
@@ -270,6 +270,8 @@ class ShapeEnv(GuardOutput):
 
     def _from_real_tensors(self, expr: Any, pytype: type) -> Any:
         """Last resort: the value in this run, checked when the graph runs."""
+        if not self.has_unbacked(expr):  # without a value because Python gives none: its own error says why
+            return pytype(self.evaluate_with(expr, dict(self._values)))
         real = {**self.backed_var_to_val, **self.real_tensor_prop_unbacked_vals}
         if self.real_tensor_prop_unbacked_vals and all(s in real for s in expr.free_symbols):
             value = pytype(self.evaluate_with(expr, {s: to_number(v) for s, v in real.items()}))
@@ -284,7 +286,7 @@ class ShapeEnv(GuardOutput):
     def evaluate_expr(self, orig_expr: Any, hint: Any = None, fx_node: Any = None, size_oblivious: bool = False,
                       fallback_value: Any = None, *, forcing_spec: bool = False) -> Any:  # fmt: skip
         """The value of an expression as a sympy constant, adding a guard if it depends on the inputs."""
-        pytype = bool if orig_expr.is_Boolean else int if orig_expr.is_integer else float
+        pytype = bool if is_condition(orig_expr) else int if orig_expr.is_integer else float
         node = SymNode(orig_expr, self, pytype, hint)
         return to_expr(self.value_of(node, size_oblivious=size_oblivious, fallback=fallback_value))
 
@@ -294,7 +296,7 @@ class ShapeEnv(GuardOutput):
         expr = self.replace(expr)
         if is_constant(expr):
             return expr
-        pytype = bool if expr.is_Boolean else int if expr.is_integer else float
+        pytype = bool if is_condition(expr) else int if expr.is_integer else float
         known = self._known_value(expr, pytype, size_oblivious)
         if known is None and compute_hint:
             known = self.hint_of(expr, pytype)
@@ -309,7 +311,7 @@ class ShapeEnv(GuardOutput):
     def size_hint(self, expr: Any, *, allow_none: bool = False) -> Any:
         """The value of an expression in the run being traced."""
         expr = self.replace(sympy.sympify(expr))
-        hint = self.hint_of(expr, bool if expr.is_Boolean else int)
+        hint = self.hint_of(expr, bool if is_condition(expr) else int)
         if hint is None and not allow_none:
             raise data_dependent_error(self, expr, Stack.capture())
         return hint

@@ -13,7 +13,7 @@ import sympy
 
 from refimpl._torch import TorchValueRanges
 from refimpl.symbolic.facts import FactState
-from refimpl.symbolic.functions import is_constant, to_number
+from refimpl.symbolic.functions import is_condition, is_constant, to_number
 from refimpl.symbolic.guards import evaluate
 from refimpl.symbolic.operations import relation, substitute
 from refimpl.symbolic.polynomials import add_terms, from_terms, to_terms
@@ -77,7 +77,7 @@ class SymbolState:
     def simplify(self, expr: Any, size_oblivious: bool = False) -> Any:
         """`replace`, and true or false where the facts decide a condition."""
         replaced = self.replace(expr)
-        if not replaced.is_Boolean:
+        if not is_condition(replaced):
             return replaced
         value = self.facts.decide(replaced)
         return replaced if value is None else sympy.true if value else sympy.false
