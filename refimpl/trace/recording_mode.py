@@ -34,6 +34,7 @@ from refimpl._torch import (
     written_arguments,
 )
 from refimpl.errors import (
+    BadDecomposition,
     DataDependentFakeRead,
     DataDependentRead,
     DynamicShapeInTrace,
@@ -167,7 +168,7 @@ class RecordingMode(TorchDispatchMode):
         """The node of a new input for a value that only a trace around this one knows; None if none does."""
         if self.outer is None or not self.outer.can_find(value):
             return None
-        node = self.builder.late_placeholder("closed_over", value)
+        node = self.builder.late_placeholder(f"closed_over{len(self.lifted)}", value)
         self.track(value, node)
         self.lifted.append((value, node))
         return node
@@ -233,6 +234,8 @@ class RecordingMode(TorchDispatchMode):
             with self:
                 result = rule(*args, **kwargs)
             if result is not NotImplemented:
+                if isinstance(func, OpOverload):
+                    _check_structure(func, rule, result)
                 return result
         if (
             not self.options.pre_dispatch
@@ -350,6 +353,17 @@ _is_decomposed_by_autograd = functools.cache(is_decomposed_by_autograd)
 
 def _device_type(tensor: torch.Tensor) -> str:
     return tensor.fake_device.type if type(tensor) is FakeTensor else tensor.device.type
+
+
+def _check_structure(func: OpOverload, rule: object, result: object) -> None:
+    """A decomposition that returns one tensor for two, or a list for a tensor, would fail far from where it is wrong."""
+    returns = func._schema.returns
+    if len(returns) == 1 and str(returns[0].type) == "Tensor":
+        if not isinstance(result, torch.Tensor):
+            raise BadDecomposition(func, rule, seen=f"a {type(result).__name__}", expected="a Tensor")
+    elif len(returns) > 1 and (not isinstance(result, (tuple, list)) or len(result) != len(returns)):
+        seen = f"a {type(result).__name__}" + (f" of {len(result)}" if isinstance(result, (tuple, list)) else "")
+        raise BadDecomposition(func, rule, seen=seen, expected=f"a tuple of {len(returns)}")
 
 
 @functools.cache

@@ -46,10 +46,10 @@ class Recording(Protocol):
     builder: GraphBuilder
     fake_mode: FakeTensorMode | None
     reused_graphs: dict[Any, Any]  # for rules that make one graph for several calls
+    trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph]
 
     def node_of(self, value: Any) -> Any: ...
     def can_find(self, value: Any) -> bool: ...
-    def trace_function(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph: ...
     def track_result(self, result: Any, node: torch.fx.Node) -> None: ...
     def bind_fresh_symbols(self, result: Any, node: torch.fx.Node) -> None: ...
 
@@ -182,12 +182,12 @@ def with_shared_operands(subgraphs: Iterable[Subgraph]) -> list[Any]:
 
 def _order_lifted(subgraph: Subgraph, values: list[Any]) -> None:
     graph = subgraph.graph_module.graph
-    for value in values:
+    for index, value in enumerate(values):
         last = list(graph.find_nodes(op="placeholder"))[-1:]
         node = next((node for known, node in subgraph.lifted if _is_same(known, value)), None)
         if node is None:
             with graph.inserting_before(_after_placeholders(graph)):
-                node = graph.placeholder("unused")
+                node = graph.placeholder(f"unused{index}")
                 node.meta["val"] = value
         elif last and last[0] is not node:
             last[0].append(node)

@@ -47,11 +47,18 @@ def call_higher_order(recording: Recording, operator: HigherOrderOperator, args:
     rule = _RULES.get(operator.name(), as_it_stands)
     recorded = rule(HigherOrderCall(operator, recording), *args, **kwargs)
     node = recording.builder.call(operator, recording.node_of(recorded.args), recording.node_of(recorded.kwargs))
-    # A branch may return one of its operands. What the operator gives is another value: the next run may take the other branch.
-    result = pytree.tree_map_only(torch.Tensor, lambda t: t.detach() if recording.can_find(t) else t, recorded.result)
+    result = pytree.tree_map_only(torch.Tensor, lambda tensor: _own(tensor, recording), recorded.result)
     recording.bind_fresh_symbols(result, node)
     recording.track_result(result, node)
     return result
+
+
+def _own(tensor: torch.Tensor, recording: Recording) -> torch.Tensor:
+    if recording.can_find(tensor):  # a branch returned its operand, but the next run may take the other branch
+        return tensor.detach()
+    if recording.fake_mode is not None and type(tensor) is torch.Tensor:  # the state of a generator is never fake
+        return recording.fake_mode.from_tensor(tensor, static_shapes=True)
+    return tensor
 
 
 def as_it_stands(call: HigherOrderCall, *args: Any, **kwargs: Any) -> Recorded:
