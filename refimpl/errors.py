@@ -137,6 +137,31 @@ class ForeignFakeInput(RefimplError, AssertionError):
         )
 
 
+class BadDecomposition(RefimplError, TypeError):
+    """A decomposition gives something else than the op it stands for."""
+
+    def __init__(self, func: object, rule: object, *, seen: str, expected: str) -> None:
+        name = getattr(rule, "__qualname__", repr(rule))
+        code = getattr(rule, "__code__", None)
+        place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+        super().__init__(
+            f"the decomposition {name}{place} of {func} returned {seen}{user_line()}\n  expected: {expected}, as the op returns\n"
+            "  what to do: return the op's own structure, or NotImplemented to leave the op as it is"
+        )
+
+
+class UntracedSideEffect(UserWarning):
+    """The traced function changed something that its graph will not change."""
+
+    def __init__(self, name: str, place: str, *, is_tensor: bool) -> None:
+        what = "a tensor of the trace, which means nothing outside of it," if is_tensor else "a value"
+        super().__init__(
+            f"the traced function assigns {what} to the global {name!r} at {place}\n"
+            "  expected: a function of its inputs; the graph will not assign it when it runs\n"
+            "  what to do: return the value"
+        )
+
+
 class UntraceableOutput(RefimplError, TypeError):
     """The traced function returns something that is neither a tensor nor a constant a graph can hold."""
 

@@ -24,7 +24,9 @@ from refimpl.trace.higher_order import Subgraph
 from refimpl.trace.higher_order.calls import in_plain_containers
 from refimpl.trace.higher_order.direct_calls import operators_called_directly
 from refimpl.trace.options import TraceOptions
+from refimpl.trace.pre_dispatch import PreDispatchRecordingMode, calls_that_are_no_ops
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
+from refimpl.trace.side_effects import warned_of_globals
 
 
 class Trace:
@@ -43,7 +45,8 @@ class Trace:
         leaves, in_spec = pytree.tree_flatten(list(args))
         if self.fake_mode is None and self.options.is_fake:
             self.fake_mode = _fake_mode(leaves, self.options)
-        recording = self.recording = RecordingMode(self.builder, self.options, self.fake_mode)
+        kind = PreDispatchRecordingMode if self.options.pre_dispatch else RecordingMode
+        recording = self.recording = kind(self.builder, self.options, self.fake_mode)
         recording.trace_function = self.trace_function
         if self.parent is not None and self.parent.recording is not None:
             recording.use_values_of(self.parent.recording)
@@ -54,7 +57,8 @@ class Trace:
                 # One tensor passed twice: the later placeholder stands for both.
                 recording.track(value, self.builder.placeholder(name, value))
         with self._modes(recording):
-            result = self.result = f(*pytree.tree_unflatten(inputs, in_spec))
+            with warned_of_globals(f):
+                result = self.result = f(*pytree.tree_unflatten(inputs, in_spec))
         with paused_recordings():
             self.builder.output(pytree.tree_map(recording.node_of, result), in_spec=in_spec, names=names)
         graph_module = self.builder.finish(_name_of(f))
@@ -96,6 +100,8 @@ class Trace:
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
             stack.enter_context(operators_called_directly())
+            if isinstance(recording, PreDispatchRecordingMode):
+                stack.enter_context(calls_that_are_no_ops(recording))
             stack.enter_context(recording)
             yield
 
