@@ -25,7 +25,7 @@ from suites.traces.planning import TracesRequest, plan_traces
 from suites.traces.records import CRASH, MISSING, OOM, TIMEOUT, TraceCase, TraceRow
 from suites.traces.tables import SUMMARY_FILE, summary, write_tables
 
-PRELOAD = ("torch", "oracle.case")
+PRELOAD = ("torch", "oracle.case", "suites.traces.worker")
 SUITES = ("opinfo", "models")
 _TIMEOUTS = {"opinfo": 120.0, "models": 600.0}
 LINE_EVERY_S = 15.0
