@@ -48,10 +48,19 @@ def _skip_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
 _ROWS = (
     Shim(looked_for=f"{_SHAPES}.sym_float", found_at="torch.sym_float", why="a public function since 2.1"),
     Shim(looked_for=f"{_SHAPES}.sym_sqrt", found_at="torch._sym_sqrt", why="moved to torch beside sym_float"),
-    Shim(
-        looked_for=f"{_SHAPES}.to_node",
-        found_at="torch.fx.experimental.sym_node.to_node",
-        why="has a module of its own since 2.2",
+    *(
+        Shim(
+            looked_for=f"{_SHAPES}.{name}",
+            found_at=f"torch.fx.experimental.sym_node.{name}",
+            why="symbolic nodes have a module of their own since 2.2",
+        )
+        for name in (
+            "to_node",
+            "magic_methods",
+            "unary_magic_methods",
+            "bool_magic_methods",
+            "magic_methods_on_operator_with_trailing_underscore",
+        )
     ),
     *(
         Shim(

@@ -5,9 +5,9 @@ the name up when they run, and theirs to test files that bound the name before. 
 tree of the test file is rewritten at the two places where it gets hold of things:
 
 * `from M import n` becomes `n = __conformance__.imported("M", "n")`, at top level and inside functions;
-* `X.n`, where n is the last part of a substituted name, becomes `__conformance__.swap(X.n)`.
+* `X.n`, where n is the last part of a substituted or moved name, becomes `__conformance__.attribute(X, "n")`.
 
-`swap` replaces a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an alias of
+Both replace a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an alias of
 the module all reach the substitute, while a `.compile` of another object stays what it is. Line numbers stay those of the
 file. Files that it imports from below `test` are loaded alike; torch's own test harness is not.
 
@@ -43,7 +43,7 @@ class Names:
     def __init__(self, substitutes: Mapping[str, object]) -> None:
         """`substitutes`: upstream dotted name -> what stands in for it. Empty for stock torch."""
         self._substitutes = dict(substitutes)
-        self.watched = frozenset(name.rpartition(".")[2] for name in substitutes)
+        self.watched = frozenset(name.rpartition(".")[2] for name in (*substitutes, *SHIMS))
         # Upstream's objects are kept as well: an identity means something only while its object lives.
         self._by_identity: dict[int, tuple[object, object]] = {}
         for name, substitute in substitutes.items():
@@ -56,6 +56,16 @@ class Names:
         found = self._by_identity.get(id(value))
         return value if found is None else found[1]
 
+    def attribute(self, holder: object, name: str) -> object:
+        """The value of `holder.name`. Raises AttributeError where it is not there."""
+        if isinstance(holder, types.ModuleType):
+            dotted = f"{holder.__name__}.{name}"
+            if dotted in self._substitutes:
+                return self._substitutes[dotted]
+            if not hasattr(holder, name) and (moved := _moved(dotted)) is not None:
+                return self.swap(moved)
+        return self.swap(getattr(holder, name))
+
     def imported(self, module: str, name: str, is_guarded: bool = False) -> object:
         """The value of `from module import name`.
 
@@ -65,10 +75,8 @@ class Names:
         if dotted in self._substitutes:
             return self._substitutes[dotted]
         value = find(dotted)
-        if value is None and (shim := SHIMS.get(dotted)) is not None:
-            value = find(shim.found_at)
-            if value is not None and shim.adapt is not None:
-                value = shim.adapt(value)
+        if value is None:
+            value = _moved(dotted)
         if value is not None:
             return self.swap(value)
         if self._is_none(module, name):
@@ -117,6 +125,13 @@ def find(dotted: str) -> object:
         return importlib.import_module(dotted)
     except ModuleNotFoundError:
         return None
+
+
+def _moved(dotted: str) -> object:
+    """What the table of moved names has for it; None where it has nothing, or that is not there either."""
+    shim = SHIMS.get(dotted)
+    value = find(shim.found_at) if shim is not None else None
+    return shim.adapt(value) if shim is not None and shim.adapt is not None and value is not None else value
 
 
 def original_of(dotted: str) -> object:
@@ -177,7 +192,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
         if node.attr in self._watched and isinstance(node.ctx, ast.Load):
-            return _call("swap", [node], at=node)
+            return _call("attribute", [node.value, ast.Constant(node.attr)], at=node)
         return node
 
 

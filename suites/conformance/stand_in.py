@@ -6,6 +6,8 @@ or a module-level call must not cost the whole file, only the tests that depend 
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -40,8 +42,11 @@ class Unusable:
             raise self._conformance_error()
         return Unusable(f"{self._conformance_name}{how}", self._conformance_error)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Unusable:
-        return self._used("()")
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        used = self._used("()")
+        if len(args) == 1 and not kwargs and isinstance(args[0], types.FunctionType):
+            return _failing(args[0], self._conformance_error)
+        return used
 
     def __getattr__(self, name: str) -> Unusable:
         if name.startswith("__") and name.endswith("__"):  # probes of inspect, functools, unittest: not a use
@@ -59,6 +64,16 @@ class Unusable:
 
     def __repr__(self) -> str:
         return f"<unusable {self._conformance_name}>"
+
+
+def _failing(function: types.FunctionType, make_error: Callable[[], Exception]) -> Callable[..., Any]:
+    """For a function that was decorated: a function still, as unittest and the harness look for attributes of tests."""
+
+    @functools.wraps(function)
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise make_error()
+
+    return fail
 
 
 def missing(name: str) -> Unusable:
