@@ -59,7 +59,6 @@ def make_fx(
         record_torch_functions=not _disable_torch_fn_metadata_mode,
     )
     refused = {
-        "pre_dispatch=True": pre_dispatch,
         "record_module_stack=True": record_module_stack,
         "record_stack_traces=True": record_stack_traces,
         "proxy_module_inputs=True": proxy_module_inputs,
