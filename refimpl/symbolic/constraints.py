@@ -27,7 +27,7 @@ MOST_GUARDS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One dimension of an input: what was said of it, and the expression it was given."""
+    """One dimension of an input: what was said of it, the symbol it was given (of a derived dimension: its root), its value."""
 
     source: Source
     spec: DimSpec

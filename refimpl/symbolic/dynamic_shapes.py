@@ -23,7 +23,7 @@ class DimSpec:
 
     policy: STATIC is a number. DUCK shares a symbol with equal sizes. DYNAMIC has a symbol of its own. UNBACKED has one without
         a value, so that no control flow can depend on it.
-    min, max: bounds the user promises for every input to come, both included.
+    min, max: bounds the user promises for every input to come, both included; of a derived dimension, those of its root.
     name: dimensions of one name are one size.
     scale, offset: the size is `scale * name + offset`.
     strict: the user promises every size within the bounds, so that a guard which excludes one is an error. Otherwise only

@@ -141,35 +141,29 @@ class ShapeEnv(GuardOutput):
         return self._note_source(symbol, source)
 
     def create_dim(self, size: int, source: Source, spec: DimSpec) -> Any:
-        """The expression of a dimension of an input, as the user specified it.
+        """The expression of a dimension of an input, as the user specified it: `scale * root + offset`. Bounds are the root's.
 
         Raises ConstraintViolationError for a size outside of what was specified.
         """
-        if spec.name is not None:
-            expr = self._named_dim(size, source, spec)
-        else:
-            expr = self.create_symbol(size, source, spec.policy)
-        low = -INFINITY if spec.min is None else spec.min
-        high = INFINITY if spec.max is None else spec.max
-        if not low <= size <= high:
-            raise outside_promise(source, spec, size, f"which is not in range [{low}, {high}]")
-        if not expr.is_number:
-            self.constrain_symbol_range(expr, low, high)
-        self.promises.append(Promise(source, spec, expr, size))
-        return expr
-
-    def _named_dim(self, size: int, source: Source, spec: DimSpec) -> Any:
-        """scale * root + offset, where the root is the symbol of the name."""
         value, remainder = divmod(size - spec.offset, spec.scale)
         if remainder:
             raise outside_promise(source, spec, size, f"which is not {spec} for any integer {spec.name}")
-        root = self._named.get(spec.name or "")
+        low = -INFINITY if spec.min is None else spec.min
+        high = INFINITY if spec.max is None else spec.max
+        if not low <= value <= high:
+            raise outside_promise(source, spec, value, f"which is not in range [{low}, {high}]")
+        root = self._named.get(spec.name) if spec.name is not None else None
         if root is None:
             text = source.name if not spec.offset else f"({source.name} - {spec.offset})"
             read = Source(text if spec.scale == 1 else f"({text} // {spec.scale})", source.base, source.dim)
-            root = self._named[spec.name or ""] = self.create_symbol(value, read, "DYNAMIC")
+            root = self.create_symbol(value, read, spec.policy)
+            if spec.name is not None:
+                self._named[spec.name] = root
         elif self.hint_of(root, int) != value:
             raise outside_promise(source, spec, size, f"but {spec.name} is already {self.hint_of(root, int)}")
+        if not root.is_number:
+            self.constrain_symbol_range(root, low, high)
+        self.promises.append(Promise(source, spec, root, value))
         return spec.scale * root + spec.offset
 
     def _new_float(self, value: float) -> sympy.Symbol:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -16,15 +17,18 @@ import torch
 DEEPEST = 64
 _TORCH = str(Path(torch.__file__).parent)
 _REFIMPL = str(Path(__file__).parent.parent)
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _is_user_code: dict[str, bool] = {}
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether code of this file is the user's: neither torch's nor refimpl's (whose tests are users)."""
+    """Whether code of this file is the user's: not torch's, refimpl's (whose tests are users) or Python's."""
     known = _is_user_code.get(filename)
     if known is None:
         inside = filename.startswith(_REFIMPL) and not {"tests", "benchmarks"} & set(Path(filename).parts)
-        known = not (inside or filename.startswith((_TORCH, "<")) or "/contextlib.py" in filename)
+        is_python = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
+        wraps = filename.endswith("typing_extensions.py")  # deprecated functions of torch run through it
+        known = not (inside or is_python or wraps or filename.startswith((_TORCH, "<")))
         _is_user_code[filename] = known
     return known
 

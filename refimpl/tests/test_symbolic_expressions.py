@@ -104,7 +104,7 @@ def test_integer_programs_give_the_same_number_symbolically(program: Any, values
 @REPEATABLE
 @given(PROGRAMS, SIZES, SIZES)
 def test_an_expression_holds_for_other_sizes_too(program: Any, traced: Any, other: Any) -> None:
-    env, symbols = backed(traced)
+    _env, symbols = backed(traced)
     try:
         result = run(program, symbols)
         expected = run(program, other)
@@ -120,7 +120,7 @@ def test_an_expression_holds_for_other_sizes_too(program: Any, traced: Any, othe
 @REPEATABLE
 @given(PROGRAMS, SIZES)
 def test_printed_expressions_are_python(program: Any, values: Any) -> None:
-    env, symbols = backed(values)
+    _env, symbols = backed(values)
     try:
         result = run(program, symbols)
     except ZeroDivisionError:
@@ -134,7 +134,7 @@ def test_printed_expressions_are_python(program: Any, values: Any) -> None:
 @REPEATABLE
 @given(PROGRAMS, ANY_INTS)
 def test_ranges_contain_all_values(program: Any, values: Any) -> None:
-    env, symbols = backed(values, positive=None)
+    _env, symbols = backed(values, positive=None)
     facts = FactState()
     for symbol, value in zip(symbols, values, strict=True):
         facts.ranges[symbol.node.expr] = Range(value - 2, value + 3)
