@@ -30,7 +30,7 @@ def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
 
 @pointwise(aten.tanh_backward.default, accepts=FLOATS_AND_COMPLEX)
 def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
-    derivative = 1 - y * y
+    derivative = (1 - y) * (1 + y)
     return grad * (torch.conj(derivative).resolve_conj() if y.is_complex() else derivative)
 
 
@@ -81,7 +81,7 @@ def prelu_kernel_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tens
 
 @pointwise(aten.hardtanh_backward.default)
 def hardtanh_backward(grad: Tensor, x: Tensor, min_val: float, max_val: float) -> Tensor:
-    return torch.where((x <= min_val) | (x >= max_val), 0, grad)
+    return torch.where((x > min_val) & (x < max_val), grad, 0)
 
 
 @pointwise(aten.hardsigmoid_backward.default)
@@ -91,12 +91,12 @@ def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 @pointwise(aten.hardswish_backward.default)
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
-    return torch.where(x <= -3, 0, torch.where(x < 3, grad * (x / 3 + 0.5), grad))
+    return torch.where(x <= -3, 0, torch.where(x >= 3, grad, grad * (x / 3 + 0.5)))
 
 
 @pointwise(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
-    return torch.where((x >= -lambd) & (x <= lambd), 0, grad)
+    return torch.where((x < -lambd) | (x > lambd), grad, 0)
 
 
 @pointwise(aten.softplus_backward.default)
@@ -130,7 +130,7 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     grad = cast(grad, dtype)
     value, gate = torch.split(cast(x, dtype), x.shape[dim] // 2, dim)
     s = torch.sigmoid(gate)
-    return cast(torch.cat([grad * s, grad * value * s * (1 - s)], dim), x.dtype)
+    return cast(torch.cat([grad * s, grad * (s * (1 - s)) * value], dim), x.dtype)
 
 
 @pointwise(aten.log_sigmoid_backward.default)
@@ -145,8 +145,8 @@ def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
 def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     derivative = grad / (x * (1 - x))
     if eps is None:
-        return torch.where((x < 0) | (x > 1), math.nan, derivative)
-    return torch.where((x < eps) | (x > 1 - eps), 0, derivative)
+        return torch.where((x >= 0) & (x <= 1), derivative, math.nan)
+    return torch.where((x >= eps) & (x <= 1 - eps), derivative, 0)
 
 
 @rule(aten._softmax_backward_data.default)

@@ -129,6 +129,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 @pointwise(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> Any:
     """The second result is what the backward kernel of a CPU wants kept; other devices keep nothing."""
+    x = x.contiguous()
     small = torch.exp(-torch.abs(x))
     kept = small if x.device.type == "cpu" else x.new_zeros((0,))
     return torch.clamp(x, max=0) - torch.log1p(small), kept

@@ -65,7 +65,7 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
     sign = torch.sign(difference)
     if beta == 0:
         return grad * sign
-    return grad * torch.where(torch.abs(difference) < beta, difference / beta, sign)
+    return grad * torch.where(torch.abs(difference) >= beta, sign, difference / beta)
 
 
 @pointwise(aten.huber_loss.default)
@@ -77,7 +77,7 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 
 
 @pointwise(aten.huber_loss_backward.default)
 def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
-    return _per_loss(grad, reduction, x.numel()) * torch.clamp(x - target, -delta, delta)
+    return (_per_loss(grad, reduction, x.numel()) * torch.clamp(x - target, -delta, delta)).contiguous()
 
 
 @pointwise(aten.soft_margin_loss.default)
@@ -124,6 +124,11 @@ def binary_cross_entropy_with_logits(
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
+def _positive_part(x: Tensor) -> Tensor:
+    """max(0, x), and 0 for NaN, which clamp would keep."""
+    return torch.where(x > 0, x, 0)
+
+
 @rule(aten.multi_margin_loss.default)
 def multi_margin_loss(
     x: Tensor,
@@ -138,7 +143,7 @@ def multi_margin_loss(
         return NotImplemented
     z = cast(torch.atleast_2d(x), computation_dtype(x.dtype))
     index = torch.atleast_1d(target).unsqueeze(1)
-    violation = torch.clamp(margin - torch.gather(z, 1, index) + z, min=0)
+    violation = _positive_part(margin - torch.gather(z, 1, index) + z)
     loss = violation if p == 1 else violation * violation
     if weight is not None:
         loss = loss * cast(weight, z.dtype)[index]
@@ -164,7 +169,7 @@ def multilabel_margin_loss_forward(x: Tensor, target: Tensor, reduction: int) ->
     is_target = torch.any((labels.unsqueeze(2) == classes) & is_label.unsqueeze(2), 1)
     margins = 1 - torch.gather(z, 1, labels).unsqueeze(2) + z.unsqueeze(1)  # sample, label, class
     is_counted = is_label.unsqueeze(2) & ~is_target.unsqueeze(1)
-    loss = torch.where(is_counted, torch.clamp(margins, min=0), 0) / z.shape[1]
+    loss = torch.where(is_counted, _positive_part(margins), 0) / z.shape[1]
     if reduction == MEAN:
         out = torch.mean(torch.sum(loss, (1, 2)))
     elif reduction == SUM:
@@ -199,7 +204,7 @@ def nll_loss_forward(
     weights = _weights_of(weight, x, index)
     loss = torch.where(is_counted, -picked if weights is None else -picked * weights, 0)
     if reduction == NONE:
-        return cast(loss, x.dtype), x.new_zeros(())
+        return cast(loss, x.dtype).contiguous(), x.new_zeros(())
     counted = is_counted if weights is None else torch.where(is_counted, weights, 0)
     total_weight = torch.sum(cast(counted, z.dtype))
     total = torch.sum(loss)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.layouts import laid_out_as
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 
@@ -108,7 +109,7 @@ def _split_dims(x: Tensor, normalized_shape: Sequence[int]) -> tuple[list[int], 
 
 def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
     """Sum over `dims`; aten reads an empty list as all of them."""
-    return torch.sum(x, dims) if dims else x
+    return torch.sum(x, dims) if dims else aten.clone.default(x)
 
 
 @rule(aten._fused_rms_norm.default)
@@ -163,21 +164,10 @@ def native_group_norm(
     y = ((z - mean) * rstd).reshape(x.shape)
     parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
     y = cast(_scaled(y, *parameters), x.dtype)
-    if _is_channels_last(x):
-        y = y.contiguous(memory_format=_channels_last(x))
+    if x.device.type == "cpu":
+        y = laid_out_as(y, x)
     kept = _statistics_dtype(x, weight, bias)
     return y, cast(mean.squeeze(2), kept), cast(rstd.squeeze(2), kept)
-
-
-def _channels_last(x: Tensor) -> torch.memory_format:
-    return torch.channels_last if x.ndim == 4 else torch.channels_last_3d
-
-
-def _is_channels_last(x: Tensor) -> bool:
-    """Whether a kernel that knows two layouts takes the one with channels last."""
-    if x.ndim not in (4, 5) or x.device.type != "cpu":
-        return False
-    return not x.is_contiguous() and x.is_contiguous(memory_format=_channels_last(x))
 
 
 @rule(aten.native_group_norm_backward.default)
@@ -204,8 +194,7 @@ def native_group_norm_backward(
     if output_mask[0]:
         scaled = g if weight is None else g * cast(weight, dtype).reshape(1, group, C // group, 1)
         grad_x = cast(_gradient_of_normalised(scaled, y, r, [2, 3]), x.dtype).reshape(x.shape)
-        if _is_channels_last(x):
-            grad_x = grad_x.contiguous(memory_format=_channels_last(x))
+        grad_x = laid_out_as(grad_x, x) if x.device.type == "cpu" else grad_x.contiguous()
     parameter_dtype = x.dtype if weight is None else weight.dtype
     if output_mask[1]:
         grad_weight = cast(torch.sum(g * y, [0, 3]).reshape(C), parameter_dtype)
@@ -221,13 +210,11 @@ def _all_but_channels(x: Tensor) -> list[int]:
     return [d for d in range(x.ndim) if d != 1]
 
 
-def _batch_normalised(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor
-) -> Tensor:
+def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
     dtype = computation_dtype(x.dtype)
     parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
     y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
-    return cast(_scaled(y, *parameters), x.dtype)
+    return laid_out_as(cast(_scaled(y, *parameters), x.dtype), x)
 
 
 def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
@@ -410,14 +397,15 @@ def native_batch_norm_backward(
         return NotImplemented
     g, z = cast(grad, dtype), cast(x, dtype)
     r = _per_channel(rstd, x.ndim)
-    y = (z - _per_channel(mean, x.ndim)) * r
+    centred = z - _per_channel(mean, x.ndim)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         scaled = g if weight is None else g * _per_channel(cast(weight, dtype), x.ndim)
-        grad_x = cast(_gradient_of_normalised(scaled, y, r, dims) if train else scaled * r, x.dtype)
+        grad_x = cast(_gradient_of_normalised(scaled, centred * r, r, dims) if train else scaled * r, x.dtype)
+        grad_x = laid_out_as(grad_x, x)
     parameter_dtype = x.dtype if weight is None else weight.dtype
     if output_mask[1]:
-        grad_weight = cast(torch.sum(g * y, dims), parameter_dtype)
+        grad_weight = cast(torch.sum(g * centred, dims) * rstd, parameter_dtype)
     if output_mask[2]:
         grad_bias = cast(torch.sum(g, dims), parameter_dtype)
     return grad_x, grad_weight, grad_bias
@@ -450,7 +438,9 @@ def batch_norm_backward(
 @rule(aten.native_dropout_backward.default)
 def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     dtype = computation_dtype(grad.dtype)
-    return cast(cast(grad, dtype) * cast(mask, real_dtype(dtype)) * scale, grad.dtype)
+    if not grad.is_floating_point():
+        return grad * (cast(mask, real_dtype(dtype)) * scale)
+    return cast(cast(grad, dtype) * cast(mask, dtype) * scale, grad.dtype)
 
 
 @rule(aten.renorm.default)

@@ -53,12 +53,12 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 @pointwise(aten.rsub.Tensor, accepts=NUMBERS)
 def rsub(x: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
-    return torch.sub(other, x, alpha=alpha)
+    return aten.sub.Tensor(other, x, alpha=alpha)
 
 
 @pointwise(aten.rsub.Scalar, accepts=NUMBERS, scalars=(1,))
 def rsub_scalar(x: Tensor, other: float, alpha: float = 1) -> Tensor:
-    return other - (x if alpha == 1 else x * alpha)
+    return aten.sub.Tensor(other, x, alpha=alpha)  # a number minus a tensor is rsub again in Python
 
 
 @pointwise(
@@ -130,9 +130,7 @@ def heaviside(x: Tensor, values: Tensor) -> Tensor:
 
 
 @rule(aten.nan_to_num.default)
-def nan_to_num(
-    x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> Tensor:
+def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     kind = kind_of(x.dtype)
     if kind == COMPLEX:
         parts = [nan_to_num(part, nan, posinf, neginf) for part in (torch.real(x), torch.imag(x))]
@@ -242,12 +240,12 @@ def clamp_max(x: Tensor, max: float) -> Tensor:
     return torch.clamp(x, max=max)
 
 
-@pointwise(aten.clamp_min.Tensor, accepts=REALS)
+@pointwise(aten.clamp_min.Tensor, accepts=REALS_AND_BOOL)
 def clamp_min_tensor(x: Tensor, min: Tensor) -> Tensor:
     return torch.maximum(x, min)
 
 
-@pointwise(aten.clamp_max.Tensor, accepts=REALS)
+@pointwise(aten.clamp_max.Tensor, accepts=REALS_AND_BOOL)
 def clamp_max_tensor(x: Tensor, max: Tensor) -> Tensor:
     return torch.minimum(x, max)
 
@@ -298,20 +296,6 @@ def polar(size: Tensor, angle: Tensor) -> Tensor:
     return torch.complex(size * torch.cos(angle), size * torch.sin(angle))
 
 
-@rule(aten.complex.default)
-def complex_(real: Tensor, imaginary: Tensor) -> Tensor:
-    real, imaginary = torch.broadcast_tensors(real, imaginary)
-    return torch.view_as_complex(torch.stack([real, imaginary], -1))
-
-
-@rule(aten._conj_physical.default, aten.conj_physical.default)
-def conj_physical(x: Tensor) -> Tensor:
-    if not x.is_complex():
-        return NotImplemented
-    parts = torch.view_as_real(x)
-    return torch.view_as_complex(parts * torch.tensor([1, -1], dtype=parts.dtype, device=parts.device))
-
-
 @rule(aten.bitwise_and.Scalar_Tensor)
 def bitwise_and_scalar_tensor(x: int, other: Tensor) -> Tensor:
     return torch.bitwise_and(other, x)
@@ -330,3 +314,8 @@ def bitwise_xor_scalar_tensor(x: int, other: Tensor) -> Tensor:
 @rule(aten.remainder.Scalar_Tensor)
 def remainder_scalar_tensor(x: float, other: Tensor) -> Tensor:
     return torch.remainder(aten.scalar_tensor.default(x, device=other.device, dtype=common_dtype(x)), other)
+
+
+@rule(aten.polar.default)
+def polar(size: Tensor, angle: Tensor) -> Tensor:
+    return torch.complex(size * torch.cos(angle), size * torch.sin(angle))

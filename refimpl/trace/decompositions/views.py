@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
+from refimpl.trace.decompositions.layouts import laid_out_as
 from refimpl.trace.decompositions.registry import aten, register, rule
 
 Tensor = torch.Tensor
@@ -52,9 +53,14 @@ def squeeze(x: Tensor) -> Tensor:
     return aten.squeeze.dims(x, [d for d in range(x.ndim) if x.shape[d] == 1])
 
 
-@rule(aten.split.Tensor)
+@rule(aten.split.Tensor, aten.unsafe_split.Tensor)
 def split(x: Tensor, split_size: int, dim: int = 0) -> Any:
     return aten.split_with_sizes.default(x, _parts(x, split_size, dim), dim)
+
+
+@rule(aten.unsafe_split_with_sizes.default)
+def unsafe_split_with_sizes(x: Tensor, split_sizes: Sequence[Any], dim: int = 0) -> Any:
+    return aten.split_with_sizes.default(x, split_sizes, dim)
 
 
 def _parts(x: Tensor, split_size: Any, dim: int) -> list[Any]:
@@ -74,7 +80,7 @@ def unbind(x: Tensor, dim: int = 0) -> Any:
 @rule(aten.unfold.default)
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     if x.ndim == 0:
-        return NotImplemented
+        return aten.as_strided.default(x, [size], [1]) if size <= 1 else NotImplemented
     dim = wrapped(dimension, x.ndim)
     if size > x.shape[dim] or step <= 0 or size < 0:
         return NotImplemented  # eager raises
@@ -103,29 +109,6 @@ def view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
 @rule(aten.lift.default)
 def lift(x: Tensor) -> Tensor:
     return aten.alias.default(x)
-
-
-@rule(aten.diagonal.default)
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    if x.ndim < 2:
-        return NotImplemented
-    first, second = wrapped(dim1, x.ndim), wrapped(dim2, x.ndim)
-    if first == second:
-        return NotImplemented  # eager raises
-    rows, columns = x.shape[first], x.shape[second]
-    length = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
-    start = x.storage_offset()
-    if length > 0:
-        start = start + (offset * x.stride(second) if offset >= 0 else -offset * x.stride(first))
-    else:
-        length = 0
-    kept = [d for d in range(x.ndim) if d not in (first, second)]
-    return aten.as_strided.default(
-        x,
-        [*(x.shape[d] for d in kept), length],
-        [*(x.stride(d) for d in kept), x.stride(first) + x.stride(second)],
-        start,
-    )
 
 
 # --------------------------------------------------------------------------------------------------------- views copied
@@ -162,26 +145,14 @@ for _copy, _view in (
     (aten.unbind_copy.int, aten.unbind.int),
     (aten.unfold_copy.default, aten.unfold.default),
     (aten.unsqueeze_copy.default, aten.unsqueeze.default),
-    (aten.unsafe_split.Tensor, aten.split.Tensor),
-    (aten.unsafe_split_with_sizes.default, aten.split_with_sizes.default),
     (aten.view_as_complex_copy.default, aten.view_as_complex.default),
     (aten.view_as_real_copy.default, aten.view_as_real.default),
-    (aten.view_copy.default, aten.view.default),
     (aten.view_copy.dtype, aten.view.dtype),
 ):
     _register_copy(_copy, _view)
 
 
-# ------------------------------------------------------------------------------------------- writing through a view
-
-
-def written_through(x: Tensor, view: Callable[[Tensor], Tensor], source: Tensor) -> Tensor:
-    """A copy of x whose part seen by `view` is `source`, without mutation: by the positions that the view picks."""
-    positions = torch.arange(x.numel(), device=x.device)
-    picked = view(positions.view(x.shape))
-    flat = x.reshape(-1)
-    out = aten.index_put.default(flat, [picked.reshape(-1)], source.expand(picked.shape).reshape(-1))
-    return out.view(x.shape)
+# ---------------------------------------------------------------------------------------------- writing through a view
 
 
 @rule(aten.select_scatter.default)
@@ -197,7 +168,15 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     if src.shape != torch.diagonal(x, offset, dim1, dim2).shape:
         return NotImplemented  # eager raises
-    return written_through(x, lambda base: torch.diagonal(base, offset, dim1, dim2), src)
+    # (rows, columns, the rest): what is picked by two indices comes first in index_put
+    dims = (dim1, dim2)
+    matrix = x.movedim(dims, (0, 1))
+    steps = torch.arange(src.shape[-1], device=x.device)
+    row, column = (steps, steps + offset) if offset >= 0 else (steps - offset, steps)
+    out = aten.index_put.default(matrix, [row, column], src.movedim(-1, 0)).movedim((0, 1), dims)
+    if out.stride() == x.stride():
+        return out
+    return aten.copy.default(aten.empty_strided.default(x.shape, x.stride(), dtype=x.dtype, device=x.device), out)
 
 
 def _zeros_as(grad: Tensor, sizes: Sequence[Any]) -> Tensor:
@@ -210,9 +189,7 @@ def select_backward(grad: Tensor, input_sizes: Sequence[Any], dim: int, index: i
 
 
 @rule(aten.slice_backward.default)
-def slice_backward(
-    grad: Tensor, input_sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any
-) -> Tensor:
+def slice_backward(grad: Tensor, input_sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any) -> Tensor:
     return aten.slice_scatter.default(_zeros_as(grad, input_sizes), grad, dim, start, end, step)
 
 
@@ -225,7 +202,7 @@ def diagonal_backward(grad: Tensor, input_sizes: Sequence[Any], offset: int, dim
 def unfold_backward(grad: Tensor, input_sizes: Sequence[Any], dim: int, size: int, step: int) -> Tensor:
     """Windows overlap: an element's gradient is the sum over the windows it is in."""
     if len(input_sizes) == 0:
-        return torch.squeeze(grad, 0)
+        return aten.clone.default(torch.squeeze(grad, 0))
     dim = wrapped(dim, len(input_sizes))
     positions = torch.arange(input_sizes[dim], device=grad.device).unfold(0, size, step).reshape(-1)
     windows = grad.movedim(-1, dim + 1).flatten(dim, dim + 1)
@@ -297,6 +274,16 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
             return aten.clone.default(x, memory_format=torch.contiguous_format)
 
 
+@rule(aten.view_copy.default)
+def view_copy(x: Tensor, size: Sequence[Any]) -> Tensor:
+    """Unlike the view itself, for every memory layout."""
+    return _copied(torch.reshape(x, size))
+
+
+def _copied(x: Tensor) -> Tensor:
+    return aten.clone.default(x, memory_format=torch.contiguous_format)
+
+
 @rule(aten.pixel_shuffle.default)
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     r = upscale_factor
@@ -306,7 +293,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     grid = x.reshape([*batch, c // (r * r), r, r, h, w])  # c, dy, dx, h, w
     n = len(batch)
     order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]  # c, h, dy, w, dx
-    return grid.permute(order).reshape([*batch, c // (r * r), h * r, w * r])
+    return laid_out_as(_copied(grid.permute(order)).view([*batch, c // (r * r), h * r, w * r]), x)
 
 
 @rule(aten.pixel_unshuffle.default)
@@ -318,7 +305,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     grid = x.reshape([*batch, c, h // r, r, w // r, r])  # c, h, dy, w, dx
     n = len(batch)
     order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]  # c, dy, dx, h, w
-    return grid.permute(order).reshape([*batch, c * r * r, h // r, w // r])
+    return laid_out_as(_copied(grid.permute(order)).view([*batch, c * r * r, h // r, w // r]), x)
 
 
 @rule(aten.channel_shuffle.default)
@@ -326,7 +313,12 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     if x.ndim < 3 or groups <= 0 or x.shape[1] % groups != 0:
         return NotImplemented  # eager raises
     n, c, *rest = x.shape
-    return x.reshape([n, groups, c // groups, *rest]).transpose(1, 2).reshape(x.shape)
+    return laid_out_as(x.reshape([n, groups, c // groups, *rest]).transpose(1, 2).reshape(x.shape), x)
+
+
+def _zero_of(x: Tensor) -> Tensor:
+    """A zero of the tensor's own type: beside the number 0, a bool would become an integer."""
+    return aten.scalar_tensor.default(0, dtype=x.dtype, device=x.device)
 
 
 @rule(aten.tril.default)
@@ -344,7 +336,7 @@ def _triangle(x: Tensor, is_kept: Callable[[Tensor], Tensor]) -> Tensor:
         return NotImplemented  # eager raises
     rows = torch.arange(x.shape[-2], device=x.device).unsqueeze(-1)
     columns = torch.arange(x.shape[-1], device=x.device)
-    return torch.where(is_kept(columns - rows), x, 0).contiguous()
+    return torch.where(is_kept(columns - rows), x, _zero_of(x)).contiguous()
 
 
 @rule(aten.diag_embed.default)
@@ -358,13 +350,14 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     columns = torch.arange(n, device=x.device)
     before, after = (offset, 0) if offset >= 0 else (0, -offset)
     spread = aten.constant_pad_nd.default(x, [before, after]).unsqueeze(-2)  # values stand in their columns
-    square = torch.where(columns - rows == offset, spread, 0)
+    square = torch.where(columns - rows == offset, spread, _zero_of(x))
     return square.movedim((-2, -1), (first, second)).contiguous()
 
 
 @rule(aten._chunk_cat.default)
 def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
     """Each tensor padded to a multiple of the chunks, chunk i of all tensors flattened and joined to row i."""
+    dim = wrapped(dim, tensors[0].ndim)
     rows = []
     for x in tensors:
         length = x.shape[dim]
@@ -380,17 +373,3 @@ def fill(x: Tensor, value: Tensor) -> Tensor:
     if value.ndim != 0:
         return NotImplemented  # eager raises
     return aten.copy.default(x, value)
-
-
-@rule(aten.repeat_interleave.self_int)
-def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    x, dim = (x.reshape(-1), 0) if dim is None else (x, wrapped(dim, x.ndim))
-    shape = [*x.shape[:dim], x.shape[dim], repeats, *x.shape[dim + 1 :]]
-    return x.unsqueeze(dim + 1).expand(shape).flatten(dim, dim + 1).clone()
-
-
-@rule(aten.trace_backward.default)
-def trace_backward(grad: Tensor, sizes: Sequence[Any]) -> Tensor:
-    if len(sizes) != 2:
-        return NotImplemented
-    return torch.eye(sizes[0], sizes[1], dtype=grad.dtype, device=grad.device) * grad

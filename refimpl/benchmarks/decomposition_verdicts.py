@@ -1,0 +1,221 @@
+"""Is a decomposition's result what eager gives: values, dtype, shape, strides, aliasing, mutation.
+
+Values are judged against the same call in float64 (complex128). A decomposition may differ from eager in the last bits, since
+it computes in another order, but it must be about as near to the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import OpOverload, TorchDispatchMode, is_decomposed_by_autograd, pytree, run_composite_kernel
+from refimpl.benchmarks.decomposition_calls import Call
+
+_WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+# How much farther from the truth than eager a rule may be, and what is granted to both: a few roundings.
+_FACTOR = 4.0
+_ROUNDINGS = 8.0
+_WITHOUT_TRUTH = 1e-10  # of the largest element, where eager in float64 is all there is
+_UNINITIALISED = ("empty", "resize")  # ops whose values are whatever memory held
+EXPECTED_ERRORS = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
+
+
+class DecomposingMode(TorchDispatchMode):
+    """Decomposes whatever is called under it, in turn, and notes what is left: what a trace with the table would hold."""
+
+    def __init__(self, table: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__()
+        self.table = table
+        self.left: set[OpOverload] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        rule = self.table.get(func)
+        if rule is not None:
+            with self:
+                result = rule(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if is_decomposed_by_autograd(func, {"cpu"}):
+            with self:
+                return run_composite_kernel(func, args, kwargs)
+        self.left.add(func)
+        return func(*args, **kwargs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What came of one rule on one call.
+
+    status: "pass"; "declined" (the rule covers no such arguments); "invalid" (eager refuses the call); or what is wrong.
+    error: normwise distance from the truth in units of the result dtype's eps; NaN where there is no truth.
+    """
+
+    status: str
+    detail: str = ""
+    error: float = math.nan
+    eager_error: float = math.nan
+    left: frozenset[OpOverload] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What eager does with a call, and the truth about its values."""
+
+    result: Any
+    args: Any
+    truth: Any
+    given: Any  # the tensors of the arguments, for aliasing
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+
+
+def expect(call: Call) -> Expected | None:
+    """Runs the call in eager, and wide if the op has such a kernel. None if eager refuses the call."""
+    args, kwargs = call.arguments()
+    try:
+        result = call.overload(*args, **kwargs)
+    except EXPECTED_ERRORS:
+        return None
+    wide_args, wide_kwargs = call.arguments(_WIDE)
+    try:
+        wide = _tensors(call.overload(*wide_args, **wide_kwargs))
+        truth: Any = (wide, _tensors((wide_args, wide_kwargs)))
+    except EXPECTED_ERRORS:
+        truth = None
+    return Expected(result=result, args=_tensors((args, kwargs)), truth=truth, given=_tensors((args, kwargs)))
+
+
+def judge(call: Call, expected: Expected, table: Mapping[Any, Callable[..., Any]], rule: Callable[..., Any]) -> Verdict:
+    """Runs the rule, and compares."""
+    args, kwargs = call.arguments()
+    mode = DecomposingMode(table)
+    try:
+        with mode:
+            result = rule(*args, **kwargs)
+    except EXPECTED_ERRORS as error:
+        return Verdict(status="raises", detail=f"{type(error).__name__}: {error}"[:200])
+    if result is NotImplemented:
+        return Verdict(status="declined")
+    left = frozenset(mode.left)
+    given = _tensors((args, kwargs))
+    outs, wanted = _tensors(result), _tensors(expected.result)
+    if len(outs) != len(wanted):
+        return Verdict(status="structure", detail=f"{len(outs)} tensors, expected {len(wanted)}", left=left)
+    for i, (out, want) in enumerate(zip(outs, wanted, strict=True)):
+        problem = _metadata_problem(out, want) or _alias_problem(out, want, given, expected.given)
+        if problem:
+            return Verdict(status=problem[0], detail=f"result {i}: {problem[1]}", left=left)
+    if any(word in call.overload._schema.name for word in _UNINITIALISED):
+        return Verdict(status="pass", left=left)
+    truth = expected.truth or ([None] * len(wanted), [None] * len(given))
+    worst, worst_eager = 0.0, 0.0
+    # Arguments too: what the op writes to must have become the same, and nothing else may have changed.
+    pairs = [*zip(outs, wanted, truth[0], strict=True), *zip(given, expected.args, truth[1], strict=True)]
+    for i, (out, want, true) in enumerate(pairs):
+        status, detail, error, eager_error = _compare(out, want, true)
+        worst, worst_eager = max(worst, error), max(worst_eager, eager_error)
+        if status != "pass":
+            what = f"result {i}" if i < len(outs) else f"argument {i - len(outs)} afterwards"
+            return Verdict(status=status, detail=f"{what}: {detail}", error=worst, eager_error=worst_eager, left=left)
+    return Verdict(status="pass", error=worst, eager_error=worst_eager, left=left)
+
+
+def _metadata_problem(out: torch.Tensor, want: torch.Tensor) -> tuple[str, str] | None:
+    if out.shape != want.shape:
+        return "shape", f"{tuple(out.shape)}, but should be {tuple(want.shape)}"
+    if out.dtype is not want.dtype:
+        return "dtype", f"{out.dtype}, but should be {want.dtype}"
+    if want.layout is torch.strided and _strides(out) != _strides(want):
+        return "strides", f"{out.stride()} of {tuple(out.shape)}, but should be {want.stride()}"
+    return None
+
+
+def _strides(x: torch.Tensor) -> list[int]:
+    """Of dimensions that have any effect on where an element lies."""
+    return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1] if x.numel() else []
+
+
+def _alias_problem(
+    out: torch.Tensor, want: torch.Tensor, given: list[torch.Tensor], given_to_eager: list[torch.Tensor]
+) -> tuple[str, str] | None:
+    """A view must look at the same memory of the same argument; a new tensor at none."""
+    if out.numel() == 0:
+        return None
+
+    def positions(x: torch.Tensor, arguments: list[torch.Tensor]) -> list[int]:
+        return [i for i, a in enumerate(arguments) if a.untyped_storage()._cdata == x.untyped_storage()._cdata]
+
+    ours, theirs = positions(out, given), positions(want, given_to_eager)
+    if ours != theirs:
+        return "aliasing", f"shares memory with arguments {ours}, but should with {theirs}"
+    if ours and out.storage_offset() != want.storage_offset():
+        return "aliasing", f"storage offset {out.storage_offset()}, but should be {want.storage_offset()}"
+    return None
+
+
+def _compare(out: torch.Tensor, want: torch.Tensor, true: torch.Tensor | None) -> tuple[str, str, float, float]:
+    """Status, detail, and both errors."""
+    out, want = out.detach().resolve_conj().resolve_neg(), want.detach().resolve_conj().resolve_neg()
+    if out.shape != want.shape or out.layout is not torch.strided:
+        return ("pass" if out.shape == want.shape else "shape"), "of an argument", 0.0, 0.0
+    if not (want.is_floating_point() or want.is_complex()):
+        if torch.equal(out, want):
+            return "pass", "", 0.0, 0.0
+        return "values", f"{_first_difference(out, want, out != want)}", math.inf, 0.0
+    if want.numel() == 0:
+        return "pass", "", 0.0, 0.0
+    if want.dtype not in _WIDE or (true is not None and true.shape != want.shape):
+        true = None  # eager is all there is
+    if want.is_complex():
+        out, want = torch.view_as_real(out), torch.view_as_real(want)
+        true = None if true is None else torch.view_as_real(true.detach().resolve_conj().resolve_neg())
+    eps = torch.finfo(want.dtype).eps
+    a, b = out.to(torch.float64), want.to(torch.float64)
+    t = b if true is None else true.detach().to(torch.float64)
+    odd = ~torch.isfinite(b) | ~torch.isfinite(a)
+    is_same_odd = (torch.isnan(a) & torch.isnan(b)) | (a == b)
+    # Where the wide result is finite too, an overflow on one side only is a rounding beyond the largest number.
+    limit = torch.finfo(want.dtype).max
+    is_overflow = odd & torch.isfinite(t) & (t.abs() > limit / 2) & ~torch.isnan(a) & ~torch.isnan(b)
+    # Vectorised kernels treat special values otherwise than their scalar tails do: the wide kernel may take our side.
+    is_true_odd = (torch.isnan(a) & torch.isnan(t)) | (a == t) if true is not None else torch.zeros_like(odd)
+    wrong = odd & ~is_same_odd & ~is_overflow & ~is_true_odd
+    if wrong.any():
+        return "values", _first_difference(out, want, wrong), math.inf, 0.0
+    usable = ~odd & torch.isfinite(t)
+    a, b, t = a[usable], b[usable], t[usable]
+    if a.numel() == 0:
+        return "pass", "", 0.0, 0.0
+    error, eager_error = (a - t).abs(), (b - t).abs()
+    scale = max(float(t.abs().max()), torch.finfo(want.dtype).tiny)
+    norm_error, norm_eager = float(error.max()) / scale / eps, float(eager_error.max()) / scale / eps
+    tiny = torch.finfo(want.dtype).tiny * eps * 2
+    allowed = _FACTOR * eager_error.max() + _ROUNDINGS * eps * t.abs() + tiny
+    allowed = torch.maximum(allowed, _FACTOR * eager_error + 2 * eps * scale)
+    if true is None:
+        allowed = allowed + _WITHOUT_TRUTH * scale
+    bad = (error > allowed) & ((a - b).abs() > 2 * eps * b.abs())
+    if bad.any():
+        return "values", _first_difference(a, b, bad, t), norm_error, norm_eager
+    return "pass", "", norm_error, norm_eager
+
+
+def _first_difference(
+    out: torch.Tensor, want: torch.Tensor, where: torch.Tensor, true: torch.Tensor | None = None
+) -> str:
+    i = tuple(where.nonzero()[0].tolist())
+    truth = "" if true is None else f", truth {true[i].item()!r}"
+    return f"{out[i].item()!r} at {list(i)}, but should be {want[i].item()!r}{truth}"

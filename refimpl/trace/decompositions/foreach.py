@@ -1,0 +1,101 @@
+"""Foreach ops: the op on each tensor of the lists.
+
+Counterpart: torch/_decomp/decompositions.py and torch/_inductor/decomposition.py, _foreach_*
+Differs: one table of names; which arguments are lists is read from the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl._torch import OpOverload
+from refimpl.trace.decompositions.registry import aten, register
+
+Tensor = torch.Tensor
+OnTensors = Callable[..., Tensor]
+
+_SAME_NAME = """
+abs acos add asin atan ceil clone cos cosh div erf erfc exp expm1 floor frac lerp lgamma log log10 log1p log2 mm mul neg
+pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub tan tanh trunc
+"""
+
+
+def _addcmul(x: Tensor, a: Tensor, b: Tensor, value: Any = 1) -> Tensor:
+    return torch.addcmul(x, a, b, value=value)
+
+
+def _addcdiv(x: Tensor, a: Tensor, b: Tensor, value: Any = 1) -> Tensor:
+    return torch.addcdiv(x, a, b, value=value)
+
+
+def _norm(x: Tensor, ord: Any = 2, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.linalg.vector_norm(x, ord, dtype=dtype)
+
+
+def _copied(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    return aten.copy.default(x, source)
+
+
+_FUNCTIONS: dict[str, OnTensors] = {
+    **{name: getattr(torch, name) for name in _SAME_NAME.split()},
+    "addcdiv": _addcdiv,
+    "addcmul": _addcmul,
+    "clamp_max": torch.clamp_max,
+    "clamp_min": torch.clamp_min,
+    "copy": _copied,
+    "max": torch.amax,
+    "maximum": torch.clamp_min,
+    "minimum": torch.clamp_max,
+    "norm": _norm,
+    "zero": torch.zeros_like,
+}
+# Numbers that come as a tensor would have to be read.
+_WITHOUT_RULE = {("addcmul", "Tensor"), ("addcdiv", "Tensor")}
+
+
+def _is_list(argument: Any) -> bool:
+    return str(argument.type) in ("List[Tensor]", "List[number]")
+
+
+def _tensor_by_tensor(variant: OpOverload, function: OnTensors, *, is_in_place: bool) -> Any:
+    """Lists are taken element by element, everything else as it is. The lists are as long as the first list of tensors."""
+    arguments = [a for a in variant._schema.arguments if not a.kwarg_only]
+
+    def each(*args: Any, **kwargs: Any) -> Any:
+        lists = [values for values, a in zip(args, arguments, strict=False) if _is_list(a)]
+        count = len(lists[0])
+        if any(len(values) != count for values in lists):
+            return NotImplemented  # eager raises
+        results = []
+        for i in range(count):
+            taken = [value[i] if _is_list(a) else value for value, a in zip(args, arguments, strict=False)]
+            results.append(function(*taken, **kwargs))
+        if not is_in_place:
+            return results
+        if any(
+            r.shape != x.shape or not torch.can_cast(r.dtype, x.dtype) for r, x in zip(results, args[0], strict=True)
+        ):
+            return NotImplemented  # eager raises
+        for x, result in zip(args[0], results, strict=True):
+            aten.copy_.default(x, result)
+        return None
+
+    each.__name__ = each.__qualname__ = f"{variant} tensor by tensor"
+    return each
+
+
+def _register_all() -> None:
+    for name, function in _FUNCTIONS.items():
+        for suffix in ("", "_"):
+            packet = getattr(aten, f"_foreach_{name}{suffix}", None)
+            for overload in packet.overloads() if packet is not None else ():
+                variant = getattr(packet, overload)
+                if any(a.is_out for a in variant._schema.arguments) or (name, overload) in _WITHOUT_RULE:
+                    continue
+                register(variant, _tensor_by_tensor(variant, function, is_in_place=suffix == "_"))
+
+
+_register_all()

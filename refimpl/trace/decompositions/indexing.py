@@ -1,0 +1,174 @@
+"""Ops that read or write elements at indices or masks.
+
+Counterpart: torch/_refs/__init__.py and torch/_decomp/decompositions.py, index_*, masked_*, embedding*
+Differs: everything ends in index, index_put, gather, scatter_add, scatter_reduce or where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.trace.decompositions.promotion import cast, computation_dtype
+from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.decompositions.views import wrapped
+
+Tensor = torch.Tensor
+
+
+@rule(aten.masked_fill.Scalar)
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    if mask.dtype is not torch.bool:
+        return NotImplemented  # eager raises
+    return torch.where(mask, _number_as(value, x), x).contiguous()
+
+
+@rule(aten.masked_fill.Tensor)
+def masked_fill_tensor(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    if mask.dtype is not torch.bool or value.ndim != 0 or not torch.can_cast(value.dtype, x.dtype):
+        return NotImplemented  # eager raises
+    return torch.where(mask, cast(value, x.dtype), x).contiguous()
+
+
+def _number_as(value: Any, x: Tensor) -> Tensor:
+    return aten.scalar_tensor.default(value, dtype=x.dtype, device=x.device)
+
+
+@rule(aten.index_fill.int_Scalar)
+def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    return _index_filled(x, dim, index, _number_as(value, x))
+
+
+@rule(aten.index_fill.int_Tensor)
+def index_fill_tensor(x: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
+    if value.ndim != 0:
+        return NotImplemented  # eager raises
+    return _index_filled(x, dim, index, cast(value, x.dtype))
+
+
+def _index_filled(x: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
+    if x.ndim == 0:
+        return aten.index_put.default(x.unsqueeze(0), [index.reshape(-1)], value).squeeze(0)
+    return aten.index_put.default(x, _along(x, dim, index), value)
+
+
+def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None]:
+    """Indices for index_put that pick `index` along one dimension and everything along the others."""
+    return [None] * wrapped(dim, x.ndim) + [index.reshape(-1)]
+
+
+@rule(aten.index_copy.default)
+def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    if x.ndim == 0:
+        return aten.index_put.default(x.unsqueeze(0), [index.reshape(-1)], source.reshape(-1)).squeeze(0)
+    return aten.index_put.default(x, _along(x, dim, index), source).contiguous()
+
+
+@rule(aten.index_add.default)
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    added = source if alpha == 1 else cast(source * alpha, source.dtype)
+    if x.ndim == 0:
+        return aten.index_put.default(x.unsqueeze(0), [index.reshape(-1)], added.reshape(-1), True).squeeze(0)
+    return aten.index_put.default(x, _along(x, dim, index), added, True).contiguous()
+
+
+@rule(aten.index_reduce.default)
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    if x.ndim == 0:
+        return NotImplemented
+    dim = wrapped(dim, x.ndim)
+    rows = index.reshape([-1 if d == dim else 1 for d in range(x.ndim)]).expand(source.shape)
+    return aten.scatter_reduce.two(x, dim, rows, source, reduce, include_self=include_self)
+
+
+@rule(aten.scatter.reduce)
+def scatter_with(x: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Tensor:
+    return aten.scatter_reduce.two(x, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
+
+
+@rule(aten.scatter.value_reduce)
+def scatter_number_with(x: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str) -> Tensor:
+    src = aten.full.default(index.shape, value, dtype=x.dtype, device=x.device)
+    return aten.scatter_reduce.two(x, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
+
+
+@rule(aten.take.default)
+def take(x: Tensor, index: Tensor) -> Tensor:
+    return aten.index.Tensor(x.reshape(-1), [index])
+
+
+@rule(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    if x.ndim == 0 or x.numel() == 0:
+        return NotImplemented
+    rest = torch.where(index < 0, index + x.numel(), index).reshape(-1)
+    indices: list[Tensor] = []
+    for size in reversed(x.shape):  # the last dimension runs fastest
+        indices.insert(0, rest % size)
+        rest = torch.div(rest, size, rounding_mode="floor")
+    return aten.index_put.default(x, indices, source.reshape(-1), accumulate)
+
+
+@rule(aten._unsafe_index.Tensor)
+def unsafe_index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    return aten.index.Tensor(x, indices)
+
+
+@rule(aten._unsafe_index_put.default)
+def unsafe_index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    return aten.index_put.default(x, indices, values, accumulate)
+
+
+def _inside(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Indices where the mask is false may be anything: they are brought into the tensor."""
+    return [i if i is None else torch.clamp(i, min=0, max=x.shape[d] - 1) for d, i in enumerate(indices)]
+
+
+@rule(aten._unsafe_masked_index.default)
+def unsafe_masked_index(x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Any) -> Tensor:
+    if x.numel() == 0:
+        return NotImplemented
+    return masked_fill(aten.index.Tensor(x, _inside(x, indices)), ~mask, fill)
+
+
+@rule(aten._unsafe_masked_index_put_accumulate.default)
+def unsafe_masked_index_put_accumulate(
+    x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor
+) -> Tensor:
+    if x.numel() == 0:
+        return aten.clone.default(x)
+    return aten.index_put.default(x, _inside(x, indices), masked_fill(values, ~mask, 0), True)
+
+
+@rule(aten.embedding.default)
+def embedding(
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: Any = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    if weight.ndim != 2:
+        return NotImplemented  # eager raises
+    rows = torch.index_select(weight, 0, indices.reshape(-1))
+    return rows.view([*indices.shape, weight.shape[1]])
+
+
+@rule(aten.embedding_dense_backward.default)
+def embedding_dense_backward(
+    grad: Tensor, indices: Tensor, num_weights: Any, padding_idx: Any, scale_grad_by_freq: bool
+) -> Tensor:
+    width = grad.shape[-1]
+    dtype = computation_dtype(grad.dtype)
+    rows, index = cast(grad, dtype).reshape(-1, width), indices.reshape(-1)
+    if scale_grad_by_freq:
+        counts = torch.zeros([num_weights], dtype=dtype, device=grad.device)
+        counts = aten.index_put.default(counts, [index], torch.ones_like(index, dtype=dtype), True)
+        rows = rows / counts[index].unsqueeze(1)
+    rows = torch.where((index == padding_idx).unsqueeze(1), 0, rows)
+    out = torch.zeros([num_weights, width], dtype=dtype, device=grad.device)
+    return cast(aten.index_put.default(out, [index], rows, True), grad.dtype)

@@ -1,0 +1,134 @@
+"""Products of matrices and vectors.
+
+Counterpart: torch/_refs/__init__.py and torch/_decomp/decompositions.py, add*, dot, mv, linalg_cross, _trilinear
+Differs: mm, bmm and addmm are core; an operand that beta is to ignore (beta = 0) is not read, NaN included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype, computation_dtype, kind_of
+from refimpl.trace.decompositions.registry import aten, rule
+
+Tensor = torch.Tensor
+
+
+@rule(aten.mv.default)
+def mv(matrix: Tensor, vector: Tensor) -> Tensor:
+    if matrix.ndim != 2 or vector.ndim != 1 or matrix.dtype is not vector.dtype:
+        return NotImplemented  # eager raises
+    return torch.mm(matrix, vector.unsqueeze(1)).squeeze(1)
+
+
+@rule(aten.dot.default)
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    if x.ndim != 1 or y.ndim != 1 or x.shape != y.shape or x.dtype is not y.dtype:
+        return NotImplemented  # eager raises
+    dtype = computation_dtype(x.dtype)
+    return cast(torch.sum(cast(x, dtype) * cast(y, dtype)), x.dtype)
+
+
+@rule(aten.vdot.default)
+def vdot(x: Tensor, y: Tensor) -> Tensor:
+    return aten.dot.default(aten._conj_physical.default(x) if x.is_complex() else x, y)
+
+
+def _plus(beta: Any, x: Tensor, alpha: Any, product: Tensor) -> Tensor:
+    """alpha product + beta x, rounded once; x is not read for beta = 0."""
+    dtype = computation_dtype(product.dtype)
+    if kind_of(dtype) in (BOOL, INT):
+        beta, alpha = int(beta), int(alpha)  # the kernels of integers have integer factors
+    out = cast(product, dtype)
+    out = out if alpha == 1 else out * alpha
+    if beta != 0:
+        z = cast(x, dtype)
+        out = out + (z if beta == 1 else z * beta)
+    return cast(out, product.dtype)
+
+
+@rule(aten.addmv.default)
+def addmv(x: Tensor, matrix: Tensor, vector: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    if matrix.ndim != 2 or vector.ndim != 1:
+        return NotImplemented  # eager raises
+    return _plus(beta, x, alpha, aten.mv.default(matrix, vector))
+
+
+@rule(aten.addr.default)
+def addr(x: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    if first.ndim != 1 or second.ndim != 1:
+        return NotImplemented  # eager raises
+    dtype = common_dtype(x, first, second)
+    if dtype is torch.bool:
+        outer = first.unsqueeze(1) & second
+        outer = outer if alpha else torch.zeros_like(outer)
+        return x | outer if beta else outer
+    inner = computation_dtype(dtype)
+    outer = cast(first, inner).unsqueeze(1) * cast(second, inner)
+    outer = outer if alpha == 1 else outer * alpha
+    if beta == 0:
+        return cast(outer, dtype)
+    z = cast(x, inner)
+    return cast((z if beta == 1 else z * beta) + outer, dtype)  # the memory layout of the first operand wins
+
+
+@rule(aten.baddbmm.default)
+def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    product = torch.bmm(batch1, batch2)
+    return _plus(beta, x, alpha, product)
+
+
+@rule(aten.addbmm.default)
+def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """The sum of the products is one product of matrices: the batch joins the inner dimension."""
+    n, p = batch1.shape[1], batch2.shape[2]
+    left = batch1.transpose(0, 1).reshape(n, -1)
+    return _plus(beta, x, alpha, torch.mm(left, batch2.reshape(-1, p)))
+
+
+@rule(aten.linalg_cross.default)
+def linalg_cross(x: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    if x.ndim != other.ndim or x.shape[dim] != 3 or other.shape[dim] != 3:
+        return NotImplemented  # eager raises
+    x, other = torch.broadcast_tensors(x, other)
+    dtype = computation_dtype(common_dtype(x, other))
+    a, b = cast(x, dtype), cast(other, dtype)
+
+    def turned(z: Tensor, steps: int) -> Tensor:
+        return aten.roll.default(z, [steps], [dim])
+
+    out = turned(a, -1) * turned(b, -2) - turned(a, -2) * turned(b, -1)
+    return cast(out, common_dtype(x, other))
+
+
+@rule(aten._trilinear.default)
+def trilinear(
+    i1: Tensor,
+    i2: Tensor,
+    i3: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """The product of all three, each with new dimensions of size 1 where it has none, summed over `sumdim`."""
+    factors = []
+    for x, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        for dim in sorted(dims):
+            x = x.unsqueeze(dim)
+        factors.append(cast(x, computation_dtype(x.dtype)))
+    product = factors[0] * factors[1] * factors[2]
+    return cast(torch.sum(product, sumdim) if sumdim else product, i1.dtype)
+
+
+@rule(aten._cdist_forward.default)
+def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """By differences; the mode that multiplies matrices instead trades accuracy for speed, and rounds as it likes."""
+    difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    if p == 0:
+        return torch.sum(torch.clamp(torch.ceil(torch.abs(difference)), max=1), -1)  # NaN is no count
+    return torch.linalg.vector_norm(difference, p, -1)

@@ -1,0 +1,228 @@
+"""Upsampling, unpooling and sampling grids.
+
+Separable in the spatial dimensions: one dimension after the other is read at positions, weighted, and summed; the gradient
+adds through the same positions. Positions are computed in float32 (float64 for float64 inputs), as the kernels do.
+
+Counterpart: torch/_decomp/decompositions.py, upsample_*, max_unpool*, affine_grid_generator
+Differs: linear, bilinear, trilinear and bicubic share one rule, and have their gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import OpOverload
+from refimpl.trace.decompositions.layouts import laid_out_as
+from refimpl.trace.decompositions.promotion import cast, computation_dtype
+from refimpl.trace.decompositions.registry import aten, register, rule
+
+Tensor = torch.Tensor
+# Positions along a dimension and the weights of what is read there; no weight is a weight of 1.
+Taps = list[tuple[Tensor, "Tensor | None"]]
+TapsOf = Callable[[Any, Any, "float | None", bool, torch.dtype, torch.device], Taps]
+
+
+def _step(size: Any, out: Any, scale: float | None) -> Any:
+    """How far apart in the input two neighbours of the output lie."""
+    return 1.0 / scale if scale is not None and scale > 0 else size / out
+
+
+def _nearest(
+    size: Any, out: Any, scale: float | None, _: bool, dtype: torch.dtype, device: torch.device, *, shift: float
+) -> Taps:
+    i = torch.arange(out, dtype=torch.float32, device=device)
+    step = torch.full((), _step(size, out, scale), dtype=torch.float32, device=device)
+    positions = torch.floor((i + shift) * step) if shift else torch.floor(i * step)
+    return [(torch.clamp(cast(positions, torch.int64), max=size - 1), None)]
+
+
+def _source(
+    size: Any, out: Any, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Where in the input, as a real number, each element of the output lies."""
+    i = torch.arange(out, dtype=dtype, device=device)
+    if align_corners:
+        return i * ((size - 1) / (out - 1)) if out > 1 else i * 0.0
+    return (i + 0.5) * _step(size, out, scale) - 0.5
+
+
+def _linear(
+    size: Any, out: Any, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
+) -> Taps:
+    source = torch.clamp(_source(size, out, scale, align_corners, dtype, device), min=0)
+    lower = torch.clamp(cast(source, torch.int64), max=size - 1)
+    upper = torch.clamp(lower + 1, max=size - 1)
+    weight = torch.clamp(source - cast(lower, dtype), min=0, max=1)
+    return [(lower, 1 - weight), (upper, weight)]
+
+
+def _cubic(
+    size: Any, out: Any, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
+) -> Taps:
+    """Keys' convolution with a = -0.75 over four neighbours, the border repeated."""
+    a = -0.75
+    source = _source(size, out, scale, align_corners, dtype, device)
+    floor = torch.floor(source)
+    t = torch.clamp(source - floor, min=0, max=1)
+
+    def near(d: Tensor) -> Tensor:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Tensor) -> Tensor:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    weights = [far(t + 1), near(t), near(1 - t), far(2 - t)]
+    first = cast(floor, torch.int64) - 1
+    return [(torch.clamp(first + k, min=0, max=size - 1), weight) for k, weight in enumerate(weights)]
+
+
+def _shaped(weight: Tensor, dim: int, ndim: int) -> Tensor:
+    return weight.reshape([-1 if d == dim else 1 for d in range(ndim)])
+
+
+def _read(x: Tensor, dim: int, taps: Taps) -> Tensor:
+    out = None
+    for positions, weight in taps:
+        term = torch.index_select(x, dim, positions)
+        term = term if weight is None else term * _shaped(weight, dim, x.ndim)
+        out = term if out is None else out + term
+    assert out is not None
+    return out
+
+
+def _add_back(grad: Tensor, dim: int, size: Any, taps: Taps) -> Tensor:
+    shape = [size if d == dim else n for d, n in enumerate(grad.shape)]
+    out = torch.zeros(shape, dtype=grad.dtype, device=grad.device)
+    for positions, weight in taps:
+        term = grad if weight is None else grad * _shaped(weight, dim, grad.ndim)
+        out = aten.index_add.default(out, dim, positions, term)
+    return out
+
+
+def _all_taps(
+    taps_of: TapsOf,
+    input_size: Sequence[Any],
+    output_size: Sequence[Any],
+    align_corners: bool,
+    scales: Sequence[float | None],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> list[Taps]:
+    return [
+        taps_of(size, out, scale, align_corners, dtype, device)
+        for size, out, scale in zip(input_size, output_size, scales, strict=True)
+    ]
+
+
+def _upsample(
+    x: Tensor, output_size: Sequence[Any], *rest: Any, taps_of: TapsOf, has_corners: bool, **named: Any
+) -> Tensor:
+    if (has_corners and not x.is_floating_point()) or x.numel() == 0:
+        return NotImplemented  # integer images are rounded in the kernels' own way
+    align_corners, scales = _options(rest, named, has_corners, x.ndim - 2)
+    dtype = computation_dtype(x.dtype) if has_corners else x.dtype
+    z = cast(x, dtype)
+    all_taps = _all_taps(taps_of, x.shape[2:], output_size, align_corners, scales, dtype, x.device)
+    for dim, taps in reversed(list(enumerate(all_taps, start=2))):
+        z = _read(z, dim, taps)
+    return laid_out_as(cast(z, x.dtype), x)
+
+
+def _upsample_backward(
+    grad: Tensor,
+    output_size: Sequence[Any],
+    input_size: Sequence[Any],
+    *rest: Any,
+    taps_of: TapsOf,
+    has_corners: bool,
+    **named: Any,
+) -> Tensor:
+    if grad.numel() == 0:
+        return NotImplemented
+    align_corners, scales = _options(rest, named, has_corners, grad.ndim - 2)
+    dtype = computation_dtype(grad.dtype)
+    z = cast(grad, dtype)
+    all_taps = _all_taps(taps_of, input_size[2:], output_size, align_corners, scales, dtype, grad.device)
+    for dim, taps in enumerate(all_taps, start=2):
+        z = _add_back(z, dim, input_size[dim], taps)
+    out = cast(z, grad.dtype)
+    return out.contiguous() if taps_of is _cubic else laid_out_as(out, grad)
+
+
+def _options(rest: Sequence[Any], named: dict[str, Any], has_corners: bool, n: int) -> tuple[bool, list[Any]]:
+    """`align_corners` and one scale per dimension, out of what the overloads call scales, scales_d, scales_h, scales_w."""
+    values = list(rest)
+    align_corners = bool(values.pop(0)) if has_corners and values else bool(named.pop("align_corners", False))
+    names = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[n]
+    values += [named.get(name) for name in names[len(values) :]]
+    return align_corners, values
+
+
+def _register_pair(forward: OpOverload, backward: OpOverload, taps_of: TapsOf, has_corners: bool) -> None:
+    for overload, function in ((forward, _upsample), (backward, _upsample_backward)):
+        bound = functools.partial(function, taps_of=taps_of, has_corners=has_corners)
+        register(overload, functools.update_wrapper(bound, function))
+
+
+_AT_START, _AT_CENTRE = functools.partial(_nearest, shift=0.0), functools.partial(_nearest, shift=0.5)
+for _forward, _backward, _taps_of, _has_corners in (
+    (aten.upsample_nearest1d.default, aten.upsample_nearest1d_backward.default, _AT_START, False),
+    (aten.upsample_nearest2d.default, aten.upsample_nearest2d_backward.default, _AT_START, False),
+    (aten.upsample_nearest3d.default, aten.upsample_nearest3d_backward.default, _AT_START, False),
+    (aten._upsample_nearest_exact1d.default, aten._upsample_nearest_exact1d_backward.default, _AT_CENTRE, False),
+    (aten._upsample_nearest_exact2d.default, aten._upsample_nearest_exact2d_backward.default, _AT_CENTRE, False),
+    (aten._upsample_nearest_exact3d.default, aten._upsample_nearest_exact3d_backward.default, _AT_CENTRE, False),
+    (aten.upsample_linear1d.default, aten.upsample_linear1d_backward.default, _linear, True),
+    (aten.upsample_bilinear2d.default, aten.upsample_bilinear2d_backward.default, _linear, True),
+    (aten.upsample_trilinear3d.default, aten.upsample_trilinear3d_backward.default, _linear, True),
+    (aten.upsample_bicubic2d.default, aten.upsample_bicubic2d_backward.default, _cubic, True),
+):
+    _register_pair(_forward, _backward, _taps_of, _has_corners)
+
+
+@rule(aten.max_unpool2d.default)
+def max_unpool2d(x: Tensor, indices: Tensor, output_size: Sequence[Any]) -> Tensor:
+    out = _unpooled(x, indices, output_size)
+    return out if out is NotImplemented else laid_out_as(out, x)
+
+
+@rule(aten.max_unpool3d.default)
+def max_unpool3d(
+    x: Tensor, indices: Tensor, output_size: Sequence[Any], stride: Sequence[int], padding: Sequence[int]
+) -> Tensor:
+    return _unpooled(x, indices, output_size)
+
+
+def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Any]) -> Tensor:
+    """Each value at its index of a flattened channel, zeros elsewhere."""
+    n = len(output_size)
+    if x.numel() == 0 or x.shape != indices.shape:
+        return NotImplemented
+    batch = list(x.shape[: x.ndim - n])
+    length = 1
+    for size in output_size:
+        length = length * size
+    zeros = torch.zeros([*batch, length], dtype=x.dtype, device=x.device)
+    flat = aten.scatter.src(zeros, -1, indices.reshape([*batch, -1]), x.reshape([*batch, -1]))
+    return flat.view([*batch, *output_size])
+
+
+@rule(aten.affine_grid_generator.default)
+def affine_grid_generator(theta: Tensor, size: Sequence[Any], align_corners: bool) -> Tensor:
+    """Homogeneous coordinates (x, y[, z], 1) of every pixel in [-1, 1], moved by theta (N, d, d + 1)."""
+    spatial = list(size[2:])
+    axes = []
+    for n in reversed(spatial):  # x first
+        line = torch.linspace(-1, 1, n, dtype=theta.dtype, device=theta.device)
+        axes.append(line if align_corners else line * ((n - 1) / n))
+    d = len(spatial)
+    shaped = [axis.reshape([-1 if k == d - 1 - i else 1 for k in range(d)]) for i, axis in enumerate(axes)]
+    grid = torch.stack(
+        [*(axis.expand(spatial) for axis in shaped), torch.ones_like(theta[0, 0, 0]).expand(spatial)], -1
+    )
+    flat = grid.reshape(1, -1, d + 1).expand(size[0], -1, d + 1)
+    return torch.bmm(flat, theta.transpose(1, 2)).view([size[0], *spatial, d])
