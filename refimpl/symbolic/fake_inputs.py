@@ -80,7 +80,7 @@ class InputFaker:
                      for d, s in enumerate(tensor.size())]  # fmt: skip
             made = tuple(self.shape_env.create_symintnode(e, hint=s) for e, s in zip(sizes, tensor.size(), strict=True))
             return made, (), 0
-        return symbolic_geometry(self.shape_env, tensor.size(), strides, offset, source, specs)
+        return symbolic_geometry(self.shape_env, tensor.size(), strides, int(offset), source, specs)
 
     def _dense(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> FakeTensor:
         sizes, strides, offset = self._geometry(tensor, source, policy)
@@ -134,7 +134,7 @@ class InputFaker:
     def _with_autograd(self, fake: torch.Tensor, tensor: torch.Tensor, source: Source) -> torch.Tensor:
         fake.requires_grad_(tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
-            fake._is_param = True  # pyright: ignore[reportAttributeAccessIssue]  # what isinstance(fake, Parameter) reads
+            fake._is_param = True  # what isinstance(fake, Parameter) reads
         if not tensor.requires_grad:
             return fake
         if not tensor.is_leaf:

@@ -93,7 +93,7 @@ class FloatFunction(ShapeFunction):
     """A function whose value is a float. Not declared real: it may be nan."""
 
 
-def terms_of(expr: sympy.Basic) -> tuple[sympy.Basic, ...]:
+def terms_of(expr: sympy.Basic) -> tuple[Any, ...]:
     return expr.args if isinstance(expr, sympy.Add) else (expr,)
 
 
@@ -109,7 +109,7 @@ def _coefficient(term: sympy.Basic) -> int | None:
     return None if term.is_Number else 1
 
 
-def _divides_term(term: sympy.Basic, divisor: sympy.Basic) -> sympy.Basic | None:
+def _divides_term(term: Any, divisor: Any) -> Any:
     """term / divisor where that is plainly exact: an integer factor, or a symbol that is known to be positive."""
     if isinstance(divisor, sympy.Integer):
         coefficient = _coefficient(term)
@@ -118,7 +118,7 @@ def _divides_term(term: sympy.Basic, divisor: sympy.Basic) -> sympy.Basic | None
         return sympy.Integer(coefficient // int(divisor)) * (sympy.S.One if term.is_Number else term / coefficient)
     factors = divisor.args if isinstance(divisor, sympy.Mul) else (divisor,)
     for factor in factors:
-        base, exponent = factor.as_base_exp()  # pyright: ignore[reportAttributeAccessIssue]
+        base, exponent = factor.as_base_exp()
         if isinstance(factor, sympy.Integer):
             divided = _divides_term(term, factor)
             if divided is None:
@@ -127,7 +127,7 @@ def _divides_term(term: sympy.Basic, divisor: sympy.Basic) -> sympy.Basic | None
             continue
         if not (base.is_Symbol and base.is_positive and isinstance(exponent, sympy.Integer)):
             return None
-        quotient = term / factor  # pyright: ignore[reportOperatorIssue]
+        quotient = term / factor
         if any(
             isinstance(part, sympy.Pow) and part.exp.is_negative
             for part in (quotient.args if isinstance(quotient, sympy.Mul) else (quotient,))

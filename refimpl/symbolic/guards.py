@@ -74,22 +74,22 @@ class PythonSource(StrPrinter):
         text = str(self._print(expr))
         return f"({text})" if isinstance(expr, (sympy.And, sympy.Or, sympy.Not)) else text
 
-    def _print_BooleanTrue(self, expr: sympy.Basic) -> str:  # noqa: N802
+    def _print_BooleanTrue(self, expr: sympy.Basic) -> Any:  # noqa: N802
         return "True"
 
-    def _print_BooleanFalse(self, expr: sympy.Basic) -> str:  # noqa: N802
+    def _print_BooleanFalse(self, expr: sympy.Basic) -> Any:  # noqa: N802
         return "False"
 
     def _print_Float(self, expr: sympy.Float) -> str:  # noqa: N802
         return repr(float(expr))
 
-    def _print_Infinity(self, expr: sympy.Basic) -> str:  # noqa: N802
+    def _print_Infinity(self, expr: sympy.Basic) -> Any:  # noqa: N802
         return "math.inf"
 
-    def _print_NegativeInfinity(self, expr: sympy.Basic) -> str:  # noqa: N802
+    def _print_NegativeInfinity(self, expr: sympy.Basic) -> Any:  # noqa: N802
         return "(-math.inf)"
 
-    def _print_NaN(self, expr: sympy.Basic) -> str:  # noqa: N802
+    def _print_NaN(self, expr: sympy.Basic) -> Any:  # noqa: N802
         return "math.nan"
 
     def _print_ShapeFunction(self, expr: f.ShapeFunction) -> str:  # noqa: N802

@@ -28,11 +28,11 @@ def _equal(a: Any, b: Any, decide: Decide) -> sympy.Basic:
     return _settled(relation(sympy.Eq, a, b), decide)
 
 
-def _all(conditions: Sequence[sympy.Basic]) -> sympy.Basic:
+def _all(conditions: Sequence[Any]) -> sympy.Basic:
     return sympy.And(*conditions)
 
 
-def _any(conditions: Sequence[sympy.Basic]) -> sympy.Basic:
+def _any(conditions: Sequence[Any]) -> sympy.Basic:
     return sympy.Or(*conditions)
 
 

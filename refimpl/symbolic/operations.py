@@ -102,20 +102,24 @@ def _is_integer(a: sympy.Basic) -> sympy.Basic:
     return relation(sympy.Eq, f.ToFloat(f.FloorToInt(a)), a)
 
 
-def _int_of(value: Any) -> Any:
+def _same(value: Any) -> Any:
     return value
 
 
+def _negative(value: Any) -> Any:
+    return -value
+
+
 UNARY: dict[str, Operation] = {
-    "neg": Operation(operator.neg, operator.neg, f.FloatNeg),
-    "pos": Operation(operator.pos, operator.pos, operator.pos),
+    "neg": Operation(operator.neg, _negative, f.FloatNeg),
+    "pos": Operation(operator.pos, _same, _same),
     "abs": Operation(operator.abs, f.IntAbs, f.FloatAbs),
     "sym_not": Operation(torch.sym_not, negate, None, bool),
-    "sym_float": Operation(torch.sym_float, f.ToFloat, _int_of, float),
-    "sym_int": Operation(torch.sym_int, _int_of, f.TruncToInt, int),
-    "floor": Operation(math.floor, _int_of, f.FloorToInt, int),
-    "ceil": Operation(math.ceil, _int_of, f.CeilToInt, int),
-    "trunc": Operation(math.trunc, _int_of, f.TruncToInt, int),
+    "sym_float": Operation(torch.sym_float, f.ToFloat, _same, float),
+    "sym_int": Operation(torch.sym_int, _same, f.TruncToInt, int),
+    "floor": Operation(math.floor, _same, f.FloorToInt, int),
+    "ceil": Operation(math.ceil, _same, f.CeilToInt, int),
+    "trunc": Operation(math.trunc, _same, f.TruncToInt, int),
     "is_integer": Operation(float.is_integer, lambda a: sympy.true, _is_integer, bool),
     **{
         f"sym_{name}": Operation(getattr(torch, f"_sym_{name}"), function, function, float)
@@ -151,4 +155,4 @@ BINARY: dict[str, Operation] = {
     "ge": _compare(sympy.Ge),
 }
 
-ROUND = Operation(builtins.round, _int_of, f.RoundToInt, int)
+ROUND = Operation(builtins.round, _same, f.RoundToInt, int)

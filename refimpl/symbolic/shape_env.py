@@ -202,16 +202,16 @@ class ShapeEnv(GuardOutput):
         if isinstance(sym, sympy.Integer):
             return int(sym)
         hint = None if self.has_unbacked(sym) else hint
-        return torch.SymInt(SymNode(sym, self, int, hint))  # pyright: ignore[reportCallIssue]
+        return torch.SymInt(SymNode(sym, self, int, hint))
 
     def create_symfloatnode(self, sym: Any, *, hint: Any = None, source: Any = None) -> Any:
         """A SymFloat of an expression, or a float where it is one."""
         if sym.is_Number:
             return float(sym)
-        return torch.SymFloat(SymNode(sym, self, float, hint))  # pyright: ignore[reportCallIssue]
+        return torch.SymFloat(SymNode(sym, self, float, hint))
 
     def create_symboolnode(self, sym: Any) -> Any:
-        return torch.SymBool(SymNode(sym, self, bool))  # pyright: ignore[reportCallIssue]
+        return torch.SymBool(SymNode(sym, self, bool))
 
     # ----------------------------------------------------------------------------------------------- questions
 
@@ -432,7 +432,7 @@ class ShapeEnv(GuardOutput):
         """The same for a tensor."""
         dynamic = [d in getattr(ex, "_dynamo_dynamic_indices", ()) for d in range(ex.dim())]
         return self._create_symbolic_sizes_strides_storage_offset(
-            ex.size(), ex.stride(), ex.storage_offset(), dynamic, source, symbolic_context=symbolic_context
+            ex.size(), ex.stride(), int(ex.storage_offset()), dynamic, source, symbolic_context=symbolic_context
         )
 
 

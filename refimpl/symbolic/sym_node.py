@@ -64,6 +64,11 @@ class SymNode:
         "shape_env",
     )
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The operations, set below from their table."""
+
     def __init__(
         self,
         expr: sympy.Basic,
@@ -217,8 +222,8 @@ class SymNode:
     def _binary(self, operation: Operation, other: SymNode) -> SymNode:
         kind = self.pytype
         if (kind is float) != (other.pytype is float):  # C++ may mix them where Python has already converted
-            left = self if kind is float else self.sym_float()  # pyright: ignore[reportAttributeAccessIssue]
-            return left._binary(operation, other if other.pytype is float else other.sym_float())  # pyright: ignore
+            left = self if kind is float else self.sym_float()
+            return left._binary(operation, other if other.pytype is float else other.sym_float())
         a, b = self.expr, other.expr
         key = (operation, kind, a, b)
         # What an operation makes of the same expressions is the same, but for the origin.
@@ -257,14 +262,14 @@ class SymNode:
         if made.constant is not None or self.pytype is not int or other.pytype is not int:
             return made
         env = self.shape_env
-        is_less = env.facts.decide(self.lt(other).expr) and env.facts.decide(self.ge(self.wrap_int(0)).expr)  # pyright: ignore[reportAttributeAccessIssue]
+        is_less = env.facts.decide(self.lt(other).expr) and env.facts.decide(self.ge(self.wrap_int(0)).expr)
         return self._simpler(made, if_less, operation, other) if is_less else made
 
     def sym_min(self, other: SymNode) -> SymNode:
-        return self._extremum(_MIN, other, self.le)  # pyright: ignore[reportAttributeAccessIssue]
+        return self._extremum(_MIN, other, self.le)
 
     def sym_max(self, other: SymNode) -> SymNode:
-        return self._extremum(_MAX, other, self.ge)  # pyright: ignore[reportAttributeAccessIssue]
+        return self._extremum(_MAX, other, self.ge)
 
     def _extremum(self, operation: Operation, other: SymNode, wins: Callable[[SymNode], SymNode]) -> SymNode:
         """Where it is known which one wins, the expression is the winner's (the operation stays in the origin)."""
@@ -407,4 +412,4 @@ for _name, _operation in BINARY.items():
         setattr(SymNode, _name, _binary_method(_operation))
 for _name, _other in _ALIASES.items():
     setattr(SymNode, _name, getattr(SymNode, _other))
-SymNode.pos = _identity  # pyright: ignore[reportAttributeAccessIssue]
+setattr(SymNode, "pos", _identity)

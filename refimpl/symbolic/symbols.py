@@ -151,7 +151,7 @@ class SymbolState:
         if not (left.is_integer and right.is_integer):
             return
         terms = add_terms(to_terms(left), to_terms(right), -1)
-        candidates = [
+        candidates: list[tuple[Any, int]] = [
             (monomial[0][0], coefficient)
             for monomial, coefficient in terms
             if len(monomial) == 1 and monomial[0][1] == 1 and coefficient in (1, -1) and monomial[0][0] in self._order

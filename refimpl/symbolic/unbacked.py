@@ -26,10 +26,10 @@ def as_bound(value: Any) -> Bound:
     if isinstance(value, (int, float)):
         return value
     if isinstance(value, sympy.Integer):
-        return int(value)
+        return int(str(value))
     if isinstance(value, sympy.Basic) and value.is_infinite is not False and not value.is_Integer:
         return -INFINITY if str(value).startswith("-") else INFINITY
-    return int(value)
+    return int(str(value))
 
 
 class UnbackedSymbols(SymbolState):
@@ -61,18 +61,18 @@ class UnbackedSymbols(SymbolState):
 
     def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
         """A fresh integer of which nothing is known. With a source it is an input's, and no op has to bind it."""
-        return torch.SymInt(self._node(self._fresh_int(UNKNOWN, source), int))  # pyright: ignore[reportCallIssue]
+        return torch.SymInt(self._node(self._fresh_int(UNKNOWN, source), int))
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
         """A fresh float of which nothing is known."""
         symbol = sympy.Symbol(f"zuf{self.unbacked_symfloat_counter}")
         self.unbacked_symfloat_counter += 1
-        return torch.SymFloat(self._node(self._fresh(symbol, UNKNOWN), float))  # pyright: ignore[reportCallIssue]
+        return torch.SymFloat(self._node(self._fresh(symbol, UNKNOWN), float))
 
     def create_unbacked_symbool(self) -> torch.SymBool:
         """A fresh truth value: an unbacked 0 or 1 that is compared with 1, as upstream's readers expect."""
         symbol = self._fresh_int(Range(0, 1))
-        return torch.SymBool(self._node(sympy.Eq(symbol, 1, evaluate=False), bool))  # pyright: ignore[reportCallIssue]
+        return torch.SymBool(self._node(sympy.Eq(symbol, 1, evaluate=False), bool))
 
     @contextmanager
     def ignore_fresh_unbacked_symbols(self) -> Generator[None, None, None]:
