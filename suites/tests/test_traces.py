@@ -339,7 +339,7 @@ def explain(explanation: Explanation, row: TraceRow) -> TraceRow:
 
 
 def test_a_row_is_explained_only_if_every_difference_is() -> None:
-    detach = Explanation(name="detach", aspect="ops", reason="noise", only_ours=frozenset({"aten.detach.default"}))
+    detach = Explanation(name="detach", aspects=("ops",), reason="noise", only_ours=frozenset({"aten.detach.default"}))
     row = differing_row("ops", only_ours={"aten.detach.default": 1})
     assert explain(detach, row).status == EXPLAINED
     both = TraceRow.of(
@@ -352,7 +352,7 @@ def test_a_row_is_explained_only_if_every_difference_is() -> None:
 
 
 def test_an_explanation_of_one_overload_covers_no_other() -> None:
-    detach = Explanation(name="detach", aspect="ops", reason="noise", only_ours=frozenset({"aten.detach.default"}))
+    detach = Explanation(name="detach", aspects=("ops",), reason="noise", only_ours=frozenset({"aten.detach.default"}))
     assert explain(detach, differing_row("ops", only_torch={"aten.detach.default": 1})).status == DIFFERS
     more = differing_row("ops", only_ours={"aten.detach.default": 1, "aten.mul.Tensor": 1})
     assert explain(detach, more).status == DIFFERS
@@ -362,10 +362,11 @@ def test_the_table_of_explanations_is_well_formed() -> None:
     names = [one.name for one in EXPLANATIONS]
     assert len(names) == len(set(names))
     for one in EXPLANATIONS:
-        assert one.aspect in ASPECTS
+        assert one.aspects
+        assert set(one.aspects) <= set(ASPECTS)
         assert one.reason
         may_explain = one.torch_too and one.groups != ("*",)
-        assert may_explain or one.aspect not in ("values", "second_size"), (
+        assert may_explain or not {"values", "second_size"} & set(one.aspects), (
             "wrong results are torch's too, and of known ops"
         )
         assert one.pattern or one.only_ours or one.only_torch, f"{one.name} would explain everything of its aspect"
