@@ -6,6 +6,38 @@ from refimpl.errors import DataDependentRead, RefimplError, UnsupportedByRefimpl
 from refimpl.trace.make_fx import make_fx
 
 # Upstream dotted name -> the name here that stands in for it, same signature.
-SUBSTITUTIONS: dict[str, str] = {"torch.fx.experimental.proxy_tensor.make_fx": "refimpl.make_fx"}
+SUBSTITUTIONS: dict[str, str] = {
+    "torch.fx.experimental.proxy_tensor.make_fx": "refimpl.make_fx",
+    "torch.fx.experimental.proxy_tensor.DecompositionInterpreter": "refimpl.trace.proxy_tensor.DecompositionInterpreter",
+    "torch.fx.experimental.proxy_tensor.ProxyTorchDispatchMode": "refimpl.trace.proxy_tensor.ProxyTorchDispatchMode",
+    "torch.fx.experimental.proxy_tensor.PythonKeyTracer": "refimpl.trace.proxy_tensor.PythonKeyTracer",
+    "torch.fx.experimental.proxy_tensor.decompose": "refimpl.trace.proxy_tensor.decompose",
+    "torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing": "refimpl.trace.proxy_tensor.disable_proxy_modes_tracing",
+    "torch.fx.experimental.proxy_tensor.dispatch_trace": "refimpl.trace.proxy_tensor.dispatch_trace",
+    "torch.fx.experimental.proxy_tensor.extract_val": "refimpl.trace.proxy_tensor.extract_val",
+    "torch.fx.experimental.proxy_tensor.fake_signature": "refimpl.trace.proxy_tensor.fake_signature",
+    "torch.fx.experimental.proxy_tensor.fetch_object_proxy": "refimpl.trace.proxy_tensor.fetch_object_proxy",
+    "torch.fx.experimental.proxy_tensor.fetch_sym_proxy": "refimpl.trace.proxy_tensor.fetch_sym_proxy",
+    "torch.fx.experimental.proxy_tensor.get_innermost_proxy_mode": "refimpl.trace.proxy_tensor.get_innermost_proxy_mode",
+    "torch.fx.experimental.proxy_tensor.get_isolated_graphmodule": "refimpl.trace.proxy_tensor.get_isolated_graphmodule",
+    "torch.fx.experimental.proxy_tensor.get_proxy_mode": "refimpl.trace.proxy_tensor.get_proxy_mode",
+    "torch.fx.experimental.proxy_tensor.get_proxy_slot": "refimpl.trace.proxy_tensor.get_proxy_slot",
+    "torch.fx.experimental.proxy_tensor.get_torch_dispatch_modes": "refimpl.trace.proxy_tensor.get_torch_dispatch_modes",
+    "torch.fx.experimental.proxy_tensor.handle_sym_dispatch": "refimpl.trace.proxy_tensor.handle_sym_dispatch",
+    "torch.fx.experimental.proxy_tensor.has_proxy_slot": "refimpl.trace.proxy_tensor.has_proxy_slot",
+    "torch.fx.experimental.proxy_tensor.is_sym_node": "refimpl.trace.proxy_tensor.is_sym_node",
+    "torch.fx.experimental.proxy_tensor.maybe_disable_thunkify": "refimpl.trace.proxy_tensor.maybe_disable_thunkify",
+    "torch.fx.experimental.proxy_tensor.maybe_enable_thunkify": "refimpl.trace.proxy_tensor.maybe_enable_thunkify",
+    "torch.fx.experimental.proxy_tensor.maybe_handle_decomp": "refimpl.trace.proxy_tensor.maybe_handle_decomp",
+    "torch.fx.experimental.proxy_tensor.py_sym_types": "refimpl.trace.proxy_tensor.py_sym_types",
+    "torch.fx.experimental.proxy_tensor.selective_decompose": "refimpl.trace.proxy_tensor.selective_decompose",
+    "torch.fx.experimental.proxy_tensor.set_meta": "refimpl.trace.proxy_tensor.set_meta",
+    "torch.fx.experimental.proxy_tensor.set_proxy_slot": "refimpl.trace.proxy_tensor.set_proxy_slot",
+    "torch.fx.experimental.proxy_tensor.thunkify": "refimpl.trace.proxy_tensor.thunkify",
+    "torch.fx.experimental.proxy_tensor.track_tensor": "refimpl.trace.proxy_tensor.track_tensor",
+    "torch.fx.experimental.proxy_tensor.track_tensor_tree": "refimpl.trace.proxy_tensor.track_tensor_tree",
+    "torch.fx.experimental.proxy_tensor.wrap_key": "refimpl.trace.proxy_tensor.wrap_key",
+    "torch.fx.experimental.proxy_tensor.wrapper_and_args_for_make_fx": "refimpl.trace.proxy_tensor.wrapper_and_args_for_make_fx",
+}
 
 __all__ = ["SUBSTITUTIONS", "DataDependentRead", "RefimplError", "UnsupportedByRefimpl", "UntraceableOutput", "make_fx"]

@@ -8,6 +8,7 @@ would be a second operator library. Everything that captures, traces, functional
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,11 @@ from torch._dispatch.python import enable_python_dispatcher as enable_python_dis
 
 # The one function through which torch.cond and its like compile themselves; it is never called (trace/higher_order).
 from torch._higher_order_ops import utils as hop_utils
+
+# State that is no tensor: objects of C++ classes and registered Python ones, and the fakes that torch.library makes of them.
+from torch._library import fake_class_registry as _fake_classes
+from torch._library import opaque_object as _opaque_objects
+from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObject
 
 # The type of aten.add.Tensor has no public name.
 from torch._ops import HigherOrderOperator as HigherOrderOperator
@@ -139,6 +145,30 @@ def active_dispatch_modes() -> list[Any]:
     return modes if above_autograd is None else [*modes, above_autograd]
 
 
+def active_fake_mode() -> FakeTensorMode | None:
+    """The innermost FakeTensorMode that is on."""
+    return next((mode for mode in reversed(active_dispatch_modes()) if isinstance(mode, FakeTensorMode)), None)
+
+
+def is_opaque_object(value: object) -> bool:
+    """Whether a graph passes the value on without looking into it: a script object, its fake, or of a registered class."""
+    return isinstance(value, (torch.ScriptObject, FakeScriptObject)) or _is_opaque_type(type(value))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_opaque_type(kind: type) -> bool:
+    return _opaque_objects.is_opaque_type(kind)
+
+
+def fake_object(fake_mode: FakeTensorMode, value: Any) -> Any:
+    """The fake of a script or opaque object; the object itself where its class has no fake, or is one of plain values."""
+    if isinstance(value, torch.ScriptObject):
+        has_fake = _fake_classes.has_fake_class(value._type().qualified_name())
+    else:
+        has_fake = not _opaque_objects.is_opaque_value_type(type(value))
+    return _fake_classes.maybe_to_fake_obj(fake_mode, value) if has_fake else value
+
+
 @contextlib.contextmanager
 def without_pre_dispatch_modes() -> Iterator[None]:
     """Within it nobody sees ops before autograd: whatever mode has the slot is put back afterwards."""
@@ -232,6 +262,7 @@ __all__ = [
     "UPSTREAM_SHAPE_ERRORS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
+    "FakeScriptObject",
     "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
@@ -245,6 +276,7 @@ __all__ = [
     "TorchValueRanges",
     "WeakTensorKeyDictionary",
     "active_dispatch_modes",
+    "active_fake_mode",
     "autograd_sequence_number",
     "call_replaced",
     "call_slot",
@@ -252,12 +284,14 @@ __all__ = [
     "enable_python_dispatcher",
     "enter_autocast",
     "exit_autocast",
+    "fake_object",
     "has_no_dispatch_of_its_own",
     "hop_utils",
     "inside_fake_kernel",
     "is_decomposed_by_autograd",
     "is_inside_backward",
     "is_inside_function_transform",
+    "is_opaque_object",
     "is_traceable_wrapper_subclass",
     "keeps_sequence_number_of_meta",
     "pytree",

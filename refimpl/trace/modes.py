@@ -81,6 +81,17 @@ def maybe_handle_decomp(
         return rule(*args, **kwargs)
 
 
+def handle_sym_dispatch(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`func` on symbolic numbers, as part of the running trace. Raises NoTraceRunning where none runs.
+
+    A number remembers how it was made, so that there is nothing to record; the trace makes nodes of it when it is used.
+    """
+    if get_proxy_mode() is None:
+        raise NoTraceRunning(f"handle_sym_dispatch({func!r})")
+    assert not kwargs, f"operations on symbolic numbers take no keyword arguments, not {kwargs}"
+    return func(*args)
+
+
 @contextlib.contextmanager
 def maybe_enable_thunkify() -> Iterator[None]:
     """Nothing to do: a symbolic number has no node until one is needed, everywhere."""

@@ -80,12 +80,19 @@ class SymbolState:
     def __init__(self, builder: GraphBuilder) -> None:
         self._builder = builder
         self._nodes: dict[Hashable, torch.fx.Node] = {}
+        self._later: dict[Hashable, Callable[[], torch.fx.Node]] = {}
         self.lift: Callable[[Any], torch.fx.Node | None] | None = None  # a number of the trace around this one
         self._sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
 
     def track_value(self, number: SymbolicNumber, node: torch.fx.Node) -> None:
         """The number is what the node gives: an input, or the result of an op such as `item`."""
         self._nodes.setdefault(_key(number.node), node)
+
+    def track_lazily(self, number: SymbolicNumber, make: Callable[[], torch.fx.Node]) -> None:
+        """The number is what the node gives that `make` will make once it is used."""
+        key = _key(number.node)
+        if key not in self._nodes:
+            self._later.setdefault(key, make)
 
     def track_sizes(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """The tensor's sizes, strides and offset can be read from the node. Costs nothing where they are plain ints."""
@@ -110,7 +117,7 @@ class SymbolState:
         return all(self._has((_pytype(symbol), symbol)) for symbol in symnode.expr.free_symbols)
 
     def _has(self, key: Hashable) -> bool:
-        return key in self._nodes or key in self._sources
+        return key in self._nodes or key in self._sources or key in self._later
 
     def node_of(self, number: SymbolicNumber) -> torch.fx.Node | int | float | bool:
         """The node that gives the number, or its value if it is a plain one. Raises NotTracked if nothing leads to it."""
@@ -132,6 +139,9 @@ class SymbolState:
         return node
 
     def _make(self, symnode: Any, key: Hashable) -> torch.fx.Node:
+        make = self._later.pop(key, None)
+        if make is not None:
+            return make()
         origin = getattr(symnode, "origin", None)
         source = self._sources.get(key)
         if source is not None and (origin is None or symnode.expr.is_Symbol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -41,3 +42,23 @@ class TrackerState:
 
     def find(self, tensor: torch.Tensor) -> Tracked | None:
         return self._entries.get(tensor)
+
+
+class ObjectTrackerState:
+    """Which node stands for a script or opaque object. Python makes a new wrapper of a C++ object whenever it hands one out."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[bool, int], tuple[object, torch.fx.Node]] = {}
+
+    def track(self, value: object, node: torch.fx.Node) -> None:
+        """The later of two nodes for one object counts. Keeps the object alive, so that its identity is not used again."""
+        self._entries[_identity(value)] = value, node
+
+    def find(self, value: object) -> torch.fx.Node | None:
+        entry = self._entries.get(_identity(value))
+        return None if entry is None else entry[1]
+
+
+def _identity(value: Any) -> tuple[bool, int]:
+    is_script_object = isinstance(value, torch.ScriptObject)
+    return is_script_object, hash(value) if is_script_object else id(value)
