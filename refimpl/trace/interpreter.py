@@ -25,7 +25,8 @@ Choice = Callable[[torch.fx.Node], bool]
 class DecompositionInterpreter(torch.fx.Interpreter):
     """Running it on example inputs fills `new_graph`: what `module` does, decomposed.
 
-    Placeholders and attributes keep their names. Tensors that the module makes along the way and does not own become attributes of `module`.
+    Placeholders and attributes keep their names. Tensors that the module makes along the way and does not own become attributes
+    of `module`.
     """
 
     def __init__(
