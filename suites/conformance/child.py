@@ -25,7 +25,7 @@ from oracle.hygiene import differences, snapshot
 from suites.conformance.guard import IndependenceGuard
 from suites.conformance.job import JOB_VARIABLE, STAND_IN, STOCK, Job
 from suites.conformance.outcomes import Ending, TestOutcome
-from suites.conformance.source import Names, load_test_file, original_of
+from suites.conformance.source import Names, TestFiles, original_of
 from suites.conformance.stand_in import Phase, raising
 from suites.conformance.table import SUITES
 
@@ -52,12 +52,11 @@ def loaded() -> _Loaded | str:
 def _load(job: Job) -> _Loaded:
     suite = SUITES[job.suite]
     substitutes, subject_folder = _substitutes_for(job.subject)
-    names = Names(substitutes)
-    folder = Path(job.tests_folder)
+    files = TestFiles(Path(job.tests_folder), Names(substitutes), harness=suite.harness)
+    files.install()
     tests: dict[str, unittest.TestCase] = {}
     for file in suite.files:
-        module = load_test_file(folder / file, folder, names)
-        for test in _tests_of(module):
+        for test in _tests_of(files.load(file)):
             if not suite.classes or any(fnmatch(type(test).__name__, glob) for glob in suite.classes):
                 tests[test.id()] = test
     guard = None

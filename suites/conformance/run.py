@@ -5,8 +5,8 @@ The stand-in runs only what stock passes, the subject only the denominator: noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -83,20 +83,24 @@ class ConformanceRun:
     def run(self) -> ConformanceResult:
         """Raises UsageError where the files do not load, or no test is selected."""
         request = self._request
-        described = self._describe()
-        tests = _selected(described.tests, request.select)
-        stock = self._cached_pass(STOCK, tests, torch=described.torch, names=None)
-        passing = [test for test in tests if stock[test].ending.is_passed]
-        stand_in = self._cached_pass(STAND_IN, passing, torch=described.torch, names=described.names)
+        # The stand-in's workers say what there is: they know the substituted names, and fail early where refimpl does.
+        with self._pool(STAND_IN) as stand_ins:
+            described = self._describe(stand_ins)
+            tests = _selected(described.tests, request.select)
+            stock = self._cached_pass(STOCK, tests, torch=described.torch, names=None)
+            passing = [test for test in tests if stock[test].ending.is_passed]
+            stand_in = self._cached_pass(
+                STAND_IN, passing, torch=described.torch, names=described.names, pool=stand_ins
+            )
         denominator = [test for test in passing if not stand_in[test].ending.is_passed]
-        subject = stock if request.subject == STOCK else self._pass(request.subject, denominator, keep=None)
+        subject = stock if request.subject == STOCK else self._pass(request.subject, denominator)
         rows = [ResultRow(stock=stock[t], stand_in=stand_in.get(t), subject=subject.get(t)) for t in tests]
         return ConformanceResult(described=described, rows=tuple(rows))
 
-    def _describe(self) -> Described:
-        """From the stand-in's side, which knows the substituted names, and fails early where refimpl does not import."""
-        with self._pool(STAND_IN, workers=1) as pool:
-            (result,) = pool.run([self._task("collect", "suites.conformance.child:collect", {}, timeout_s=600.0)])
+    def _describe(self, pool: Pool) -> Described:
+        (result,) = pool.run(
+            [self._task("collect", "suites.conformance.child:collect", {}, timeout_s=_START_TIMEOUT_S)]
+        )
         if not isinstance(result.end, Completed):
             raise InternalError(f"collecting the tests ended as {result.end}")
         value: Any = result.end.value
@@ -110,7 +114,7 @@ class ConformanceRun:
         return Described(tests=tuple(value["tests"]), torch=value["torch"], names=tuple(value["names"]))
 
     def _cached_pass(
-        self, subject: str, tests: Sequence[str], *, torch: str, names: Sequence[str] | None
+        self, subject: str, tests: Sequence[str], *, torch: str, names: Sequence[str] | None, pool: Pool | None = None
     ) -> dict[str, TestOutcome]:
         request = self._request
         cache = OutcomeCache(
@@ -118,12 +122,18 @@ class ConformanceRun:
         )
         kept = cache.read()
         outcomes = {test: kept[test] for test in tests if test in kept}
-        outcomes.update(self._pass(subject, [test for test in tests if test not in kept], keep=cache.add))
-        return outcomes
+        missing = [test for test in tests if test not in kept]
+        return {**outcomes, **self._pass(subject, missing, pool=pool, keep=cache.add)}
 
     def _pass(
-        self, subject: str, tests: Sequence[str], *, keep: Callable[[TestOutcome], None] | None
+        self,
+        subject: str,
+        tests: Sequence[str],
+        *,
+        pool: Pool | None = None,
+        keep: Callable[[TestOutcome], None] | None = None,
     ) -> dict[str, TestOutcome]:
+        """Every test once. `pool`: workers of this subject, where there are some; `keep` is given each outcome."""
         outcomes: dict[str, TestOutcome] = {}
         if not tests:
             return outcomes
@@ -131,8 +141,8 @@ class ConformanceRun:
             self._task(test, "suites.conformance.child:run_test", {"test": test}, timeout_s=self._request.timeout_s)
             for test in tests
         ]
-        with self._pool(subject, workers=min(self._request.workers, len(tests))) as pool:
-            for result in pool.run(tasks):
+        with nullcontext(pool) if pool is not None else self._pool(subject) as workers:
+            for result in workers.run(tasks):
                 outcome = outcome_of(result.task.key, result.end)
                 outcomes[outcome.test] = outcome
                 if keep is not None:
@@ -150,21 +160,19 @@ class ConformanceRun:
             memory_bytes=self._request.memory_bytes,
         )
 
-    @contextmanager
-    def _pool(self, subject: str, *, workers: int) -> Iterator[Pool]:
+    def _pool(self, subject: str) -> Pool:
         job = Job(
             tests_folder=str(self._request.tree.tests),
             suite=self._request.suite.name,
             subject=subject,
             is_guarded=self._request.is_guarded and subject == REFIMPL,
         )
-        with Pool(
-            workers=workers,
+        return Pool(
+            workers=self._request.workers,
             preload=("torch", "suites.conformance.warm"),
             environment={**_ENVIRONMENT, JOB_VARIABLE: job.to_variable()},
             start_timeout_s=_START_TIMEOUT_S,
-        ) as pool:
-            yield pool
+        )
 
 
 def outcome_of(test: str, end: End) -> TestOutcome:

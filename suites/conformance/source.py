@@ -9,7 +9,8 @@ tree of the test file is rewritten at the two places where it gets hold of thing
 
 Both replace a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an alias of
 the module all reach the substitute, while a `.compile` of another object stays what it is. Line numbers stay those of the
-file. Files that it imports from below `test` are loaded alike; torch's own test harness is not.
+file. Files that it imports from below `test` are loaded alike, and of torch's own test harness the modules that the suite
+names: newer trees trace through `optests.make_fx_check`.
 
 Not seen: `getattr(torch, "compile")`, `from M import *`, `mock.patch("torch....")`. Such a test passes with the stand-in
 too, and is not in the denominator.
@@ -22,7 +23,6 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.machinery
-import importlib.util
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -30,6 +30,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from pkgutil import resolve_name
 
+from oracle.errors import InternalError
 from suites.conformance.shims import SHIMS
 from suites.conformance.stand_in import missing
 
@@ -221,32 +222,37 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class TestFiles(MetaPathFinder):
-    """Finds the modules below a tree's `test` folder, for test files that import one another."""
+    """Finds the modules below a tree's `test` folder, for test files that import one another, and the harness's."""
 
     __test__ = False  # not a test class of ours
 
-    def __init__(self, folder: Path, names: Names) -> None:
-        loader = type("_NamedLoader", (_Loader,), {"names": names})
-        self._finder = importlib.machinery.FileFinder(str(folder), (loader, [".py"]))
+    def __init__(self, folder: Path, names: Names, *, harness: Sequence[str] = ()) -> None:
+        """`harness`: dotted names of modules of the installed torch that are part of the tests. None may be loaded yet."""
+        self._folder = folder
+        self._loader = type("_NamedLoader", (_Loader,), {"names": names})
+        self._files = importlib.machinery.FileFinder(str(folder), (self._loader, [".py"]))
+        self._harness = frozenset(harness)
+        if loaded := self._harness & set(sys.modules):
+            raise InternalError(f"{', '.join(sorted(loaded))} is loaded before its names are substituted")
+
+    def install(self) -> None:
+        """In front of all others, and the folder on the path as `python test/test_x.py` has it."""
+        sys.meta_path.insert(0, self)
+        sys.path.insert(0, str(self._folder))
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        if fullname in self._harness:
+            spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+            if spec is not None and spec.origin is not None:
+                spec.loader = self._loader(fullname, spec.origin)
+            return spec
         if path is not None:  # inside a package, which its own path finds
             return None
-        spec = self._finder.find_spec(fullname)
+        spec = self._files.find_spec(fullname)
         return spec if spec is not None and spec.loader is not None else None  # a folder alone hides no real package
 
-
-def load_test_file(file: Path, folder: Path, names: Names) -> types.ModuleType:
-    """Import one file of the tree's `test` folder. Whatever its top level raises, this raises."""
-    if not any(isinstance(finder, TestFiles) for finder in sys.meta_path):
-        sys.meta_path.insert(0, TestFiles(folder, names))
-        sys.path.insert(0, str(folder))  # as `python test/test_x.py` has it
-    loader = type("_NamedLoader", (_Loader,), {"names": names})(file.stem, str(file))
-    spec = importlib.util.spec_from_file_location(file.stem, file, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    loader.exec_module(module)
-    return module
+    def load(self, file: str) -> types.ModuleType:
+        """Import one file of the folder. Whatever its top level raises, this raises."""
+        return importlib.import_module(Path(file).stem)

@@ -17,6 +17,8 @@ class ConformanceSuite:
     """Below the tree's `test` folder. All must exist: a tree without one is refused."""
     needs: tuple[str, ...]
     """Upstream names without whose counterpart the suite says nothing; where one is missing the run is exploratory."""
+    harness: tuple[str, ...] = ()
+    """Modules of the installed torch's test harness through which the files use entry points."""
     classes: tuple[str, ...] = ()
     """Only these test classes, as globs; all if empty."""
 
@@ -27,6 +29,7 @@ _ROWS = (
         description="make_fx in real, fake and symbolic mode, on hand-written programs and on every operator",
         files=("test_proxy_tensor.py",),
         needs=("torch.fx.experimental.proxy_tensor.make_fx",),
+        harness=("torch.testing._internal.optests.make_fx",),
     ),
     ConformanceSuite(
         name="dynamic_shapes",

@@ -11,7 +11,7 @@ from oracle.cli import run
 
 # With stock torch `make_fx` is torch's, with the subject refimpl's: a test that looks which one it has can be made to
 # pass with the first and to end in any way with the second.
-TEST_FILE = '''
+TEST_FILE = """
 import os
 import signal
 import sys
@@ -23,6 +23,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import a_name_of_the_past, sym_float
 from torch.a_module_of_the_past import something
+from torch.testing._internal import optests
 
 try:
     from torch.fx.experimental.proxy_tensor import another_name_of_the_past as guarded
@@ -46,6 +47,9 @@ class TestMadeUp(unittest.TestCase):
         self.assertIs(inner, make_fx)
         self.assertIs(proxy_tensor.make_fx, make_fx)
         self.assertTrue(torch.equal(traced(proxy_tensor.make_fx)(torch.zeros(2)), torch.ones(2)))
+
+    def test_traces_by_the_harness(self):
+        optests.make_fx_check(torch.sin, (torch.ones(2),), {}, "real")
 
     def test_torch_itself_keeps_its_own(self):
         traced(make_fx)
@@ -112,11 +116,12 @@ class TestMadeUp(unittest.TestCase):
     @a_name_of_the_past(2)
     def test_is_decorated_by_a_missing_name(self):
         pass
-'''
+"""
 # test -> how it ends with stock torch, with the stand-in, with refimpl; "" where it does not run
 EXPECTED = {
     "test_traces": ("pass", "error", "pass"),
     "test_traces_by_the_module_and_inside_a_function": ("pass", "error", "pass"),
+    "test_traces_by_the_harness": ("pass", "error", "pass"),
     "test_torch_itself_keeps_its_own": ("pass", "error", "pass"),
     "test_is_wrong": ("pass", "error", "fail"),
     "test_raises": ("pass", "error", "error"),
@@ -205,7 +210,7 @@ def test_a_second_run_takes_stock_and_stand_in_from_the_cache(
 ) -> None:
     before = {path: path.read_text(encoding="utf-8") for path in first_run.cache.iterdir()}
     assert len(before) == 2, "one file for stock, one for the stand-in"
-    assert run(first_run.arguments("-k", "test_traces", "-k", "test_never")) == 0
+    assert run(first_run.arguments("-k", "test_traces_by", "-k", "test_never")) == 0
     assert "refimpl passes 2 of 2" in capsys.readouterr().out
     assert {path: path.read_text(encoding="utf-8") for path in first_run.cache.iterdir()} == before
 
