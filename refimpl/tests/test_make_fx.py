@@ -341,7 +341,6 @@ class _Opaque:
     ("error", "make", "text"),
     [
         (AssertionError, lambda: refimpl.make_fx(torch.sin, tracing_mode="imaginary"), "tracing_mode='imaginary'"),
-        (NotImplementedError, lambda: refimpl.make_fx(torch.sin, proxy_module_inputs=True), "proxy_module_inputs"),
         (TypeError, lambda: refimpl.make_fx(lambda x: _Opaque())(torch.ones(2)), "_Opaque"),
     ],
 )

@@ -39,7 +39,7 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()
-        # Each is called with every node of a call, as soon as there is one: they write what is known of its origin.
+        # Each is called with every node of a call or attribute, as soon as there is one: they write what is known of its origin.
         self.annotators: list[Callable[[torch.fx.Node], None]] = []
         self._constants: dict[int, torch.fx.Node] = {}
         self._kept: list[object] = []  # constants by id stay alive, so that no id is used twice
@@ -92,6 +92,8 @@ class GraphBuilder:
             setattr(self.root, name, value)
             node = self.graph.get_attr(name)
             self.describe(node, value)
+            for annotate in self.annotators:
+                annotate(node)
             self._constants[id(value)] = node
             self._kept.append(value)
         return node

@@ -4,7 +4,8 @@ Counterpart: torch/fx/experimental/proxy_tensor.py make_fx
 Differs: symbolic sizes are refimpl's own (refimpl.symbolic), and `gm.shape_env` is one of them.
 
 Limits that come with tracing (of upstream too): Python runs once, at trace time, so that its effects, its branches and the
-values it reads from anything but tensors are those of that run; grad mode and autocast regions leave no trace but the ops.
+values it reads from anything but tensors are those of that run; grad mode and autocast regions leave no trace but the ops,
+unless `pre_dispatch` is asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any
 
 import torch
 
-from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.options import DecompositionTable, TraceOptions
 from refimpl.trace.tracing import Trace
 
@@ -42,6 +42,12 @@ def make_fx(
     program asks of the symbols are guards in `gm.shape_env`: the graph is right for all sizes that satisfy them.
     The GraphModule is named after `f`, returns what `f` returns, and holds captured tensors as attributes (the same objects).
 
+    `pre_dispatch` records above autograd and autocast: composite ops stay whole, and what switches gradients and casts is in the
+    graph, so that it can be trained. `record_module_stack`: if `f` has a module as `_orig_mod`, every node says in its meta which
+    modules' calls it was made in (`nn_module_stack`), and for which function of torch (`torch_fn`, unless
+    `_disable_torch_fn_metadata_mode`), and has a stack trace. `record_stack_traces`: it has one in any case.
+    `proxy_module_inputs`: modules among the inputs are fx proxies, and calls through them nodes.
+
     Raises BadParameter for an unknown mode, ForeignFakeInput for fake inputs of two modes, UnsupportedByRefimpl for what this
     version does not do, and while tracing DataDependentRead if `f` reads a value that depends on its inputs (unless
     `_error_on_data_dependent_ops` is False, which burns the value in), UntraceableOutput if a graph cannot hold what `f` returns.
@@ -58,14 +64,6 @@ def make_fx(
         proxy_module_inputs=proxy_module_inputs,
         record_torch_functions=not _disable_torch_fn_metadata_mode,
     )
-    refused = {
-        "record_module_stack=True": record_module_stack,
-        "record_stack_traces=True": record_stack_traces,
-        "proxy_module_inputs=True": proxy_module_inputs,
-    }
-    for parameter, is_asked_for in refused.items():
-        if is_asked_for:
-            raise UnsupportedByRefimpl(seen=f"make_fx({parameter})", supported="its default", do="leave it out")
 
     @functools.wraps(f)
     def trace(*args: Any) -> torch.fx.GraphModule:

@@ -46,6 +46,7 @@ from refimpl._torch import (
     set_grad_enabled,
     without_pre_dispatch_modes,
 )
+from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -57,6 +58,8 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
     def __init__(self, builder: GraphBuilder, options: TraceOptions, fake_mode: FakeTensorMode | None = None) -> None:
         super().__init__(builder, options, fake_mode)
         self._dispatch_key = PRE_DISPATCH_KEY  # what TorchDispatchMode.__enter__ asks where to put the mode
+        if fake_mode is not None:  # a result carries its history: a remembered one has none
+            self._kernels = FakeKernelsState(fake_mode, is_caching=False)
         self.regions = RegionsState(builder)
         self._is_below = False
         self._set_aside_by_entry: list[contextlib.ExitStack] = []

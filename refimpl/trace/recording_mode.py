@@ -29,6 +29,7 @@ from refimpl._torch import (
     active_dispatch_modes,
     has_no_dispatch_of_its_own,
     is_decomposed_by_autograd,
+    is_opaque_object,
     run_composite_kernel,
     without_fake_mode,
     written_arguments,
@@ -44,14 +45,15 @@ from refimpl.errors import (
 from refimpl.symbolic.unbacked import fresh_bindings
 from refimpl.trace.constants import ConstantsState
 from refimpl.trace.fake_kernels import FakeKernelsState
-from refimpl.trace.graph_builder import GraphBuilder
+from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order
 from refimpl.trace.options import TraceOptions
+from refimpl.trace.provenance import preserved_meta_writer
+from refimpl.trace.proxies import PythonKeyTracer
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
-from refimpl.trace.tracker import TrackerState
+from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
-_OPAQUE = (torch.Generator, torch.ScriptObject)  # arguments a graph cannot print: they become attributes
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
 _DEVICE_QUERY = torch.ops.prim.device.default  # `tensor.device` while a mode is on; no part of the program
 
@@ -67,6 +69,7 @@ class RecordingMode(TorchDispatchMode):
         self.options = options
         self.fake_mode = fake_mode
         self.tracker = TrackerState()
+        self.objects = ObjectTrackerState()
         self.symbols = SymbolState(builder)
         self._constants = ConstantsState()
         self._kernels: FakeKernelsState | None = None
@@ -81,6 +84,8 @@ class RecordingMode(TorchDispatchMode):
         self.lifted: list[tuple[Any, torch.fx.Node]] = []
         self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
         self.reused_graphs: dict[Any, Any] = {}
+        self.decomposed: Any = None  # the outermost op whose decomposition is running
+        builder.annotators.append(preserved_meta_writer(self))
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
@@ -145,6 +150,11 @@ class RecordingMode(TorchDispatchMode):
         return self._record(func, tensors, args, kwargs)
 
     @property
+    def tracer(self) -> PythonKeyTracer:
+        """The trace as upstream's tracer, with proxies."""
+        return PythonKeyTracer.of(self)
+
+    @property
     def is_recording(self) -> bool:
         """Whether no inner trace or block has paused it."""
         return self._pauses == 0
@@ -160,6 +170,8 @@ class RecordingMode(TorchDispatchMode):
             is_known = self.symbols.can_find(value)
         elif isinstance(value, torch.Tensor):
             is_known = self.tracker.find(value) is not None
+        elif is_opaque_object(value):
+            is_known = self.objects.find(value) is not None
         else:
             return True
         return is_known or (self.outer is not None and self.outer.can_find(value))
@@ -193,8 +205,6 @@ class RecordingMode(TorchDispatchMode):
             if isinstance(value, FakeTensor) and not self.options.allow_fake_constant:
                 raise NotTracked(value)
             return self.builder.constant(value)
-        if isinstance(value, _OPAQUE):
-            return self.builder.constant(value)
         if isinstance(value, SYMBOLIC_TYPES):
             return self.symbols.node_of(value)
         if type(value) in (tuple, list):
@@ -203,6 +213,15 @@ class RecordingMode(TorchDispatchMode):
             return {key: self.node_of(item) for key, item in value.items()}
         if isinstance(value, (tuple, list)):  # torch.Size, torch.return_types
             return tuple(map(self.node_of, value))
+        if isinstance(value, LITERALS):
+            return value
+        if isinstance(value, torch.fx.Proxy):  # what a module among the inputs gave, see refimpl.trace.module_inputs
+            return value.node
+        if isinstance(value, torch.Generator):  # a graph cannot print it: an attribute
+            return self.builder.constant(value)
+        if is_opaque_object(value):
+            node = self.objects.find(value) or self._lift(value)
+            return self.builder.constant(value) if node is None else node
         return value
 
     def track(self, value: Any, node: torch.fx.Node, *, constant: torch.Tensor | None = None) -> None:
@@ -217,6 +236,8 @@ class RecordingMode(TorchDispatchMode):
                 self.symbols.track_sizes(value, node)
         elif isinstance(value, SYMBOLIC_TYPES):
             self.symbols.track_value(value, node)
+        elif is_opaque_object(value):
+            self.objects.track(value, node)
 
     def _is_handled(self, tensor: torch.Tensor) -> bool:
         kind = type(tensor)
@@ -231,8 +252,7 @@ class RecordingMode(TorchDispatchMode):
         """The result by the user's decomposition or the op's composite kernel, recorded in turn; NotImplemented if neither."""
         rule = self.options.decompositions.get(func)
         if rule is not None:
-            with self:
-                result = rule(*args, **kwargs)
+            result = self._run_in_place_of(func, rule, args, kwargs)
             if result is not NotImplemented:
                 if isinstance(func, OpOverload):
                     _check_structure(func, rule, result)
@@ -243,9 +263,18 @@ class RecordingMode(TorchDispatchMode):
             and isinstance(func, OpOverload)
             and _is_decomposed_by_autograd(func, frozenset(map(_device_type, tensors)))
         ):
-            with self:
-                return run_composite_kernel(func, args, kwargs)
+            return self._run_in_place_of(func, functools.partial(run_composite_kernel, func), (args, kwargs), {})
         return NotImplemented
+
+    def _run_in_place_of(self, func: Any, rule: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Record what `rule` does."""
+        around = self.decomposed
+        self.decomposed = func if around is None else around
+        try:
+            with self:
+                return rule(*args, **kwargs)
+        finally:
+            self.decomposed = around
 
     def _may_read(self, func: Any, tensors: list[torch.Tensor]) -> bool:
         """An op whose result is a Python value is recorded only if that value is symbolic, or may be burned in."""
@@ -325,6 +354,8 @@ class RecordingMode(TorchDispatchMode):
         elif isinstance(result, dict):
             for key, item in result.items():
                 self.track_result(item, self.builder.getitem(node, key, item))
+        else:
+            self.track(result, node)
 
 
 def _no_trace(function: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:

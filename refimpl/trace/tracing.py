@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, enable_python_dispatcher, pytree
+from refimpl._torch import (
+    FakeScriptObject,
+    FakeTensor,
+    FakeTensorMode,
+    enable_python_dispatcher,
+    fake_object,
+    is_opaque_object,
+    pytree,
+)
 from refimpl.errors import ForeignFakeInput
 from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -23,8 +31,11 @@ from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.higher_order import Subgraph
 from refimpl.trace.higher_order.calls import in_plain_containers
 from refimpl.trace.higher_order.direct_calls import operators_called_directly
+from refimpl.trace.module_inputs import module_proxy
+from refimpl.trace.module_stack import ModuleStackState
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.pre_dispatch import PreDispatchRecordingMode, calls_that_are_no_ops
+from refimpl.trace.provenance import StackTraceState, TorchFunctionState, emits_stack_traces
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.side_effects import warned_of_globals
 
@@ -39,6 +50,8 @@ class Trace:
         self.builder = GraphBuilder()
         self.recording: RecordingMode | None = None
         self.result: Any = None  # what the function returned
+        self._module_stack: ModuleStackState | None = None if parent is None else parent._module_stack
+        self._stack_traces: StackTraceState | None = None
 
     def run(self, f: Callable[..., Any], args: tuple[Any, ...]) -> torch.fx.GraphModule:
         """The graph of `f(*args)`. Whatever `f` raises goes through, and all modes are left."""
@@ -53,14 +66,21 @@ class Trace:
         names = _argument_names(f, len(args))
         with paused_recordings():
             inputs = self._inputs(leaves)
+            given: list[Any] = []
             for name, value in zip(_placeholder_names(names, in_spec), inputs, strict=True):
                 # One tensor passed twice: the later placeholder stands for both.
-                recording.track(value, self.builder.placeholder(name, value))
-        with self._modes(recording):
+                node = self.builder.placeholder(name, value)
+                recording.track(value, node)
+                if self.options.proxy_module_inputs and isinstance(value, torch.nn.Module):
+                    value = module_proxy(recording, node)
+                given.append(value)
+        with self._modes(recording), self._origins(f):
             with warned_of_globals(f):
-                result = self.result = f(*pytree.tree_unflatten(inputs, in_spec))
+                result = self.result = f(*pytree.tree_unflatten(given, in_spec))
         with paused_recordings():
             self.builder.output(pytree.tree_map(recording.node_of, result), in_spec=in_spec, names=names)
+        if self._stack_traces is not None:
+            self._stack_traces.finish()
         graph_module = self.builder.finish(_name_of(f))
         if self.options.tracing_mode == "symbolic" and self.fake_mode is not None:
             graph_module.shape_env = self.fake_mode.shape_env
@@ -105,6 +125,29 @@ class Trace:
             stack.enter_context(recording)
             yield
 
+    @contextlib.contextmanager
+    def _origins(self, f: Callable[..., Any]) -> Iterator[None]:
+        """What is noted of where nodes come from. The functions of an operator belong to the module that calls it."""
+        options, writers = self.options, self.builder.annotators
+        root = getattr(f, "_orig_mod", None)
+        with contextlib.ExitStack() as stack:
+            if self.parent is None and options.record_module_stack and isinstance(root, torch.nn.Module):
+                self._module_stack = ModuleStackState(root)
+                stack.enter_context(self._module_stack.watching())
+            if self._module_stack is not None:
+                writers.append(self._module_stack.write)
+            if self._module_stack is not None and options.record_torch_functions:
+                functions = TorchFunctionState()
+                writers.append(functions.write)
+                stack.enter_context(functions)
+            if (self._module_stack is not None or options.record_stack_traces) and emits_stack_traces():
+                self._stack_traces = StackTraceState(Trace.run.__code__, self._depth())
+                writers.append(self._stack_traces.write)
+            yield
+
+    def _depth(self) -> int:
+        return 1 if self.parent is None else self.parent._depth() + 1
+
     def _inputs(self, leaves: list[Any]) -> list[Any]:
         if self.fake_mode is None or self.parent is not None:
             return leaves
@@ -121,6 +164,12 @@ class Trace:
             if is_symbolic and isinstance(shape_env, ShapeEnv):
                 return fake_input(leaf, fake_mode, shape_env, source)
             return fake_mode.from_tensor(leaf, static_shapes=None if is_symbolic else True)
+        if isinstance(leaf, FakeScriptObject):
+            raise ForeignFakeInput(
+                seen=f"{leaf}, a script object that has been made fake", do="pass the object it was made from"
+            )
+        if is_opaque_object(leaf):
+            return fake_object(fake_mode, leaf)
         if type(leaf) is int and is_symbolic and isinstance(shape_env, ShapeEnv):
             return fake_int(leaf, shape_env, source)
         return leaf
