@@ -41,7 +41,7 @@ class GraphBuilder:
         self.root = torch.nn.Module()
         # Each is called with every node of a call or attribute, as soon as there is one: they write what is known of its origin.
         self.annotators: list[Callable[[torch.fx.Node], None]] = []
-        self._constants: dict[int, torch.fx.Node] = {}
+        self._constants: dict[tuple[bool, int], torch.fx.Node] = {}
         self._kept: list[object] = []  # constants by id stay alive, so that no id is used twice
         self._counts: dict[str, int] = {}  # of names of attributes, by stem
         self._names: dict[Any, str] = {}
@@ -86,7 +86,9 @@ class GraphBuilder:
 
     def constant(self, value: object) -> torch.fx.Node:
         """The node of an attribute that holds this very object: aliasing with the program's own state is kept."""
-        node = self._constants.get(id(value))
+        # Python makes a new wrapper of a script object whenever it hands one out.
+        key = (True, hash(value)) if isinstance(value, torch.ScriptObject) else (False, id(value))
+        node = self._constants.get(key)
         if node is None:
             name = self._free_name(_stem(value))
             setattr(self.root, name, value)
@@ -94,7 +96,7 @@ class GraphBuilder:
             self.describe(node, value)
             for annotate in self.annotators:
                 annotate(node)
-            self._constants[id(value)] = node
+            self._constants[key] = node
             self._kept.append(value)
         return node
 

@@ -41,6 +41,7 @@ from refimpl.errors import (
     DynamicShapeInTrace,
     NoTraceRunning,
     NotTracked,
+    UnsupportedByRefimpl,
 )
 from refimpl.symbolic.unbacked import fresh_bindings
 from refimpl.trace.constants import ConstantsState
@@ -220,7 +221,13 @@ class RecordingMode(TorchDispatchMode):
         if isinstance(value, torch.Generator):  # a graph cannot print it: an attribute
             return self.builder.constant(value)
         if is_opaque_object(value):
-            node = self.objects.find(value) or self._lift(value)
+            node = self.objects.find(value)
+            if node is None and self.outer is not None and self.outer.can_find(value):
+                raise UnsupportedByRefimpl(
+                    seen=f"{value!r}, used in a function of a higher-order operator from around it",
+                    supported="tensors and numbers from around: operators take no objects as operands",
+                    do="use what the function needs of it outside",
+                )
             return self.builder.constant(value) if node is None else node
         return value
 
