@@ -109,6 +109,8 @@ class IndependenceGuard:
 
     def _judge(self, code: types.CodeType) -> bool:
         name = code.co_filename
+        if name.startswith("<"):  # generated, such as a graph's forward: there is no end to them, so none is kept
+            return False
         forbidden = name.startswith(self._forbidden) or code in self._codes
         if code.co_name in _CALLED_BY_THE_DISPATCHER or name == self._operators:
             forbidden = False
