@@ -17,7 +17,7 @@ from oracle.subjects.registry import resolve
 from oracle.subjects.traced import FlatProgram
 from suites.traces.comparing import compare_tracers
 from suites.traces.explanations import EXPLANATIONS, Explanation, reason_of
-from suites.traces.graphs import live_nodes, op_counts
+from suites.traces.graphs import live_nodes, op_counts, whole_slices
 from suites.traces.records import ASPECTS, DIFFERS, EXPLAINED, Difference, TraceCase, TraceRow
 from suites.traces.sizes import SecondInput, enlarged, enlargements, same_structure
 from suites.traces.tracing import Tracer
@@ -356,6 +356,28 @@ def test_an_explanation_of_one_overload_covers_no_other() -> None:
     assert explain(detach, differing_row("ops", only_torch={"aten.detach.default": 1})).status == DIFFERS
     more = differing_row("ops", only_ours={"aten.detach.default": 1, "aten.mul.Tensor": 1})
     assert explain(detach, more).status == DIFFERS
+
+
+def test_slices_are_explained_only_if_all_that_differ_take_a_whole_dimension() -> None:
+    slices = next(one for one in EXPLANATIONS if one.name == "whole-slices")
+    difference = Difference(aspect="ops", detail="slices")
+
+    def row(whole: int, **fields: Any) -> TraceRow:
+        return TraceRow.of(
+            case("symbolic"), status=DIFFERS, differences=(difference,), only_torch={"aten.slice.Tensor": 2},
+            whole_slices_torch=whole, **fields,
+        )  # fmt: skip
+
+    assert slices.applies(row(2, second="equal"), difference)
+    assert not slices.applies(row(1, second="equal"), difference)
+    assert not slices.applies(row(2, second="guards_refuse"), difference)
+
+
+def test_whole_slices_are_counted() -> None:
+    def slices(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.ops.aten.slice(x, 0, 0, 2**63 - 1), torch.ops.aten.slice(x, 0, 1), torch.ops.aten.slice(x, 0, 0, 2)
+
+    assert whole_slices(make_fx(slices)(torch.ones(4))) == 1
 
 
 def test_the_table_of_explanations_is_well_formed() -> None:

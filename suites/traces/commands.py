@@ -110,12 +110,18 @@ def run_cases(
     for result in pool.run(tasks):
         case = by_id[result.task.key]
         rows[case.case_id] = row_of(case, result.end).with_reasons(reason_of)
+        if rows[case.case_id].is_finding:
+            err.print(f"{rows[case.case_id].status:9} {case.case_id}  {_what(rows[case.case_id])[:200]}", markup=False)
         now = time.monotonic()
         if now - last > LINE_EVERY_S:
             last = now
             findings = sum(row.is_finding for row in rows.values())
             err.print(f"{len(rows)}/{len(cases)} cases, {len(rows) / (now - started):.1f}/s, {findings} findings")
     return [rows.get(case.case_id) or TraceRow.of(case, status=MISSING, symptom="no worker ran it") for case in cases]
+
+
+def _what(row: TraceRow) -> str:
+    return next((f"{one.aspect}: {one.detail}" for one in row.differences if not one.reason), row.symptom)
 
 
 def row_of(case: TraceCase, end: End) -> TraceRow:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from oracle.build import Instance
 from oracle.verdict import Status, Verdict
-from suites.traces.graphs import compare_ops, node_count, op_counts
+from suites.traces.graphs import compare_ops, node_count, op_counts, whole_slices
 from suites.traces.records import (
     BOTH_REFUSE,
     DIFFERS,
@@ -109,7 +109,13 @@ def _row(
     ops = compare_ops(mine.module, its.module)
     if not ops.is_none:
         row = _with(row, Difference(aspect="ops", detail=ops.describe()))
-    return replace(row, only_ours=ops.only_ours, only_torch=ops.only_theirs)
+    return replace(
+        row,
+        only_ours=ops.only_ours,
+        only_torch=ops.only_theirs,
+        whole_slices_ours=whole_slices(mine.module),
+        whole_slices_torch=whole_slices(its.module),
+    )
 
 
 def _with(row: TraceRow, difference: Difference) -> TraceRow:

@@ -28,6 +28,7 @@ class Explanation:
     only_ours: frozenset[str] = field(default_factory=frozenset)  # overloads that our graph may have more of
     only_torch: frozenset[str] = field(default_factory=frozenset)
     needs_equal_second: bool = False  # only where the graph was right at the second size
+    whole_slices_only: bool = False  # all slices that the graphs differ in take the whole of a dimension
     torch_guards: str = ""  # a regular expression, searched in torch's list of guards
     torch_too: bool = False  # only where torch's graph differs from eager in the same way
 
@@ -46,11 +47,21 @@ class Explanation:
             return False
         if self.needs_equal_second and row.second != SECOND_EQUAL:
             return False
+        if self.whole_slices_only and not _differs_in_whole_slices_only(row):
+            return False
         return difference.aspect != "ops" or self._names(row.only_ours, row.only_torch)
 
     def _names(self, ours: Mapping[str, int], torch: Mapping[str, int]) -> bool:
         return set(ours) <= self.only_ours and set(torch) <= self.only_torch
 
+
+def _differs_in_whole_slices_only(row: TraceRow) -> bool:
+    more = row.only_torch.get(_SLICE, 0) - row.only_ours.get(_SLICE, 0)
+    return more == row.whole_slices_torch - row.whole_slices_ours
+
+
+_SLICE = "aten.slice.Tensor"
+_SLICES = frozenset({_SLICE, "aten.slice_backward.default"})
 
 EXPLANATIONS: tuple[Explanation, ...] = (
     Explanation(
@@ -82,6 +93,18 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         reason=(
             "with symbolic sizes the Python rule of dropout is traced, which copies where the kernel returns its input. torch's "
             "graph is the same"
+        ),
+    ),
+    Explanation(
+        name="whole-slices",
+        aspects=("ops",),
+        modes=("symbolic",),
+        only_torch=_SLICES,
+        whole_slices_only=True,
+        needs_equal_second=True,
+        reason=(
+            "indexing leaves out a slice of a whole dimension where the size is known not to exceed the largest integer: our "
+            "ranges know it of a quotient of sizes, torch's do not"
         ),
     ),
     Explanation(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
+_LARGEST_INT = 2**63 - 1
 _SIZE_QUERIES = frozenset(
     {
         torch.ops.aten.sym_size.int,
@@ -65,6 +66,19 @@ def op_counts(module: torch.fx.GraphModule) -> Counter[str]:
     for graph in _graphs(module):
         counts.update(_name_of(node.target) for node in live_nodes(graph) if _is_operator(node))
     return counts
+
+
+def whole_slices(module: torch.fx.GraphModule) -> int:
+    """How many live slices take the whole of a dimension, whatever its size: `x[:]`."""
+    return sum(_is_whole_slice(node) for graph in _graphs(module) for node in live_nodes(graph))
+
+
+def _is_whole_slice(node: torch.fx.Node) -> bool:
+    if node.target is not torch.ops.aten.slice.Tensor:
+        return False
+    named = {"start": None, "end": None, "step": 1, **node.kwargs}
+    named.update(zip(("start", "end", "step"), node.args[2:], strict=False))
+    return named["start"] in (None, 0) and named["end"] in (None, _LARGEST_INT) and named["step"] == 1
 
 
 def node_count(module: torch.fx.GraphModule) -> int:

@@ -87,6 +87,8 @@ class TraceRow:
     aten_calls: int | None = None  # live calls of aten overloads in our graph
     only_ours: Mapping[str, int] = field(default_factory=dict)  # overload -> how often more than in torch's graph
     only_torch: Mapping[str, int] = field(default_factory=dict)
+    whole_slices_ours: int = 0  # live slices that take the whole of a dimension
+    whole_slices_torch: int = 0
     nodes_ours: int | None = None  # of the whole graph as it was recorded
     nodes_torch: int | None = None
     guards_ours: int | None = None

@@ -27,6 +27,7 @@ from suites.traces.records import (
 ROWS_FILE = "rows.jsonl"
 CSV_FILE = "rows.csv"
 DIFFERENCES_FILE = "differences.csv"
+OPERATORS_FILE = "operators.csv"
 SUMMARY_FILE = "summary.md"
 
 CSV_COLUMNS = (
@@ -36,8 +37,14 @@ CSV_COLUMNS = (
 )  # fmt: skip
 
 
+OPERATOR_COLUMNS = (
+    "suite", "operator", "dtype", "direction", "mode", "cases", *STATUSES[:5], "lost",
+    "second_equal", "second_differs", "second_refused", "second_none", "reasons",
+)  # fmt: skip
+
+
 def write_tables(folder: Path, rows: Sequence[TraceRow], *, header: Mapping[str, str]) -> None:
-    """All four files. `header` says how and where the rows were made."""
+    """All files. `header` says how and where the rows were made."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row.to_json(), sort_keys=True) for row in rows]
     (folder / ROWS_FILE).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -53,7 +60,28 @@ def write_tables(folder: Path, rows: Sequence[TraceRow], *, header: Mapping[str,
                 writer.writerow((row.case_id, one.aspect, one.reason, one.torch_too, one.detail))
             if row.is_finding and not row.differences:
                 writer.writerow((row.case_id, row.status, "", "", row.symptom))
+    with (folder / OPERATORS_FILE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(OPERATOR_COLUMNS)
+        writer.writerows(operator_lines(rows))
     (folder / SUMMARY_FILE).write_text(summary(rows, header=header), encoding="utf-8")
+
+
+def operator_lines(rows: Sequence[TraceRow]) -> list[list[Any]]:
+    """One line for each operator or model, dtype, direction and mode: how many cases ended how."""
+    groups: dict[tuple[str, ...], list[TraceRow]] = {}
+    for row in rows:
+        groups.setdefault((row.suite, row.group, row.dtype, row.direction, row.mode), []).append(row)
+    lines = []
+    for key, members in groups.items():
+        statuses = Counter(row.status for row in members)
+        seconds = Counter(row.second for row in members if row.mode == "symbolic")
+        lost = sum(count for status, count in statuses.items() if status not in STATUSES[:5])
+        reasons = sorted({one.reason for row in members for one in row.differences if one.reason})
+        ended = [statuses[status] for status in STATUSES[:5]]
+        second = [seconds[word] for word in (SECOND_EQUAL, SECOND_DIFFERS, SECOND_REFUSED, SECOND_NONE)]
+        lines.append([*key, len(members), *ended, lost, *second, "; ".join(reasons)])
+    return lines
 
 
 def read_rows(path: Path) -> list[TraceRow]:
