@@ -216,6 +216,23 @@ def test_gradients_that_inference_mode_or_a_backward_pass_has_off_are_off_in_the
     torch.testing.assert_close(actual, (x, x.cos(), x.cos()))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_results_carry_gradients_while_the_program_runs(mode: Mode) -> None:
+    """XC-14"""
+    seen: list[bool] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):  # the second time a fake kernel could remember the first
+            with torch.no_grad():
+                constant = x.sin()
+            seen.append(constant.requires_grad)
+            seen.append(x.sin().requires_grad)
+        return torch.autograd.grad(x.sin().sum(), x)[0]
+
+    refimpl.make_fx(program, tracing_mode=mode, pre_dispatch=True)(_x(3))
+    assert seen == [False, True] * 2
+
+
 def test_data_of_a_tensor_stays_connected_to_it() -> None:
     graph_module = refimpl.make_fx(lambda x: x.data.sin(), pre_dispatch=True)(_x(2))
     x = _x(2)
