@@ -109,16 +109,17 @@ def upstream_shape_error(name: str) -> type[RuntimeError]:
 def inside_fake_kernel(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Within it fake tensors are the meta tensors they are made of, and what sizes are asked for records no guard."""
     shape_env = fake_mode.shape_env
-    with _in_kernel_invocation(fake_mode), shape_env.suppress_guards() if shape_env is not None else _NO_CONTEXT:
+    suppressed = shape_env.suppress_guards() if shape_env is not None else _NO_CONTEXT
+    with _in_kernel_invocation(fake_mode), suppressed, torch._C._DisablePythonDispatcher():
         yield
 
 
 def set_bits(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> None:
     """Mark the tensor's data as conjugated or negated lazily, as views by `conj` and `imag` are."""
-    if is_conj:
-        torch._C._set_conj(tensor, True)
-    if is_neg:
-        torch._C._set_neg(tensor, True)
+    if tensor.is_conj() is not is_conj:
+        torch._C._set_conj(tensor, is_conj)
+    if tensor.is_neg() is not is_neg:
+        torch._C._set_neg(tensor, is_neg)
 
 
 def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:

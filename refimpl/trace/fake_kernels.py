@@ -176,12 +176,13 @@ class FakeKernelsState:
 
     def _make(self, made: _Made, tensors: Sequence[torch.Tensor]) -> FakeTensor:
         with inside_fake_kernel(self.fake_mode):
-            if made.base is None:
-                meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+            base = None if made.base is None else tensors[made.base]
+            if base is not None and base.dtype is made.dtype:
+                meta = torch.as_strided(base, made.shape, made.stride, made.offset)
             else:
-                base = tensors[made.base]
                 meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
-                meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)
+                if base is not None:
+                    meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)
             set_bits(meta, is_conj=made.is_conj, is_neg=made.is_neg)
         return FakeTensor(self.fake_mode, meta, made.device)
 
