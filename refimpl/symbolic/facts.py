@@ -20,7 +20,9 @@ from refimpl.symbolic.operations import negate
 from refimpl.symbolic.polynomials import (
     Terms,
     add_terms,
+    common_factor,
     difference,
+    divide_terms,
     multiply_terms,
     normal_form,
     range_of_terms,
@@ -149,6 +151,15 @@ class FactState:
 
     # ---------------------------------------------------------------------------------------------------- deciding
 
+    def difference(self, condition: Relational) -> Terms:
+        """The left side minus the right side, which is compared with 0, without the positive factors all terms share."""
+        terms = difference(condition.lhs, condition.rhs)
+        shared = common_factor(terms)
+        if shared:
+            positive = tuple((atom, n) for atom, n in shared if self._range_of_atom(atom).lower >= 1)
+            terms = (divide_terms(terms, positive) or terms) if positive else terms
+        return terms
+
     def decide(self, condition: sympy.Basic) -> bool | None:
         """Whether a condition holds for all values the facts admit (True), for none (False), or that is not known (None)."""
         if condition is sympy.true:
@@ -187,7 +198,7 @@ class FactState:
     def _decide_relation(self, condition: Relational) -> bool | None:
         if not is_of_integers(condition):
             return self._decide_by_ranges(condition)
-        terms = difference(condition.lhs, condition.rhs)
+        terms = self.difference(condition)
         value = self._decide_comparison(normalise(type(condition), terms))
         if value is None and any(isinstance(side, (sympy.Mul, sympy.Pow)) for side in condition.args):
             value = self._decide_by_ranges(condition)
@@ -282,7 +293,7 @@ class FactState:
                 for part in inner.args:
                     narrowed |= self.learn(negate(part))
         elif isinstance(condition, Relational) and is_of_integers(condition):
-            comparison = normalise(type(condition), difference(condition.lhs, condition.rhs))
+            comparison = normalise(type(condition), self.difference(condition))
             if not isinstance(comparison, bool):
                 narrowed |= self._learn_comparison(comparison)
         return narrowed

@@ -73,14 +73,9 @@ class InputFaker:
     def _geometry(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> Geometry:
         default: Policy = "STATIC" if self.shape_env.settings.assume_static_by_default else "DUCK"
         specs = [dim_spec(policy, d, default) for d in range(tensor.dim())]
-        strides = tensor.stride() if tensor.layout is torch.strided else [1] * tensor.dim()
-        offset = tensor.storage_offset() if tensor.layout is torch.strided else 0
-        if tensor.layout is not torch.strided:  # a sparse tensor has sizes alone
-            sizes = [self.shape_env.create_dim(s, Source(f"{source.name}.size()[{d}]", source.name, d), specs[d])
-                     for d, s in enumerate(tensor.size())]  # fmt: skip
-            made = tuple(self.shape_env.create_symintnode(e, hint=s) for e, s in zip(sizes, tensor.size(), strict=True))
-            return made, (), 0
-        return symbolic_geometry(self.shape_env, tensor.size(), strides, int(offset), source, specs)
+        return symbolic_geometry(
+            self.shape_env, tensor.size(), tensor.stride(), int(tensor.storage_offset()), source, specs
+        )
 
     def _dense(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> FakeTensor:
         sizes, strides, offset = self._geometry(tensor, source, policy)
@@ -99,28 +94,20 @@ class InputFaker:
         return FakeTensor(self.fake_mode, meta, tensor.device)
 
     def _sparse(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> FakeTensor:
-        sizes, _, _ = self._geometry(tensor, source, policy)
+        """Sizes of sparse tensors are numbers: the C++ class behind them holds no symbols."""
+        _refuse_dynamic(tensor, source, policy, "a sparse tensor")
         with inside_fake_kernel(self.fake_mode):
             meta = torch.ops.aten._sparse_coo_tensor_with_dims(
-                tensor.sparse_dim(),
-                tensor.dense_dim(),
-                sizes,
-                dtype=tensor.dtype,
-                layout=torch.sparse_coo,
-                device="meta",
-            )
+                tensor.sparse_dim(), tensor.dense_dim(), tensor.size(),
+                dtype=tensor.dtype, layout=torch.sparse_coo, device="meta",
+            )  # fmt: skip
             meta._coalesced_(tensor.is_coalesced())
         return FakeTensor(self.fake_mode, meta, tensor.device)
 
     def _subclass(self, tensor: Any, source: Source, policy: InputPolicy | None) -> torch.Tensor:
         """A wrapper subclass around fakes of its inner tensors. Sizes of inner and outer tensors that are equal share symbols
         by duck sizing, which is why its dimensions cannot be DYNAMIC."""
-        if policy is not None and any(spec.policy in ("DYNAMIC", "UNBACKED") for spec in policy.dims.values()):
-            raise UnsupportedByRefimpl(
-                seen=f"a dynamic dimension of {source.name}, a {type(tensor).__name__}",
-                supported="static dimensions, and those that share symbols with equal sizes",
-                do="leave the dimension to its default",
-            )
+        _refuse_dynamic(tensor, source, policy, f"a {type(tensor).__name__}")
         names, context = tensor.__tensor_flatten__()
         inner = {
             n: self.tensor(getattr(tensor, n), Source(f"{source.name}.{n}", f"{source.name}.{n}"), policy)
@@ -143,6 +130,15 @@ class InputFaker:
         if tensor.grad is not None:
             fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"))
         return fake
+
+
+def _refuse_dynamic(tensor: torch.Tensor, source: Source, policy: InputPolicy | None, kind: str) -> None:
+    if policy is not None and any(spec.policy in ("DYNAMIC", "UNBACKED") for spec in policy.dims.values()):
+        raise UnsupportedByRefimpl(
+            seen=f"a dynamic dimension of {source.name}, {kind} of shape {tuple(tensor.shape)}",
+            supported="dimensions left to their default",
+            do="leave its dimensions out of the policy",
+        )
 
 
 def _covers_its_storage(tensor: torch.Tensor) -> bool:

@@ -128,6 +128,45 @@ def normal_form(whole: Terms) -> tuple[Terms, int, int]:
     return tuple((monomial, coefficient // factor) for monomial, coefficient in whole), factor, constant
 
 
+def common_factor(terms: Terms) -> Monomial:
+    """The largest product of atoms that divides every term."""
+    if not terms:
+        return ()
+    shared = dict(terms[0][0])
+    for monomial, _ in terms[1:]:
+        powers = dict(monomial)
+        shared = {atom: min(exponent, powers[atom]) for atom, exponent in shared.items() if atom in powers}
+        if not shared:
+            break
+    return tuple(sorted(shared.items(), key=lambda item: _atom_key(item[0])))
+
+
+def divide_terms(terms: Terms, monomial: Monomial, coefficient: int = 1) -> Terms | None:
+    """The polynomial divided by coefficient * monomial, None where that is not exact."""
+    result: dict[Monomial, int] = {}
+    for numerator, c in terms:
+        powers = dict(numerator)
+        for atom, exponent in monomial:
+            left = powers.pop(atom, 0) - exponent
+            if left < 0:
+                return None
+            if left:
+                powers[atom] = left
+        if c % coefficient:
+            return None
+        result[tuple(sorted(powers.items(), key=lambda item: _atom_key(item[0])))] = c // coefficient
+    return _freeze(result)
+
+
+def exact_quotient(a: sympy.Basic, b: sympy.Basic) -> sympy.Expr | None:
+    """a / b for a divisor of one term that divides every term of a. The caller knows that b is not 0."""
+    divisor = to_terms(b)
+    if len(divisor) != 1:
+        return sympy.S.One if to_terms(a) == divisor and divisor else None
+    quotient = divide_terms(to_terms(a), *divisor[0])
+    return None if quotient is None else from_terms(quotient)
+
+
 @lru_cache(maxsize=50_000)
 def difference(a: sympy.Basic, b: sympy.Basic) -> Terms:
     """a - b, constant included."""

@@ -7,6 +7,7 @@ Differs: bounds are Python numbers (ints of any size, float infinities), not sym
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -193,6 +194,18 @@ def _float_corners(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Ran
     return bound
 
 
+def _grow(a: Range, b: Range, operation: Callable[[Any, Any], Any], least: float) -> Range:
+    """Sums and products of ranges that have no upper bound, and no element below which infinity would give a nan."""
+    if a.is_finite() and b.is_finite():
+        return _float_corners(operation)(a, b)
+    if a.lower < least or b.lower < least:
+        return UNKNOWN
+    try:
+        return Range(operation(a.lower, b.lower), INFINITY)
+    except OverflowError:
+        return UNKNOWN
+
+
 def _divide(a: Range, b: Range) -> Range:
     """a / b: needs a divisor of one sign."""
     if b.lower <= 0 <= b.upper:
@@ -231,10 +244,10 @@ RULES: dict[type, Callable[..., Range]] = {
     f.TruncToInt: _monotone(math.trunc),
     f.RoundToInt: _monotone(round),
     f.IntTrueDiv: _divide,
-    f.FloatTrueDiv: _divide,
-    f.FloatAdd: _float_corners(lambda x, y: x + y),
-    f.FloatSub: _float_corners(lambda x, y: x - y),
-    f.FloatMul: _float_corners(lambda x, y: x * y),
+    f.FloatTrueDiv: lambda a, b: _divide(a, b) if a.is_finite() or b.is_finite() else UNKNOWN,  # inf / inf is nan
+    f.FloatAdd: lambda a, b: _grow(a, b, operator.add, 0),
+    f.FloatSub: _float_corners(operator.sub),
+    f.FloatMul: lambda a, b: _grow(a, b, operator.mul, 5e-324),  # 0 * inf is nan
     f.IsNonOverlappingAndDense: lambda *args: Range(0, 1),
 }
 

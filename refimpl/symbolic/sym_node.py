@@ -26,6 +26,7 @@ from refimpl.symbolic.functions import (
     to_number,
 )
 from refimpl.symbolic.operations import BINARY, ROUND, UNARY, Operation
+from refimpl.symbolic.polynomials import exact_quotient
 
 if TYPE_CHECKING:
     from refimpl.symbolic.shape_env import ShapeEnv
@@ -257,13 +258,20 @@ class SymNode:
         return self._reduced(_FLOORDIV, other, self.wrap_int(0))
 
     def _reduced(self, operation: Operation, other: SymNode, if_less: SymNode) -> SymNode:
-        """Where 0 <= a < b is known, a % b is a and a // b is 0."""
+        """Where 0 <= a < b is known, a % b is a and a // b is 0. Where b is not 0 and divides a, they are 0 and the quotient."""
         made = self._binary(operation, other)
         if made.constant is not None or self.pytype is not int or other.pytype is not int:
             return made
         env = self.shape_env
         is_less = env.facts.decide(self.lt(other).expr) and env.facts.decide(self.ge(self.wrap_int(0)).expr)
-        return self._simpler(made, if_less, operation, other) if is_less else made
+        if is_less:
+            return self._simpler(made, if_less, operation, other)
+        quotient = exact_quotient(self.expr, other.expr)
+        if quotient is None or not env.facts.decide(other.ne(self.wrap_int(0)).expr):
+            return made
+        if operation is _MOD or is_constant(quotient):
+            return self.wrap_int(0 if operation is _MOD else int(quotient))
+        return self._made(quotient, int, made.hint, operation.function, (self, other))
 
     def sym_min(self, other: SymNode) -> SymNode:
         return self._extremum(_MIN, other, self.le)

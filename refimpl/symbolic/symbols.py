@@ -6,6 +6,7 @@ Differs: replacements are kept resolved, so that replacing is one pass; symbols 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.functions import is_condition, is_constant, to_number
 from refimpl.symbolic.guards import evaluate
 from refimpl.symbolic.operations import relation, substitute
-from refimpl.symbolic.polynomials import add_terms, from_terms, to_terms
+from refimpl.symbolic.polynomials import from_terms
 from refimpl.symbolic.ranges import INFINITY, Range
 from refimpl.symbolic.sources import Source
 
@@ -150,7 +151,8 @@ class SymbolState:
         left, right = equation.args
         if not (left.is_integer and right.is_integer):
             return
-        terms = add_terms(to_terms(left), to_terms(right), -1)
+        terms = self.facts.difference(equation)
+        terms = divide_terms(terms, (), math.gcd(*(c for _, c in terms)) or 1) or terms
         candidates: list[tuple[Any, int]] = [
             (monomial[0][0], coefficient)
             for monomial, coefficient in terms

@@ -126,6 +126,26 @@ def test_products_of_sizes_are_compared_without_guards() -> None:
     assert shown(env) == []
 
 
+def test_positive_factors_that_both_sides_share_are_taken_out() -> None:
+    env = ShapeEnv(duck_shape=False)
+    a, b, c = symint(env, 5), symint(env, 4), symint(env, 20)
+    assert bool(a * b * 3 == c * 3)
+    assert str(c.node.expr) == "s0*s1"
+    assert not bool(a * b < b)
+    assert len(env.guards) == 1
+
+
+def test_what_is_known_not_to_be_zero_divides_itself() -> None:
+    env = ShapeEnv()
+    s = symint(env, 5)
+    scaled: Any = torch.sym_int(torch.sym_float(s) * 1.7)  # pyright: ignore[reportOperatorIssue]
+    assert scaled // scaled == 1
+    assert (scaled * 3) % scaled == 0
+    assert str((scaled * s) // scaled) == "s0"
+    assert bool(scaled >= 2)
+    assert shown(env) == []
+
+
 def test_guards_are_left_out_where_they_are_suppressed() -> None:
     env = ShapeEnv()
     s = symint(env, 5)
