@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
@@ -16,11 +16,9 @@ from refimpl._torch import upstream_shape_error
 from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.functions import PythonMod
 from refimpl.symbolic.guards import ShapeGuard, python_source
+from refimpl.symbolic.protocols import Traced
 from refimpl.symbolic.ranges import INFINITY, Range
 from refimpl.symbolic.sources import Source
-
-if TYPE_CHECKING:
-    from refimpl.symbolic.guard_output import GuardOutput
 
 MOST_GUARDS_SHOWN = 3
 
@@ -62,7 +60,7 @@ def outside_promise(source: Source, spec: DimSpec, value: int, why: str) -> Runt
     )
 
 
-def violations(env: GuardOutput) -> list[Violation]:
+def violations(env: Traced) -> list[Violation]:
     """All promises not kept, in order of the inputs; at most one per promise."""
     found = [_violation(env, promise) for promise in env.promises if promise.spec.policy == "DYNAMIC"]
     unique: dict[tuple[str, str], Violation] = {}
@@ -83,7 +81,7 @@ def constraint_error(found: Sequence[Violation]) -> RuntimeError:
     )
 
 
-def _violation(env: GuardOutput, promise: Promise) -> Violation | None:
+def _violation(env: Traced, promise: Promise) -> Violation | None:
     expr = env.replace(promise.expr)
     guards = _guards_about(env, promise.expr)
     if expr.is_number:
@@ -96,7 +94,7 @@ def _violation(env: GuardOutput, promise: Promise) -> Violation | None:
     return _equality(env, promise, expr, guards) or _bounds(env, promise, expr, guards) or _other(env, promise, expr)
 
 
-def _equality(env: GuardOutput, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
+def _equality(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
     """The size is tied to that of another dimension of another name."""
     if expr == promise.expr:
         return None
@@ -108,7 +106,7 @@ def _equality(env: GuardOutput, promise: Promise, expr: Any, guards: tuple[Shape
     return Violation(promise, f"is always {text}", f"{promise.label} = {text}", guards)
 
 
-def _bounds(env: GuardOutput, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
+def _bounds(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
     found, spec = env.facts.range_of(expr), promise.spec
     default = env._default_value_range()
     lower = default.lower if spec.min is None else max(spec.min, default.lower)
@@ -128,7 +126,7 @@ def _interval(found: Range) -> str:
     return f"sizes from {found.lower} to {found.upper}"
 
 
-def _other(env: GuardOutput, promise: Promise, expr: Any) -> Violation | None:
+def _other(env: Traced, promise: Promise, expr: Any) -> Violation | None:
     """A guard that ranges and equalities do not express, such as divisibility."""
     facts = env.facts_of_ranges()
     for guard in _guards_about(env, promise.expr):
@@ -145,5 +143,5 @@ def _other(env: GuardOutput, promise: Promise, expr: Any) -> Violation | None:
     return None
 
 
-def _guards_about(env: GuardOutput, expr: Any) -> tuple[ShapeGuard, ...]:
+def _guards_about(env: Traced, expr: Any) -> tuple[ShapeGuard, ...]:
     return tuple(guard for guard in env.guards if guard.expr.free_symbols & expr.free_symbols)

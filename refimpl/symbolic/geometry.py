@@ -7,19 +7,17 @@ torch/fx/experimental/symbolic_shapes.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 
 from refimpl.symbolic.dynamic_shapes import DimSpec
+from refimpl.symbolic.protocols import SymbolSource
 from refimpl.symbolic.sources import Source, size_source, storage_offset_source, stride_source
-
-if TYPE_CHECKING:
-    from refimpl.symbolic.shape_env import ShapeEnv
 
 
 def symbolic_geometry(
-    env: ShapeEnv,
+    env: SymbolSource,
     sizes: Sequence[int],
     strides: Sequence[int],
     offset: int,
@@ -45,7 +43,7 @@ def symbolic_geometry(
 
 
 def _strides(
-    env: ShapeEnv,
+    env: SymbolSource,
     exprs: Sequence[Any],
     sizes: Sequence[int],
     strides: Sequence[int],

@@ -27,9 +27,7 @@ from refimpl.symbolic.functions import (
 )
 from refimpl.symbolic.operations import BINARY, ROUND, UNARY, Operation
 from refimpl.symbolic.polynomials import exact_quotient
-
-if TYPE_CHECKING:
-    from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.protocols import NodeEnvironment
 
 SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -73,7 +71,7 @@ class SymNode:
     def __init__(
         self,
         expr: sympy.Basic,
-        shape_env: ShapeEnv,
+        shape_env: NodeEnvironment,
         pytype: type,
         hint: Any = None,
         constant: Number | None = None,
@@ -155,7 +153,7 @@ class SymNode:
     def clone(self) -> SymNode:
         return self
 
-    def with_shape_env(self, shape_env: ShapeEnv) -> SymNode:
+    def with_shape_env(self, shape_env: NodeEnvironment) -> SymNode:
         return SymNode(self._expr, shape_env, self.pytype, self._hint, self.constant, self.origin)
 
     def str(self) -> str:

@@ -17,7 +17,7 @@ from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.functions import is_condition, is_constant, to_number
 from refimpl.symbolic.guards import evaluate
 from refimpl.symbolic.operations import relation, substitute
-from refimpl.symbolic.polynomials import from_terms
+from refimpl.symbolic.polynomials import divide_terms, from_terms
 from refimpl.symbolic.ranges import INFINITY, Range
 from refimpl.symbolic.sources import Source
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import sympy
 import torch
 
 from refimpl._torch import pytree, upstream_shape_error
+from refimpl.symbolic.protocols import NodeEnvironment
 from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Bound, Range
 from refimpl.symbolic.sym_node import SymNode
 from refimpl.symbolic.symbols import SymbolState
-
-if TYPE_CHECKING:
-    from refimpl.symbolic.shape_env import ShapeEnv
 
 
 def as_bound(value: Any) -> Bound:
@@ -45,7 +43,7 @@ class UnbackedSymbols(SymbolState):
         self._ignores_fresh = 0
 
     def _node(self, expr: sympy.Basic, pytype: type) -> SymNode:
-        return SymNode(expr, cast("ShapeEnv", self), pytype)
+        return SymNode(expr, cast(NodeEnvironment, self), pytype)
 
     def _fresh(self, symbol: sympy.Symbol, found: Range, source: Any = None) -> sympy.Symbol:
         self._register(symbol, found)
