@@ -139,6 +139,18 @@ def test_the_metadata_command_writes_its_tables(tmp_path: Path, capsys: pytest.C
     assert "# Fake metadata beside real" in capsys.readouterr().out
 
 
+def test_shards_are_merged_and_explained_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    guards = Difference(aspect="guards", detail="5->10: our guards accept what torch's refuse")
+    slow = row(DIFFERS, mode="symbolic", second="equal", differences=(guards,), case_id="opinfo/slow@symbolic")
+    for name, members in (("one", [row(EQUAL)]), ("two", [slow])):
+        write_tables(tmp_path / name, members, header=[f"command: {name}"])
+    merge = ["--merge", str(tmp_path / "one"), "--merge", str(tmp_path / "two")]
+    assert run(["traces", *merge, "--output", str(tmp_path / "both")]) == 0
+    assert [one.status for one in read_rows(tmp_path / "both" / ROWS_FILE)] == ["equal", "explained"]
+    assert "* command: one\n* command: two" in capsys.readouterr().out
+    assert run(["traces", *merge, *merge[:2], "--output", str(tmp_path / "both")]) == 2
+
+
 @pytest.mark.parametrize(
     "arguments", [["--mode", "dreamt"], ["--suite", "features"], ["--direction", "sideways"], ["--shard", "3/2"]]
 )
@@ -161,13 +173,13 @@ def test_rows_survive_their_files_and_findings_are_listed(tmp_path: Path) -> Non
         crashed,
         row(BOTH_REFUSE, error_ours="A: x", error_torch="B: y"),
     ]
-    write_tables(tmp_path, rows, header={"command": "made up"})
+    write_tables(tmp_path, rows, header=["command: made up"])
     assert read_rows(tmp_path / ROWS_FILE) == rows
     with (tmp_path / DIFFERENCES_FILE).open() as file:
         listed = list(csv.DictReader(file))
     assert [one["aspect"] for one in listed] == ["ops", "crash"]
     with (tmp_path / CSV_FILE).open() as file:
         assert [one["only_ours"] for one in csv.DictReader(file)] == ["", "aten.mul.Tensor x2", "", ""]
-    text = summary(rows, header={"command": "made up"})
+    text = summary(rows, header=["command: made up"])
     assert "| real | A | B | 1 |" in text
     assert "| add | real | 1 | opinfo/add@real | crash | the process died of signal N |" in text

@@ -23,7 +23,7 @@ from suites.traces import DIRECTIONS, INTEGER, MODES
 from suites.traces.explanations import reason_of
 from suites.traces.planning import TracesRequest, plan_traces
 from suites.traces.records import CRASH, MISSING, OOM, TIMEOUT, TraceCase, TraceRow
-from suites.traces.tables import SUMMARY_FILE, summary, write_tables
+from suites.traces.tables import ROWS_FILE, SUMMARY_FILE, read_header, read_rows, summary, write_tables
 
 PRELOAD = ("torch", "oracle.case", "suites.traces.worker")
 SUITES = ("opinfo", "models")
@@ -47,12 +47,17 @@ def traces(
     case_timeout: Annotated[float | None, typer.Option(help="Seconds for one case.")] = None,
     memory: Annotated[float, typer.Option(help="GiB that one case may add.")] = 6.0,
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="Run nothing: one table of the rows in these folders; repeatable.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Folder for rows.jsonl, rows.csv, differences.csv, summary.md.")] = Path(
         "traces"
     ),
 ) -> None:
     """Trace with refimpl.make_fx and with torch's make_fx; compare results with eager, operators, and a second size."""
     check_supported()
+    if merge:
+        raise typer.Exit(_merged(merge, output))
     started = time.monotonic()
     suites = split_words("suite", suite, SUITES)
     rows: list[TraceRow] = []
@@ -83,10 +88,38 @@ def traces(
                 seen="no program matches", expected="a glob that some operator or model has", do="see --ops"
             )
         header = header_of(pool, max_samples=max_samples, seconds=time.monotonic() - started, workers=count)
+    raise typer.Exit(_write(rows, header, output))
+
+
+def _merged(folders: Sequence[Path], output: Path) -> int:
+    """The rows of several runs, each explained anew. Raises UsageError for a folder without rows and for a case in two."""
+    rows: dict[str, TraceRow] = {}
+    headers: list[str] = []
+    for folder in folders:
+        if not (folder / ROWS_FILE).is_file():
+            raise UsageError(
+                seen=f"--merge {folder}, without {ROWS_FILE}",
+                expected="the --output of a run",
+                do="name another folder",
+            )
+        for row in read_rows(folder / ROWS_FILE):
+            if row.case_id in rows:
+                raise UsageError(
+                    seen=f"case {row.case_id} in two folders", expected="each case once", do="leave one folder out"
+                )
+            rows[row.case_id] = row.with_reasons(reason_of)
+        headers += read_header(folder)
+    return _write(list(rows.values()), headers, output)
+
+
+def _write(rows: Sequence[TraceRow], header: Sequence[str], output: Path) -> int:
+    """Write and print the tables; returns the exit code."""
     write_tables(output, rows, header=header)
     sys.stdout.write(summary(rows, header=header))
-    err.print(f"tables: {output} ({SUMMARY_FILE} is what was printed)")
-    raise typer.Exit(1 if any(row.is_finding for row in rows) else 0)
+    Console(stderr=True, soft_wrap=True, highlight=False).print(
+        f"tables: {output} ({SUMMARY_FILE} is what was printed)"
+    )
+    return 1 if any(row.is_finding for row in rows) else 0
 
 
 def run_cases(
@@ -148,16 +181,17 @@ def how_it_ended(end: Died | TimedOut | OutOfMemory | Failed) -> tuple[str, str]
             assert_never(end)
 
 
-def header_of(pool: Pool, *, max_samples: int | None, seconds: float, workers: int) -> dict[str, str]:
-    """How and where a table was made."""
+def header_of(pool: Pool, *, max_samples: int | None, seconds: float, workers: int) -> list[str]:
+    """How and where a table was made: one line for each thing."""
     environment = fingerprint_with_worker(pool)
-    return {
+    facts = {
         "command": shlex.join(["torch-oracle", *sys.argv[1:]]),
         "versions": f"torch {environment['versions']['torch']}, Python {environment['python']}",
         "machine": f"{environment['cpu_model']}, {environment['usable_cores']} cores, one thread a worker",
         "samples per operator and dtype": "all" if max_samples is None else f"at most {max_samples}",
         "time": f"{seconds:.0f} s with {workers} workers",
     }
+    return [f"{key}: {value}" for key, value in facts.items()]
 
 
 def split_words(what: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:

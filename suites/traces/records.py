@@ -115,7 +115,7 @@ class TraceRow:
     def with_reasons(self, reason_of: Any) -> TraceRow:
         """The row with every difference explained that `reason_of(row, difference)` has a name for."""
         differences = tuple(replace(one, reason=reason_of(self, one) or "") for one in self.differences)
-        if self.status != DIFFERS:
+        if self.status not in (DIFFERS, EXPLAINED):
             return replace(self, differences=differences)
         is_explained = all(one.reason for one in differences)
         return replace(self, differences=differences, status=EXPLAINED if is_explained else DIFFERS)

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ OPERATOR_COLUMNS = (
 )  # fmt: skip
 
 
-def write_tables(folder: Path, rows: Sequence[TraceRow], *, header: Mapping[str, str]) -> None:
+def write_tables(folder: Path, rows: Sequence[TraceRow], *, header: Sequence[str]) -> None:
     """All files. `header` says how and where the rows were made."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row.to_json(), sort_keys=True) for row in rows]
@@ -84,6 +84,12 @@ def operator_lines(rows: Sequence[TraceRow]) -> list[list[Any]]:
     return lines
 
 
+def read_header(folder: Path) -> list[str]:
+    """The lines that say how and where a folder's tables were made."""
+    lines = (folder / SUMMARY_FILE).read_text(encoding="utf-8").splitlines()
+    return [line.removeprefix("* ") for line in lines[: lines.index("## Cases")] if line.startswith("* ")]
+
+
 def read_rows(path: Path) -> list[TraceRow]:
     return [TraceRow.from_json(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -100,9 +106,9 @@ def _cell(row: TraceRow, column: str) -> Any:
 # ------------------------------------------------------------------------------------------------------------ summary
 
 
-def summary(rows: Sequence[TraceRow], *, header: Mapping[str, str]) -> str:
+def summary(rows: Sequence[TraceRow], *, header: Sequence[str]) -> str:
     """The tables as Markdown: totals by suite, direction, mode and dtype; differences by reason; refusals; findings."""
-    parts = ["# Traces beside torch's", "", *(f"* {key}: {value}" for key, value in header.items()), ""]
+    parts = ["# Traces beside torch's", "", *(f"* {line}" for line in header), ""]
     parts += ["## Cases", "", *_totals(rows), "", "## Second size", "", *_seconds(rows), ""]
     parts += ["## Operators at a second size", "", *_operators(rows), ""]
     parts += ["## Differences", "", *_differences(rows), "", "## Traced by neither", "", *_refusals(rows), ""]
