@@ -146,6 +146,15 @@ def active_dispatch_modes() -> list[Any]:
     return modes if above_autograd is None else [*modes, above_autograd]
 
 
+def other_tracer() -> Any:
+    """The mode of torch's own make_fx, if one is on. It has a slot of its own below all modes on the stack."""
+    return _get_dispatch_mode(_PROXY_SLOT)
+
+
+_get_dispatch_mode = torch._C._get_dispatch_mode
+_PROXY_SLOT = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def active_fake_mode() -> FakeTensorMode | None:
     """The innermost FakeTensorMode that is on."""
     return next((mode for mode in reversed(active_dispatch_modes()) if isinstance(mode, FakeTensorMode)), None)
@@ -295,6 +304,7 @@ __all__ = [
     "is_opaque_object",
     "is_traceable_wrapper_subclass",
     "keeps_sequence_number_of_meta",
+    "other_tracer",
     "pytree",
     "run_composite_kernel",
     "set_bits",

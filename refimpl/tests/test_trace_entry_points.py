@@ -567,3 +567,30 @@ def test_a_failure_in_an_inner_step_leaves_no_mode_and_no_trace(mode: str) -> No
     assert _get_current_dispatch_mode_stack() == []
     assert torch.is_autocast_cache_enabled()
     assert _targets(refimpl.make_fx(torch.sigmoid, tracing_mode=mode)(torch.ones(2))) == [aten.sigmoid.default]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_upstream_s_tracer_inside_of_a_trace_records_for_itself(mode: str) -> None:
+    """PX-48"""
+    inner: list[torch.fx.GraphModule] = []
+
+    def program(x: Tensor) -> Tensor:
+        inner.append(torch_make_fx(lambda y: y.cos() + 1)(x))
+        return x.sin()
+
+    targets = _targets(refimpl.make_fx(program, tracing_mode=mode)(torch.ones(2)))
+    # Upstream describes its inputs with its mode off, by an op that any mode around it sees.
+    assert [target for target in targets if target is not aten.empty_strided.default] == [aten.sin.default]
+    assert _targets(inner[0]) == [aten.cos.default, aten.add.Tensor]
+
+
+def test_a_trace_inside_of_upstream_s_tracer_records() -> None:
+    """PX-48"""
+    inner: list[torch.fx.GraphModule] = []
+
+    def program(x: Tensor) -> Tensor:
+        inner.append(refimpl.make_fx(lambda y: y.cos() + 1)(x))
+        return x.sin()
+
+    torch_make_fx(program)(torch.ones(2))
+    assert _targets(inner[0]) == [aten.cos.default, aten.add.Tensor]

@@ -30,6 +30,7 @@ from refimpl._torch import (
     has_no_dispatch_of_its_own,
     is_decomposed_by_autograd,
     is_opaque_object,
+    other_tracer,
     run_composite_kernel,
     without_fake_mode,
     written_arguments,
@@ -87,6 +88,9 @@ class RecordingMode(TorchDispatchMode):
         self.reused_graphs: dict[Any, Any] = {}
         self.decomposed: Any = None  # the outermost op whose decomposition is running
         builder.annotators.append(preserved_meta_writer(self))
+        self._tracer_around: Any = (
+            None  # torch's, which is none of ours' business once another runs inside of this trace
+        )
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
@@ -95,6 +99,8 @@ class RecordingMode(TorchDispatchMode):
         return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
 
     def __enter__(self) -> RecordingMode:
+        if not self._paused_by_entry:
+            self._tracer_around = other_tracer()
         pause = _pause(except_for=self)
         pause.__enter__()
         self._paused_by_entry.append(pause)
@@ -109,7 +115,7 @@ class RecordingMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is _DEVICE_QUERY and type(args[0]) is FakeTensor:
             return args[0].fake_device
-        if self._pauses or func is _DEVICE_QUERY:
+        if self._pauses or func is _DEVICE_QUERY or other_tracer() is not self._tracer_around:
             return func(*args, **kwargs)
         origins = self._origins
         if origins is None or not getattr(origins, "records_origins", False):
