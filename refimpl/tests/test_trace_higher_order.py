@@ -447,6 +447,17 @@ def test_another_thread_s_cond_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert seen == ["compiled"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_branches_are_traced_above_autograd_where_the_trace_is(mode: str) -> None:
+    def program(p: Tensor, x: Tensor) -> Tensor:
+        return torch.cond(p, lambda a: torch.nn.functional.linear(a, a), lambda a: a.cos(), (x,))
+
+    graph_module = refimpl.make_fx(program, tracing_mode=mode, pre_dispatch=True)(torch.tensor(True), torch.randn(3, 3))
+    assert _targets(_child(graph_module, "true_graph_0")) == [aten.linear.default]
+    x = torch.randn(3, 3)
+    torch.testing.assert_close(graph_module(torch.tensor(True), x), x @ x.t())
+
+
 @pytest.mark.parametrize("mode", ("real", "fake"))
 def test_the_forward_call_of_a_cond_on_tensors_that_require_gradients(mode: str) -> None:
     def program(p: Tensor, x: Tensor) -> Tensor:
