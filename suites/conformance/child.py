@@ -65,6 +65,7 @@ def _load(job: Job) -> _Loaded:
             torch_folder=Path(torch.__file__).parent,
             refimpl_folder=Path(subject_folder),
             forbidden_functions=(torch.compile,),
+            public_classes=(torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module),
         )
     Phase.is_testing = True
     return _Loaded(tests=tests, names=tuple(substitutes), guard=guard, subject_folder=subject_folder)

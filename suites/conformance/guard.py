@@ -4,7 +4,8 @@ The rule is docs/adr/0001-independence.md. A call is one made directly by a fram
 functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each with its reason:
 
 * exception types of upstream are constructed, for callers catch them by type;
-* the operators of `torch.SymInt`, `SymFloat` and `SymBool`, which are public, are Python functions of `sym_node.py`;
+* methods of public classes that live elsewhere: the operators of `torch.SymInt`, `SymFloat` and `SymBool` are functions of
+  `sym_node.py`, and `torch.nn.Module` has a constructor of `torch._dynamo` once a test has used that;
 * `__torch_dispatch__` and `__torch_function__` of a mode or subclass, which the dispatcher calls, not refimpl.
 
 A breach raises in the frame that is about to run, and is noted, in case something catches it: the test ends as `breach`.
@@ -33,7 +34,6 @@ _FORBIDDEN = (
     "_subclasses/functional_tensor.py",
     "_subclasses/functional_tensor/",
 )
-_PUBLIC_OPERATORS = "fx/experimental/sym_node.py"
 _CALLED_BY_THE_DISPATCHER = ("__torch_dispatch__", "__torch_function__")
 
 
@@ -50,10 +50,20 @@ class IndependenceBreach(Exception):
 class IndependenceGuard:
     """Watches this thread. `breaches` holds what was seen since `watch` was last entered."""
 
-    def __init__(self, *, torch_folder: Path, refimpl_folder: Path, forbidden_functions: tuple[Any, ...] = ()) -> None:
-        """`forbidden_functions`: single functions of modules that are not forbidden, such as `torch.compile`."""
+    def __init__(
+        self,
+        *,
+        torch_folder: Path,
+        refimpl_folder: Path,
+        forbidden_functions: tuple[Any, ...] = (),
+        public_classes: tuple[type, ...] = (),
+    ) -> None:
+        """
+        forbidden_functions: single functions of modules that are not forbidden, such as `torch.compile`.
+        public_classes: whose methods are allowed, wherever they are written.
+        """
         self._forbidden = tuple(f"{torch_folder}/{part}" for part in _FORBIDDEN)
-        self._operators = f"{torch_folder}/{_PUBLIC_OPERATORS}"
+        self._public_classes = public_classes
         self._refimpl = f"{refimpl_folder}/"
         self._codes = {function.__code__ for function in forbidden_functions}
         self._is_forbidden: dict[types.CodeType, bool] = {}
@@ -112,10 +122,14 @@ class IndependenceGuard:
         if name.startswith("<"):  # generated, such as a graph's forward: there is no end to them, so none is kept
             return False
         forbidden = name.startswith(self._forbidden) or code in self._codes
-        if code.co_name in _CALLED_BY_THE_DISPATCHER or name == self._operators:
+        if forbidden and (code.co_name in _CALLED_BY_THE_DISPATCHER or self._is_public_method(code)):
             forbidden = False
         self._is_forbidden[code] = forbidden
         return forbidden
+
+    def _is_public_method(self, code: types.CodeType) -> bool:
+        methods = (method for kind in self._public_classes for method in vars(kind).values())
+        return any(getattr(method, "__code__", None) is code for method in methods)
 
     def _check(self, frame: types.FrameType) -> None:
         caller = frame.f_back

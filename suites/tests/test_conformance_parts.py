@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo import mutation_guard
 from torch.fx.experimental import proxy_tensor, symbolic_shapes
 
 from oracle.errors import UsageError
@@ -171,7 +172,10 @@ def guarded(tmp_path: Path) -> tuple[IndependenceGuard, types.ModuleType]:
     module = types.ModuleType("made_up")
     exec(compile("def call(function, *arguments):\n    return function(*arguments)", str(file), "exec"), vars(module))
     guard = IndependenceGuard(
-        torch_folder=Path(torch.__file__).parent, refimpl_folder=file.parent, forbidden_functions=(torch.compile,)
+        torch_folder=Path(torch.__file__).parent,
+        refimpl_folder=file.parent,
+        forbidden_functions=(torch.compile,),
+        public_classes=(torch.nn.Module, torch.SymInt),
     )
     return guard, module
 
@@ -201,6 +205,18 @@ def test_what_is_allowed_is_not_noted(guarded: tuple) -> None:
         module.call(torch.nn.functional.relu, torch.ones(2))
         module.call(symbolic_shapes.GuardOnDataDependentSymNode, None, "an exception type")
     assert guard.breaches == []
+
+
+def test_methods_of_public_classes_are_allowed_wherever_they_are_written(guarded: tuple) -> None:
+    guard, module = guarded
+    mutation_guard.install_generation_tagging_init()  # from here on torch.nn.Module has a constructor of torch._dynamo
+    node = symbolic_shapes.ShapeEnv().create_unbacked_symint()
+    with guard.watch():
+        module.call(torch.nn.Module)
+        module.call(torch.SymInt.__add__, node, 1)
+    assert guard.breaches == []
+    with guard.watch(), pytest.raises(IndependenceBreach, match=r"sym_node\.py"):
+        module.call(node.node.add, node.node)
 
 
 def test_the_guard_leaves_no_watch_behind(guarded: tuple) -> None:
