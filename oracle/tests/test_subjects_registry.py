@@ -93,7 +93,7 @@ def test_option_values(text: str, value: object) -> None:
         ("eager_fp64[mode=fake]", ["no options"]),
         ("eager[mode=fake]", ["mode", "process"]),
         ("make_fx[mode=imaginary]", ["real, fake, symbolic"]),
-        ("refimpl.make_fx[mode=symbolic]", ["real, fake"]),
+        ("refimpl.make_fx[mode=dreamt]", ["real, fake, symbolic"]),
         ("dynamo[dynamic=true", ["name[key=value,key=value]"]),
         ("dynamo[dynamic]", ["name[key=value,key=value]"]),
         ("dynamo[dynamic=true,dynamic=true]", ["twice"]),

@@ -21,6 +21,7 @@ TRACED = (
     "make_fx[mode=symbolic]",
     "refimpl.make_fx",
     "refimpl.make_fx[mode=fake]",
+    "refimpl.make_fx[mode=symbolic]",
     "jit_trace",
 )
 EXPORTED = ("export", "export[strict=false]")
