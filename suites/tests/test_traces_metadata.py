@@ -94,6 +94,13 @@ def test_an_argument_that_is_resized_is_compared_after_the_call(library: torch.l
     assert fields == {("shape", "argument 0 after the call")}
 
 
+@pytest.mark.parametrize("shapes", ["static", "symbolic"])
+def test_arguments_that_are_one_tensor_or_share_a_storage_stay_so(shapes: str) -> None:
+    x = torch.ones(2, 2)
+    assert differences(lambda: torch.addmm(x, x, x, out=x), shapes=shapes) == []
+    assert differences(lambda: torch.mul(x[0], x[1], out=x[1]), shapes=shapes) == []
+
+
 def test_strides_that_address_nothing_have_a_field_of_their_own(library: torch.library.Library) -> None:
     op = define(library, "copy(Tensor x) -> Tensor", real, lambda x: x.new_empty_strided((2, 1), (1, 7)))
     (one,) = differences(op, torch.ones(2, 1))

@@ -97,11 +97,7 @@ class MetadataCheck(TorchDispatchMode):
         fake_mode = FakeTensorMode(
             allow_fallback_kernels=False, shape_env=ShapeEnv() if self._shapes == "symbolic" else None
         )
-        fake_args, fake_kwargs = pytree.tree_map_only(
-            torch.Tensor,
-            lambda tensor: fake_mode.from_tensor(tensor.detach(), static_shapes=self._shapes == "static"),
-            (args, kwargs),
-        )
+        fake_args, fake_kwargs = self._fake_copies(fake_mode, (args, kwargs))
         promised: Any = None
         problem: BaseException | None = None
         try:
@@ -125,6 +121,17 @@ class MetadataCheck(TorchDispatchMode):
                 for what, where, expected, seen in _compare(real, fake)
             ]
         return result, CallResult(differences=tuple(found))
+
+    def _fake_copies(self, fake_mode: FakeTensorMode, tree: Any) -> Any:
+        """Storages that are shared stay shared, and a tensor that is passed twice stays one object."""
+        copies: dict[int, torch.Tensor] = {}
+
+        def fake(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) not in copies:
+                copies[id(tensor)] = fake_mode.from_tensor(tensor.detach(), static_shapes=self._shapes == "static")
+            return copies[id(tensor)]
+
+        return pytree.tree_map_only(torch.Tensor, fake, tree)
 
 
 def run_check(
