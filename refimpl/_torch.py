@@ -39,6 +39,9 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException as Dynamic
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # noqa: TID251
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # noqa: TID251
 
+# What a fake mode takes out of its cache of results where a result is not to be kept.
+from torch._subclasses.fake_tensor import _DispatchCacheBypassEntry as FakeCacheBypass  # noqa: TID251
+
 # Fake tensors that share a storage can only be made from the inside of a fake kernel.
 from torch._subclasses.fake_tensor import in_kernel_invocation_manager as _in_kernel_invocation  # noqa: TID251
 from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
@@ -146,13 +149,23 @@ def active_dispatch_modes() -> list[Any]:
     return modes if above_autograd is None else [*modes, above_autograd]
 
 
+def dispatch_keys() -> Any:
+    """Which kernels the dispatcher includes and leaves out, in this thread and at this point."""
+    return torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+
+
+def with_dispatch_keys(keys: Any) -> contextlib.AbstractContextManager[Any]:
+    """A block in which the dispatcher is as `dispatch_keys()` found it: the functions of an operator run below autograd."""
+    return torch._C._ForceDispatchKeyGuard(*keys)
+
+
 def other_tracer() -> Any:
     """The mode of torch's own make_fx, if one is on. It has a slot of its own below all modes on the stack."""
     return _get_dispatch_mode(_PROXY_SLOT)
 
 
 _get_dispatch_mode = torch._C._get_dispatch_mode
-_PROXY_SLOT = torch._C._TorchDispatchModeKey.PROXY  # pyright: ignore[reportAttributeAccessIssue]
+_PROXY_SLOT = torch._C._TorchDispatchModeKey.PROXY
 
 
 def active_fake_mode() -> FakeTensorMode | None:
@@ -272,6 +285,7 @@ __all__ = [
     "UPSTREAM_SHAPE_ERRORS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
+    "FakeCacheBypass",
     "FakeScriptObject",
     "FakeTensor",
     "FakeTensorMode",
@@ -291,6 +305,7 @@ __all__ = [
     "call_replaced",
     "call_slot",
     "children_replaced",
+    "dispatch_keys",
     "enable_python_dispatcher",
     "enter_autocast",
     "exit_autocast",
@@ -311,6 +326,7 @@ __all__ = [
     "set_grad_enabled",
     "storage_key",
     "upstream_shape_error",
+    "with_dispatch_keys",
     "without_fake_mode",
     "without_pre_dispatch_modes",
     "written_arguments",

@@ -7,6 +7,7 @@ one storage share the fake storage, which is what mutation of one and reading of
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ Geometry = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 
 def symbolic_fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorMode:
-    """A fake mode over our symbols. Its cache of results must be off: it rebuilds nodes of torch's own class."""
+    """A fake mode over our symbols. Without its cache of results, which costs more than it saves: see KeepsNothing."""
     settings.setdefault("allow_fallback_kernels", False)
     mode = FakeTensorMode(shape_env=shape_env or ShapeEnv(), **settings)  # pyright: ignore[reportArgumentType]
     mode.cache_enabled = False
@@ -44,8 +45,9 @@ class InputFaker:
         self.fake_mode = fake_mode
         self.shape_env = shape_env
         self._fakes = WeakTensorKeyDictionary()
-        # Key of the real storage -> a meta tensor over the fake one, and the real tensor whose life keeps the key valid.
-        self._storages: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        # Key of a real storage -> a meta tensor over the fake one, and a real tensor over the real one: once that is gone, the
+        # key may be another's. Not held: an environment outlives its trace, and must not keep inputs alive.
+        self._storages: dict[int, tuple[torch.Tensor, weakref.ref[torch.Tensor]]] = {}
 
     def tensor(self, tensor: torch.Tensor, source: Any, policy: Any = None) -> torch.Tensor:
         """A fake of a tensor. Raises UnsupportedByRefimpl for layouts and classes that have none."""
@@ -82,16 +84,21 @@ class InputFaker:
         key = storage_key(tensor)
         with inside_fake_kernel(self.fake_mode):
             meta = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
-            if key in self._storages:
-                meta.set_(self._storages[key][0].untyped_storage(), offset, sizes, strides)
+            shared = self._shared_storage(key)
+            if shared is not None:
+                meta.set_(shared, offset, sizes, strides)
             elif _covers_its_storage(tensor):
-                self._storages[key] = (meta, tensor)
+                self._storages[key] = (meta, weakref.ref(tensor))
             else:  # only a part of its storage: the rest must be there, for others to view
                 whole = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8, device="meta")
-                self._storages[key] = (whole, tensor)
+                self._storages[key] = (whole, weakref.ref(tensor))
                 meta.set_(whole.untyped_storage(), offset, sizes, strides)
             set_bits(meta, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         return FakeTensor(self.fake_mode, meta, tensor.device)
+
+    def _shared_storage(self, key: int) -> torch.UntypedStorage | None:
+        known = self._storages.get(key)
+        return None if known is None or known[1]() is None else known[0].untyped_storage()
 
     def _sparse(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> FakeTensor:
         """Sizes of sparse tensors are numbers: the C++ class behind them holds no symbols."""

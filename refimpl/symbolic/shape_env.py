@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl._torch import FakeCacheBypass
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.constraints import Promise, outside_promise
 from refimpl.symbolic.dynamic_shapes import DimSpec
@@ -47,6 +48,14 @@ class ShapeEnvSettings:
     trace_asserts: bool = False
 
 
+class KeepsNothing(dict[Any, Any]):
+    """Where FakeTensorMode would keep results with symbols. It makes nodes of torch's own class of those it takes out."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Always that the result must be computed."""
+        return FakeCacheBypass("symbols of refimpl")
+
+
 class ShapeEnv(GuardOutput):
     """One symbol space. Everything traced together shares one."""
 
@@ -70,7 +79,7 @@ class ShapeEnv(GuardOutput):
         self.records_origins = True  # whether operations on nodes note what made their result
         self.frozen = False
         self.runtime_asserts_frozen = False
-        self.fake_tensor_cache: dict[Any, Any] = {}
+        self.fake_tensor_cache: dict[Any, Any] = KeepsNothing()
         self.val_to_var: dict[Any, sympy.Symbol] = {}  # duck sizing: equal sizes share a symbol
         self._named: dict[str, Any] = {}  # name of a dimension -> its symbol
         self._symbol_counter = 0
@@ -83,6 +92,10 @@ class ShapeEnv(GuardOutput):
         if name in ShapeEnvSettings.__dataclass_fields__:
             return getattr(self.settings, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ShapeEnv:
+        """Itself: a copied graph has the same sizes, and these are nodes of this environment."""
+        return self
 
     @property
     def _version_counter(self) -> int:
@@ -407,6 +420,21 @@ class ShapeEnv(GuardOutput):
     def freeze(self) -> None:
         """From now on guards are not recorded, only warned of."""
         self.frozen = True
+
+    def _maybe_specialize_sym_int_with_hint(self, maybe_sym: Any) -> Any:
+        """A size that is a symbol of another environment, as a number. (Asked by torch 2.11.)"""
+        if not isinstance(maybe_sym, torch.SymInt):
+            return maybe_sym
+        assert maybe_sym.node.shape_env is not self, f"{maybe_sym} is of this environment"
+        return maybe_sym.node.require_hint()
+
+    def transfer_symbols_from_foreign_shape_env(self, *_: Any, **__: Any) -> Any:
+        """Refused: an input whose sizes are symbols of another environment."""
+        raise UnsupportedByRefimpl(
+            seen="an input whose sizes are symbols of another ShapeEnv",
+            supported="one environment for everything that is traced together",
+            do="make all fake tensors in one fake mode",
+        )
 
     def freeze_runtime_asserts(self) -> None:
         self.runtime_asserts_frozen = True

@@ -75,6 +75,8 @@ class SymNode:
         pytype: type,
         hint: Any = None,
         constant: Number | None = None,
+        fx_node: Any = None,
+        *,
         origin: Origin | None = None,
     ) -> None:
         self._expr = expr
@@ -83,7 +85,7 @@ class SymNode:
         self._hint = hint
         self.constant = constant
         self.origin = origin
-        self.fx_node = None
+        self.fx_node = fx_node
         self._current = expr
         self._current_version = 0
 
@@ -154,7 +156,7 @@ class SymNode:
         return self
 
     def with_shape_env(self, shape_env: NodeEnvironment) -> SymNode:
-        return SymNode(self._expr, shape_env, self.pytype, self._hint, self.constant, self.origin)
+        return SymNode(self._expr, shape_env, self.pytype, self._hint, self.constant, origin=self.origin)
 
     def str(self) -> str:
         return str(self.expr)
@@ -205,7 +207,7 @@ class SymNode:
         if result.constant is not None or not self.shape_env.records_origins:
             return result
         origin = Origin(function, tuple(_plain(o) for o in operands))
-        return SymNode(result._expr, self.shape_env, result.pytype, result._hint, None, origin)
+        return SymNode(result._expr, self.shape_env, result.pytype, result._hint, origin=origin)
 
     def _unary(self, operation: Operation) -> SymNode:
         kind, expr = self.pytype, self.expr

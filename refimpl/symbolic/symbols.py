@@ -125,6 +125,10 @@ class SymbolState:
         return self.backed_var_to_val
 
     @property
+    def size_like(self) -> set[sympy.Symbol]:
+        return self.facts.size_like
+
+    @property
     def var_to_range(self) -> Mapping[sympy.Symbol, Any]:
         return RangesForTorch(self.facts)
 

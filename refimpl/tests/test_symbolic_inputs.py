@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -86,6 +87,17 @@ def test_a_view_seen_before_its_base_shares_the_storage_too(faker: InputFaker) -
     base = torch.randn(10)
     part, whole = faker.tensor(base[5:], "part"), faker.tensor(base, "whole")
     assert storage_key(part) == storage_key(whole)
+
+
+def test_an_environment_does_not_keep_its_inputs_alive() -> None:
+    env = ShapeEnv()
+    mode = symbolic_fake_mode(env)
+    tensor = torch.randn(3, 4)
+    fake = fake_input(tensor, mode, env, "x")
+    alive = weakref.ref(tensor)
+    del tensor
+    assert alive() is None
+    assert hints(fake.shape) == (3, 4)
 
 
 def test_autograd_metadata_is_kept(faker: InputFaker) -> None:

@@ -14,10 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental import symbolic_shapes as upstream
 
-from refimpl._torch import UPSTREAM_SHAPE_ERRORS, FakeTensor, enable_python_dispatcher, upstream_shape_error
+from refimpl._torch import (
+    UPSTREAM_SHAPE_ERRORS,
+    FakeTensor,
+    FakeTensorMode,
+    enable_python_dispatcher,
+    upstream_shape_error,
+)
 from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sym_node import SymNode
 from refimpl.symbolic.unbacked import fresh_bindings
 
 DYNAMIC_TO_NINE = DimSpec.dynamic(max=9)
@@ -387,6 +394,34 @@ def test_tensors_met_while_tracing_become_fake_with_static_sizes() -> None:
         result = x + rand(3)
     assert isinstance(result, FakeTensor)
     assert str(tuple(result.shape)) == "(s0, 3)"
+
+
+def test_a_fake_mode_that_keeps_results_makes_no_nodes_of_torchs_class() -> None:
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env, allow_fallback_kernels=False)  # pyright: ignore[reportArgumentType]
+    assert mode.cache_enabled
+    x = fake_input(rand(4, 3), mode, env, "x")
+    with mode:
+        for _ in range(3):
+            y = (x @ x.t()).view(-1)
+            assert isinstance(y.shape[0].node, SymNode)  # pyright: ignore[reportAttributeAccessIssue]
+            assert str(y.shape[0]) == "s0**2"
+
+
+def test_upstreams_helpers_evaluate_the_guards_of_a_graph() -> None:
+    env = ShapeEnv()
+    mode = symbolic_fake_mode(env)
+    x = fake_input(rand(4, 3), mode, env, "x")
+    assert bool(x.shape[0] < 20)
+    graph = torch.fx.Graph()
+    graph.placeholder("x_1").meta["val"] = x
+    graph.output(None)
+    gm = torch.fx.GraphModule(torch.nn.Module(), graph)
+    gm.shape_env = env  # pyright: ignore[reportAttributeAccessIssue]
+    assert upstream.eval_guards(gm, rand(5, 6))
+    assert not upstream.eval_guards(gm, rand(20, 6))
+    assert str(upstream.bind_symbols(gm, rand(5, 6))) == "{s0: 5, s1: 6}"
+    assert copy.deepcopy(env) is env
 
 
 def test_from_tensor_of_the_mode_makes_the_same_symbols() -> None:
