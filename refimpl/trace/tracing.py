@@ -29,7 +29,7 @@ from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mod
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.higher_order import Subgraph
-from refimpl.trace.higher_order.calls import in_plain_containers
+from refimpl.trace.higher_order.calls import copy_of, in_plain_containers
 from refimpl.trace.higher_order.direct_calls import operators_called_directly
 from refimpl.trace.module_inputs import module_proxy
 from refimpl.trace.module_stack import ModuleStackState
@@ -96,6 +96,9 @@ class Trace:
     def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
         """`subgraph`, with what the function returned and what it uses from around it."""
         child = Trace(self.options, parent=self)
+        if self.fake_mode is None:  # a function that writes to its operands writes when the operator runs, not now
+            with paused_recordings():
+                operands = tuple(map(copy_of, operands))
         shape_env: Any = None if self.fake_mode is None else self.fake_mode.shape_env
         records_origins = getattr(shape_env, "records_origins", None)
         if records_origins is not None:  # the op under way has switched it off, for what its kernel computes
@@ -106,7 +109,7 @@ class Trace:
             if records_origins is not None:
                 shape_env.records_origins = records_origins
         assert child.recording is not None
-        return Subgraph(graph_module=graph_module, result=child.result, lifted=tuple(child.recording.lifted))
+        return Subgraph(graph_module=graph_module, result=child.result, lifted=child.recording.lifted)
 
     @contextlib.contextmanager
     def _modes(self, recording: RecordingMode) -> Iterator[None]:
@@ -119,7 +122,7 @@ class Trace:
                 stack.enter_context(enable_python_dispatcher())
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
-            stack.enter_context(operators_called_directly())
+            stack.enter_context(operators_called_directly(self.trace_function))
             if isinstance(recording, PreDispatchRecordingMode):
                 stack.enter_context(calls_that_are_no_ops(recording))
             stack.enter_context(recording)

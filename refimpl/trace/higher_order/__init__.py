@@ -22,9 +22,12 @@ A rule is a short function `rule(call, *args, **kwargs)` that gives a `Recorded`
 The default records the call as it stands and runs the operator for its result. It is refused (UnsupportedByRefimpl) for a call
 with a function among its arguments, since only a rule knows what the operator calls it with.
 
-Operands that require gradients: an operator that has an autograd implementation of its own runs that before any mode sees the
-call, so what is recorded is the forward call below autograd, and the backward call when gradients are asked for inside of
-the trace. torch's implementations make graphs of the backward functions with torch's own tracer, which refimpl then traces.
+Gradients. A `torch.cond` in a trace has refimpl's (refimpl.trace.higher_order.gradients): a second cond, of operands and of
+what the branches use from around them. Any other operator, and the operator of cond called by itself, has the gradient that
+torch gives it: its autograd implementation runs before any mode sees the call, so that what is recorded is the forward call below
+autograd, and the backward call when gradients are asked for in the trace. For the backward functions torch's implementation
+makes graphs with torch's own tracer, which refimpl traces again; scan does so for the forward call too. A gradient that such a
+call would lose, of something that is lifted, is refused.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Counterpart: torch/_higher_order_ops/utils.py reenter_make_fx, unique_graph_id
 
 from __future__ import annotations
 
+import contextvars
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,11 @@ from typing import Any, Protocol
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, pytree
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.graph_builder import GraphBuilder
 
+# Whether gradients were asked for where the program called: a rule runs after autograd has switched them off.
+WANTS_GRADIENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_wants_gradients", default=False)
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -23,12 +27,12 @@ class Subgraph:
     """A function as a graph.
 
     `result` is what it returned when it was traced, in the containers it used. `lifted` are the values from around the function
-    that it uses: each has a placeholder after those of the operands.
+    that it uses: each has a placeholder after those of the operands. It grows when graphs are given the same operands.
     """
 
     graph_module: torch.fx.GraphModule
     result: Any
-    lifted: tuple[tuple[Any, torch.fx.Node], ...]
+    lifted: list[tuple[Any, torch.fx.Node]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,18 @@ class Recorded:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFunction:
+    """A function that has been traced before the operator was called."""
+
+    subgraph: Subgraph
+
+    def __call__(self, *operands: Any) -> Any:
+        raise AssertionError(
+            "the graph of this function has inputs of its own: only the rule of the operator may use it"
+        )
 
 
 class Recording(Protocol):
@@ -73,9 +89,25 @@ class HigherOrderCall:
 
     def trace(self, function: Callable[..., Any], operands: Sequence[Any]) -> Subgraph:
         """The function as a graph, traced on the operands: on copies of them in real mode."""
-        if self.fake_mode is None:
-            operands = [copy_of(operand) for operand in operands]
+        if isinstance(function, TracedFunction):
+            return function.subgraph
         return self.recording.trace_function(function, tuple(operands))
+
+    def lifted(self, *subgraphs: Subgraph) -> list[Any]:
+        """What the functions use from around them, as operands that they all have. Raises UnsupportedByRefimpl for gradients.
+
+        The operator's gradient is that of the operands it is called with: what is lifted here has none.
+        """
+        values = with_shared_operands(subgraphs)
+        if WANTS_GRADIENTS.get() or torch.is_grad_enabled():
+            for value in values:
+                if isinstance(value, torch.Tensor) and value.requires_grad:
+                    raise UnsupportedByRefimpl(
+                        seen=f"a function of {self.operator} that uses, from around it, a tensor that requires gradients",
+                        supported="such tensors as operands, and from around the branches of torch.cond",
+                        do="pass the tensor as an operand, or call the operator under torch.no_grad()",
+                    )
+        return values
 
     def attach(self, subgraphs: Mapping[str, torch.nn.Module]) -> list[torch.fx.Node]:
         """Make the graphs submodules named `<key>0`, all with the first number that none of them has in use."""
@@ -182,6 +214,7 @@ def with_shared_operands(subgraphs: Iterable[Subgraph]) -> list[Any]:
 
 def _order_lifted(subgraph: Subgraph, values: list[Any]) -> None:
     graph = subgraph.graph_module.graph
+    ordered: list[tuple[Any, torch.fx.Node]] = []
     for index, value in enumerate(values):
         last = list(graph.find_nodes(op="placeholder"))[-1:]
         node = next((node for known, node in subgraph.lifted if _is_same(known, value)), None)
@@ -191,6 +224,8 @@ def _order_lifted(subgraph: Subgraph, values: list[Any]) -> None:
                 node.meta["val"] = value
         elif last and last[0] is not node:
             last[0].append(node)
+        ordered.append((value, node))
+    subgraph.lifted[:] = ordered
     subgraph.graph_module.recompile()
 
 

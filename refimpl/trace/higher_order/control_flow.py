@@ -54,7 +54,7 @@ def while_loop(
 ) -> Recorded:
     """Node: while_loop(while_loop_cond_graph_0, while_loop_body_graph_0, carried, additional)."""
     initial, loop_cond, loop_body = _loop_graphs(call, cond_fn, body_fn, carried_inputs, additional_inputs)
-    additional = (*additional_inputs, *with_shared_operands((loop_cond, loop_body)))
+    additional = (*additional_inputs, *call.lifted(loop_cond, loop_body))
     cond_node, body_node = call.attach(_names(loop_cond, loop_body))
     if call.fake_mode is None:
         result = call.run(loop_cond.graph_module, loop_body.graph_module, tuple(carried_inputs), additional, **kwargs)
@@ -72,7 +72,7 @@ def while_loop_stack_output(
 ) -> Recorded:
     """As while_loop; each result has a first dimension, as long as the loop was."""
     initial, loop_cond, loop_body = _loop_graphs(call, cond_fn, body_fn, carried_inputs, additional_inputs)
-    additional = (*additional_inputs, *with_shared_operands((loop_cond, loop_body)))
+    additional = (*additional_inputs, *call.lifted(loop_cond, loop_body))
     cond_node, body_node = call.attach(_names(loop_cond, loop_body))
     if call.fake_mode is None:
         result: Any = call.run(loop_cond.graph_module, loop_body.graph_module, tuple(carried_inputs), additional)

@@ -17,10 +17,18 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from refimpl._torch import hop_utils
+from refimpl.trace.higher_order import gradients
+from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 
 _NAME = "_hop_compile_and_call"
-_is_tracing: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_calls_operators_directly", default=False)
+_COND = "_cond_op_wrapper"  # what torch.cond hands to it
+TraceFunction = Callable[..., Subgraph]
+_trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.ContextVar(
+    "refimpl_calls_operators_directly", default=None
+)
 
 
 class _InstallationState:
@@ -45,8 +53,15 @@ class _InstallationState:
                 setattr(hop_utils, _NAME, self._original)
 
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
-        if _is_tracing.get():
-            return fn(*args, **(kwargs or {}))
+        trace_function = _trace_function.get()
+        if trace_function is not None:
+            if fn.__name__ == _COND:
+                return gradients.cond(fn, trace_function, *args, **(kwargs or {}))
+            token = WANTS_GRADIENTS.set(torch.is_grad_enabled())
+            try:
+                return fn(*args, **(kwargs or {}))
+            finally:
+                WANTS_GRADIENTS.reset(token)
         assert self._original is not None
         return self._original(fn, args, kwargs)
 
@@ -55,15 +70,15 @@ _INSTALLATION = _InstallationState()
 
 
 @contextlib.contextmanager
-def operators_called_directly() -> Iterator[None]:
-    """For the time of a trace, and for the thread it runs in."""
+def operators_called_directly(trace_function: TraceFunction) -> Iterator[None]:
+    """For the time of a trace, and for the thread it runs in. `trace_function` makes a subgraph of the trace."""
     if not hasattr(hop_utils, _NAME):
         yield
         return
     _INSTALLATION.enter()
-    token = _is_tracing.set(True)
+    token = _trace_function.set(trace_function)
     try:
         yield
     finally:
-        _is_tracing.reset(token)
+        _trace_function.reset(token)
         _INSTALLATION.leave()

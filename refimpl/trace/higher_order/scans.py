@@ -13,7 +13,7 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.errors import MismatchedBranches
-from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Subgraph, with_shared_operands
+from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Subgraph
 from refimpl.trace.higher_order.control_flow import check_like, stacked
 
 Function = Callable[..., Any]
@@ -36,7 +36,7 @@ def scan(
         )
     for before, after in zip(init, outputs, strict=False):
         check_like("scan", "init", before, "the carry", after)
-    additional = (*additional_inputs, *with_shared_operands((combine,)))
+    additional = (*additional_inputs, *call.lifted(combine))
     (node,) = call.attach({"scan_combine_graph_": combine.graph_module})
     if call.fake_mode is None:
         result = call.run(combine.graph_module, init, xs, additional)
@@ -58,7 +58,7 @@ def associative_scan(
         )
     for x, output in zip(_slices(xs), outputs, strict=True):
         check_like("associative_scan", "a slice of xs", x, "what the body returns", output)
-    additional = (*additional_inputs, *with_shared_operands((combine,)))
+    additional = (*additional_inputs, *call.lifted(combine))
     (node,) = call.attach({"associative_scan_combine_graph_": combine.graph_module})
     if call.fake_mode is None:
         result: Any = call.run(combine.graph_module, xs, additional)
@@ -70,7 +70,7 @@ def associative_scan(
 def map_impl(call: HigherOrderCall, f: Function, xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> Recorded:
     """Node: map_impl(body_graph_0, xs, pos_args). Result: what the body returns, each tensor stacked."""
     body = call.trace(f, (*_slices(xs), *pos_args))
-    pos_args = [*pos_args, *with_shared_operands((body,))]
+    pos_args = [*pos_args, *call.lifted(body)]
     (node,) = call.attach({"body_graph_": body.graph_module})
     if call.fake_mode is None:
         result = call.run(body.graph_module, xs, pos_args)

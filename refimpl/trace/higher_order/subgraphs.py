@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from refimpl._torch import pytree
-from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Rule, with_shared_operands
+from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Rule
 
 Function = Callable[..., Any]
 
@@ -19,7 +19,7 @@ def function_first(stem: str) -> Rule:
 
     def rule(call: HigherOrderCall, function: Function, *operands: Any, **kwargs: Any) -> Recorded:
         subgraph = call.trace(function, operands)
-        operands = (*operands, *with_shared_operands((subgraph,)))
+        operands = (*operands, *call.lifted(subgraph))
         (node,) = call.attach({stem: subgraph.graph_module})
         if call.fake_mode is None:
             result = call.run(subgraph.graph_module, *operands, **kwargs)
@@ -35,7 +35,7 @@ def operands_second(stem: str) -> Rule:
 
     def rule(call: HigherOrderCall, function: Function, operands: Sequence[Any]) -> Recorded:
         subgraph = call.trace(function, operands)
-        operands = type(operands)((*operands, *with_shared_operands((subgraph,))))  # pyright: ignore[reportCallIssue]
+        operands = type(operands)((*operands, *call.lifted(subgraph)))  # pyright: ignore[reportCallIssue]
         (node,) = call.attach({stem: subgraph.graph_module})
         if call.fake_mode is None:
             result = call.run(subgraph.graph_module, operands)
@@ -59,7 +59,7 @@ def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, 
             call.recording.reused_graphs[identifier] = subgraph, node
     else:
         subgraph, node = known
-    operands = (*operands, *with_shared_operands((subgraph,)))
+    operands = (*operands, *call.lifted(subgraph))
     if call.fake_mode is None:
         result: Any = call.run(subgraph.graph_module, identifier, *operands)
     elif known is None:
@@ -81,7 +81,7 @@ def hints_wrapper(
         return function(*args, **kwargs)
 
     subgraph = call.trace(flat, leaves)
-    operands = (*leaves, *with_shared_operands((subgraph,)))
+    operands = (*leaves, *call.lifted(subgraph))
     (node,) = call.attach({"hints_wrapper_body_graph_": subgraph.graph_module})
     if call.fake_mode is None:
         result = call.run(subgraph.graph_module, operands, {}, hints=hints)
