@@ -130,7 +130,7 @@ def _run(program: Program, arguments: tuple[Any, ...]) -> tuple[list[Any], list[
     return results, list(torch.autograd.grad(total, inputs, allow_unused=True))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["real", "symbolic"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_graph_has_the_ops_of_torch_above_autograd(name: str, mode: Mode) -> None:
     """PX-14, PX-28, PX-29"""
@@ -238,6 +238,56 @@ def test_data_of_a_tensor_stays_connected_to_it() -> None:
     x = _x(2)
     assert not graph_module(x).requires_grad
     torch.testing.assert_close(graph_module(x), x.detach().sin())
+
+
+def test_a_tensor_that_is_made_to_require_gradients_does_so_in_the_graph() -> None:
+    """XC-14"""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = (x.detach() * 2).requires_grad_()
+        b = y * 2
+        b.requires_grad = True
+        return a, a.sin(), b, x.requires_grad_()
+
+    graph_module = refimpl.make_fx(program, pre_dispatch=True)(_x(2), torch.ones(2))
+    assert [result.requires_grad for result in graph_module(_x(2), torch.ones(2))] == [True] * 4
+    assert calls(graph_module).count(aten.requires_grad_.default) == 2
+
+
+BACKWARD = {
+    "result": lambda x: x.exp().sum(),
+    "result of a composite op": lambda x: x.sin().softmax(-1).pow(2).sum(),
+    "arguments": lambda x: (x * 2).matmul(x.t()).tanh().sum(),
+}
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+@pytest.mark.parametrize("name", BACKWARD)
+def test_what_autograd_has_saved_is_found_in_the_graph_when_a_gradient_is_taken_in_the_program(
+    name: str, mode: Mode
+) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(BACKWARD[name](x), x)[0]
+
+    graph_module = refimpl.make_fx(program, tracing_mode=mode, pre_dispatch=True)(_x(3, 3))
+    x = _x(3, 3)
+    torch.testing.assert_close(graph_module(x), program(x))
+    assert not graph_module.graph.find_nodes(op="get_attr")
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+def test_a_gradient_that_needs_what_only_a_composite_op_knew_is_refused(mode: Mode) -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(F.linear(x, weight, x[0]).sum(), x)[0]
+
+    def program_with_hooks(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.double(), lambda t: t.float()):
+            y = x * weight
+        return torch.autograd.grad(y.sum(), x)[0]
+
+    for refused in (program, program_with_hooks):
+        with pytest.raises(refimpl.UnsupportedByRefimpl, match=r"backward pass.*test_trace_pre_dispatch\.py"):
+            refimpl.make_fx(refused, tracing_mode=mode, pre_dispatch=True)(_x(3, 3), _x(3, 3))
 
 
 def _leave_gradients_off(x: torch.Tensor) -> torch.Tensor:

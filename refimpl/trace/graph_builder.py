@@ -100,6 +100,10 @@ class GraphBuilder:
             self._kept.append(value)
         return node
 
+    def is_constant(self, value: object) -> bool:
+        """Whether the graph has this very object as an attribute by now."""
+        return id(value) in self._constants
+
     def output(self, value: Any, *, in_spec: pytree.TreeSpec, names: list[str]) -> None:
         """`value` holds nodes in place of tensors. Nested inputs or foreign containers make fx print flattening code."""
         leaves, out_spec = pytree.tree_flatten(value)

@@ -2,7 +2,8 @@
 
 Counterpart: torch/fx/experimental/proxy_tensor.py PreDispatchTorchFunctionMode, ProxyTorchDispatchMode with pre_dispatch=True
 Differs: autocast regions are found by the state that ops run in (see the note below). Gradients are off in the graph too where
-inference mode or a backward pass had them off. `x.data` is recorded as `detach`; upstream keeps the tensor as a constant. Inside
+inference mode or a backward pass had them off, and `requires_grad_` is a node. `x.data` is recorded as `detach`; upstream keeps
+the tensor as a constant. Inside
 torch.func's transforms, and for subclasses of Tensor, ops are recorded as they arrive below autograd.
 
 Note [How calls arrive]
@@ -13,6 +14,11 @@ the way torch has made: the key leads to the mode, which is out of the slot whil
 below (autocast, autograd, fake kernels) is not recorded again. The alternatives were worse. A key of one's own with a fallback in
 Python fails as soon as another dispatch mode is on; an ordinary mode with the keys of autograd left out comes after autocast; and
 function modes do not see what C++ calls.
+
+Note [Backward passes inside of the trace]
+Autograd gives back what it has saved as new tensors. A saved result has the history of the tensor that the op gave, by which its
+node is found; an argument is the very tensor. What a composite op has made on its way, such as a transposed weight, has no node:
+that is refused. Upstream burns it in.
 
 Note [What is no op]
 `torch._C._set_grad_enabled`, behind torch.no_grad and its like, is seen by function modes: it becomes a node, and runs, so that
@@ -43,9 +49,11 @@ from refimpl._torch import (
     exit_autocast,
     is_inside_backward,
     is_inside_function_transform,
+    pytree,
     set_grad_enabled,
     without_pre_dispatch_modes,
 )
+from refimpl.errors import UnsupportedByRefimpl, user_line
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
@@ -62,6 +70,7 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
             self._kernels = FakeKernelsState(fake_mode, is_caching=False)
         self.regions = RegionsState(builder)
         self._is_below = False
+        self._results: dict[int, tuple[Any, dict[int, torch.fx.Node]]] = {}  # by what autograd knows of them
         self._set_aside_by_entry: list[contextlib.ExitStack] = []
 
     def __enter__(self) -> PreDispatchRecordingMode:
@@ -80,8 +89,36 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
         if self._is_below:
             return super()._dispatch(func, args, kwargs)
         self.regions.follow()
-        result = NotImplemented if is_inside_function_transform() else super()._dispatch(func, args, kwargs)
+        if is_inside_function_transform():
+            return self._below(func, args, kwargs)
+        if is_inside_backward():
+            self._adopt_saved((args, kwargs))
+        result = super()._dispatch(func, args, kwargs)
         return self._below(func, args, kwargs) if result is NotImplemented else result
+
+    def track(self, value: Any, node: torch.fx.Node, *, constant: torch.Tensor | None = None) -> None:
+        super().track(value, node, constant=constant)
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            _, outputs = self._results.setdefault(id(value.grad_fn), (value.grad_fn, {}))
+            outputs[value.output_nr] = node
+
+    def _adopt_saved(self, arguments: Any) -> None:
+        """Find the nodes of tensors that autograd has saved. Of a result it makes a new tensor, with the same history."""
+        for tensor in pytree.tree_leaves(arguments):
+            if not isinstance(tensor, torch.Tensor) or self.tracker.find(tensor) is not None:
+                continue
+            _, outputs = self._results.get(id(tensor.grad_fn), (None, {}))
+            node = outputs.get(tensor.output_nr) if tensor.grad_fn is not None else None
+            if node is not None:
+                self.track(tensor, node)
+            elif not self.builder.is_constant(tensor) and not (tensor.is_leaf and tensor.requires_grad):
+                raise UnsupportedByRefimpl(
+                    seen="a backward pass inside of a trace with pre_dispatch=True that needs a tensor nothing in the "
+                    f"graph gives, of shape {tuple(tensor.shape)}{user_line()}: a composite op or a hook on saved "
+                    "tensors made it",
+                    supported="a backward pass through ops that save their arguments and results only",
+                    do="take the gradient of the graph, or trace without pre_dispatch",
+                )
 
     def _below(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run the call, and record what arrives below autograd: a transform or a subclass takes its turn before."""
@@ -231,7 +268,17 @@ class PreDispatchFunctionMode(TorchFunctionMode):
                 return recording.__torch_dispatch__(func, types, args, kwargs)
         elif func == _DATA_OF_TENSOR:
             return args[0].detach()
+        elif func is torch.Tensor.requires_grad_ or func == _SET_REQUIRES_GRAD:
+            self._record_requires_grad(*args, **kwargs)
         return func(*args, **kwargs)
+
+    def _record_requires_grad(self, tensor: torch.Tensor, requires_grad: bool = True) -> None:
+        """Not an op to the dispatcher, but there is one of the name."""
+        if tensor.requires_grad != requires_grad:
+            op, recording = torch.ops.aten.requires_grad_.default, self._recording
+            node = recording.builder.call(op, (recording.node_of(tensor), requires_grad), {})
+            recording.builder.describe(node, tensor)
+            recording.track(tensor, node)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -244,6 +291,7 @@ class PreDispatchFunctionMode(TorchFunctionMode):
 
 
 _DATA_OF_TENSOR = torch.Tensor.data.__get__  # pyright: ignore[reportAttributeAccessIssue]
+_SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @contextlib.contextmanager
