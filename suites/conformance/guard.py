@@ -6,6 +6,7 @@ functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each wit
 * exception types of upstream are constructed, for callers catch them by type;
 * methods of public classes that live elsewhere: the operators of `torch.SymInt`, `SymFloat` and `SymBool` are functions of
   `sym_node.py`, and `torch.nn.Module` has a constructor of `torch._dynamo` once a test has used that;
+* finalisers, and callbacks of weak references that died, which the garbage collector calls between any two instructions;
 * `__torch_dispatch__` and `__torch_function__` of a mode or subclass, which the dispatcher calls, not refimpl.
 
 A breach raises in the frame that is about to run, and is noted, in case something catches it: the test ends as `breach`.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +36,7 @@ _FORBIDDEN = (
     "_subclasses/functional_tensor.py",
     "_subclasses/functional_tensor/",
 )
-_CALLED_BY_THE_DISPATCHER = ("__torch_dispatch__", "__torch_function__")
+_CALLED_BY_OTHERS = ("__torch_dispatch__", "__torch_function__", "__del__")
 
 
 class IndependenceBreach(Exception):
@@ -122,7 +124,7 @@ class IndependenceGuard:
         if name.startswith("<"):  # generated, such as a graph's forward: there is no end to them, so none is kept
             return False
         forbidden = name.startswith(self._forbidden) or code in self._codes
-        if forbidden and (code.co_name in _CALLED_BY_THE_DISPATCHER or self._is_public_method(code)):
+        if forbidden and (code.co_name in _CALLED_BY_OTHERS or self._is_public_method(code)):
             forbidden = False
         self._is_forbidden[code] = forbidden
         return forbidden
@@ -135,7 +137,8 @@ class IndependenceGuard:
         caller = frame.f_back
         if caller is None or not caller.f_code.co_filename.startswith(self._refimpl):
             return
-        if frame.f_code.co_varnames and isinstance(frame.f_locals.get(frame.f_code.co_varnames[0]), BaseException):
+        first = frame.f_locals.get(frame.f_code.co_varnames[0]) if frame.f_code.co_varnames else None
+        if isinstance(first, BaseException) or (isinstance(first, weakref.ref) and first() is None):
             return
         breach = IndependenceBreach(caller, frame.f_code)
         self.breaches.append(str(breach))

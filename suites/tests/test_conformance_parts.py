@@ -6,6 +6,7 @@ import ast
 import contextlib
 import sys
 import types
+import weakref
 from pathlib import Path
 
 import pytest
@@ -217,6 +218,22 @@ def test_methods_of_public_classes_are_allowed_wherever_they_are_written(guarded
     assert guard.breaches == []
     with guard.watch(), pytest.raises(IndependenceBreach, match=r"sym_node\.py"):
         module.call(node.node.add, node.node)
+
+
+def test_what_the_garbage_collector_calls_is_not_refimpl_s(guarded: tuple) -> None:
+    guard, module = guarded
+    called: list[str] = []
+    forbidden = str(Path(torch.__file__).parent / "_dynamo" / "made_up.py")
+    scope = {"called": called}
+    text = "def on_death(dead): called.append('on_death')\nclass A:\n    def __del__(self): called.append('__del__')\n"
+    exec(compile(text, forbidden, "exec"), scope)
+    owner = [scope["A"]()]  # pyright: ignore[reportCallIssue]
+    watcher = weakref.ref(owner[0], scope["on_death"])  # pyright: ignore[reportArgumentType]
+    with guard.watch():
+        module.call(owner.clear)
+    assert sorted(called) == ["__del__", "on_death"]
+    assert watcher() is None
+    assert guard.breaches == []
 
 
 def test_the_guard_leaves_no_watch_behind(guarded: tuple) -> None:
