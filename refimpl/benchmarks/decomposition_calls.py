@@ -105,6 +105,10 @@ class CollectingMode(TorchDispatchMode):
         self.builder = builder
         self.source = source
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # wrapping every call in torch._dynamo.disable takes longer than the call
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in self.builder.wanted and not any(
@@ -124,8 +128,10 @@ def calls_of_database(
         if dtype not in op.supported_dtypes("cpu") or op.name.startswith("jiterator"):  # that one is for GPUs
             continue
         has_gradient = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
-        torch.manual_seed(0)
-        inputs = itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=has_gradient), samples)
+        torch.default_generator.manual_seed(0)
+        # `op.sample_inputs` looks through the source of every caller, which takes longer than making the samples.
+        made = op.sample_inputs_func(op, torch.device("cpu"), dtype, has_gradient)
+        inputs = itertools.islice(made, samples)
         for sample in _until_refused(inputs):
             with CollectingMode(builder, op.formatted_name):
                 _run(op, sample, has_gradient=has_gradient)
@@ -225,7 +231,7 @@ def variant_calls(call: Call, result: Any) -> Iterator[Call]:
 
 def foreach_calls(overload: OpOverload, dtype: torch.dtype) -> Iterator[Call]:
     """Two calls of a foreach op on lists of tensors, by the types in its schema."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     name = overload._schema.name
     shapes: list[tuple[int, ...]] = [(3,), (2, 2), (), (4, 2)]
     if name.endswith("_mm"):

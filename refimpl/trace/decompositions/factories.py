@@ -134,12 +134,13 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
     if kind_of(dtype) in ("int", "bool") or any(isinstance(x, torch.Tensor) and x.ndim for x in (start, end)):
         return NotImplemented  # integers are truncated from steps that kernels round each in its own way
     inner = computation_dtype(dtype)
-    i = cast(torch.arange(steps, device=out_device), inner)
+    count = torch.arange(steps, device=out_device)
+    i = cast(count, inner)
     start, end = _number_or(start, inner), _number_or(end, inner)
     if steps == 1:
         return cast(torch.zeros_like(i) + start, dtype)
     step = (end - start) / (steps - 1)
-    return cast(torch.where(i < steps // 2, start + step * i, end - step * (steps - 1 - i)), dtype)
+    return cast(torch.where(count < steps // 2, start + step * i, end - step * (steps - 1 - i)), dtype)
 
 
 def _number_or(x: Any, dtype: torch.dtype) -> Any:

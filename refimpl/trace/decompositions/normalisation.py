@@ -118,7 +118,7 @@ def fused_rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
     dtype = computation_dtype(x.dtype)
     if dtype.is_complex or x.numel() == 0:
         return NotImplemented
-    z = cast(x, dtype)
+    z = laid_out_as(cast(x, dtype), x)
     small = torch.finfo(dtype).eps if eps is None else eps
     rstd = torch.rsqrt(torch.mean(z * z, inner, keepdim=True) + small)
     y = z * rstd
@@ -462,7 +462,7 @@ def _norm_except(v: Tensor, dim: int) -> Tensor:
 @rule(aten._weight_norm_interface.default)
 def weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     dtype = computation_dtype(v.dtype)
-    z = cast(v, dtype)
+    z = cast(v, dtype).contiguous()
     size = _norm_except(z, dim)
     kept = g.dtype if v.device.type != "cpu" or g.dtype not in (torch.bfloat16, torch.float16) else torch.float32
     return cast(z * (cast(g, dtype) / size), v.dtype), cast(size, kept)

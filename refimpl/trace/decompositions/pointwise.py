@@ -285,10 +285,9 @@ def round_decimals(x: Tensor, *, decimals: int) -> Tensor:
 @rule(aten.angle.default)
 def angle(x: Tensor) -> Tensor:
     if x.is_complex():
-        return torch.atan2(torch.imag(x), torch.real(x))
-    if not x.is_floating_point():
-        return torch.where(x < 0, math.pi, 0.0)
-    return torch.where(torch.isnan(x), x, torch.where(x < 0, math.pi, 0.0).to(x.dtype))
+        return torch.atan2(torch.imag(x), torch.real(x)).contiguous()
+    z = x if x.is_floating_point() else cast(x, torch.get_default_dtype())
+    return torch.where(torch.isnan(z), z, torch.where(z < 0, math.pi, torch.zeros_like(z)))
 
 
 @rule(aten.polar.default)
@@ -314,8 +313,3 @@ def bitwise_xor_scalar_tensor(x: int, other: Tensor) -> Tensor:
 @rule(aten.remainder.Scalar_Tensor)
 def remainder_scalar_tensor(x: float, other: Tensor) -> Tensor:
     return torch.remainder(aten.scalar_tensor.default(x, device=other.device, dtype=common_dtype(x)), other)
-
-
-@rule(aten.polar.default)
-def polar(size: Tensor, angle: Tensor) -> Tensor:
-    return torch.complex(size * torch.cos(angle), size * torch.sin(angle))

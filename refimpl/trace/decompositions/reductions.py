@@ -131,7 +131,7 @@ def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False
 
 @rule(aten.isin.Tensor_Scalar)
 def isin_scalar(elements: Tensor, test_element: float, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    return elements != test_element if invert else elements == test_element
+    return (elements != test_element if invert else elements == test_element).contiguous()
 
 
 @rule(aten.isin.Scalar_Tensor)

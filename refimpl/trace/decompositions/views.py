@@ -372,4 +372,4 @@ def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
 def fill(x: Tensor, value: Tensor) -> Tensor:
     if value.ndim != 0:
         return NotImplemented  # eager raises
-    return aten.copy.default(x, value)
+    return aten.copy.default(aten.empty_like.default(x), value)

@@ -1,0 +1,223 @@
+"""refimpl's decompositions do what eager does, and end in the core set."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import refimpl
+from refimpl.benchmarks.decomposition_calls import Call
+from refimpl.benchmarks.decomposition_verdicts import Verdict, expect, judge
+from refimpl.benchmarks.decompositions import ComparisonState, compare
+from refimpl.trace.decompositions import CORE_OPS, decomposition_table, get_decompositions
+from refimpl.trace.decompositions.promotion import common_dtype
+from refimpl.trace.decompositions.registry import DecompositionError, register
+
+aten = torch.ops.aten
+OTHER_DTYPES = (torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+# What no call on a CPU can show.
+WITHOUT_A_CALL = {
+    aten._fused_rms_norm_backward.default: "has no kernel for a CPU; compared with autograd below",
+}
+
+
+@pytest.fixture(scope="module")
+def states() -> list[tuple[Any, ComparisonState]]:
+    """Every overload tried in float32 and, on fewer samples, in the other kinds of types. The command tries far more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        float32 = compare((torch.float32,), samples=4, limit=2)
+        others = compare(OTHER_DTYPES, samples=1, limit=1)
+    return [*float32.items(), *others.items()]
+
+
+def test_every_rule_gives_what_eager_gives(states: list[tuple[Any, ComparisonState]]) -> None:
+    wrong = [text for _, state in states for text in state.wrong]
+    assert wrong == []
+
+
+def test_every_rule_is_tried_on_a_call_that_it_covers(states: list[tuple[Any, ComparisonState]]) -> None:
+    untried = set(decomposition_table) - {overload for overload, state in states if state.judged}
+    assert {str(o) for o in untried} == {str(o) for o in WITHOUT_A_CALL}
+
+
+def test_every_rule_ends_in_core_ops(states: list[tuple[Any, ComparisonState]]) -> None:
+    core = set(CORE_OPS)
+    elsewhere = {
+        str(overload): {str(op) for op in state.left - core} for overload, state in states if state.left - core
+    }
+    assert elsewhere == {}
+
+
+def test_no_core_op_has_a_rule() -> None:
+    assert [str(o) for o in CORE_OPS if o in decomposition_table] == []
+
+
+def test_the_table_has_what_it_is_asked_for() -> None:
+    functional = [o for o in decomposition_table if not any(a.alias_info for a in o._schema.arguments)]
+    assert len(functional) >= 200
+
+
+def test_the_gradient_of_rms_norm_is_autograds() -> None:
+    x, weight, grad = (torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    weight = weight[0, 0].detach().requires_grad_()
+    rstd = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+    expected = torch.autograd.grad(x * rstd * weight, (x, weight), grad)
+    rule = decomposition_table[aten._fused_rms_norm_backward.default]
+    actual = rule(grad.detach(), x.detach(), [5], rstd.detach(), weight.detach(), [True, True])
+    torch.testing.assert_close(actual, expected)
+
+
+# ------------------------------------------------------------------------------------------------ the judge, on wrong rules
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.sigmoid(x)
+
+
+WRONG_RULES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "one element off by 1e-3": ("values", lambda x: silu(x) + torch.tensor([0.0, 0, 0, 1e-3])),
+    "all elements off by 20 eps": ("values", lambda x: silu(x) * (1 + 20 * 2**-23)),
+    "computed in half precision": ("values", lambda x: silu(x.half()).float()),
+    "NaN for a number": ("values", lambda x: torch.where(x > 1, math.nan, silu(x))),
+    "another type": ("dtype", lambda x: silu(x).double()),
+    "another shape": ("shape", lambda x: silu(x)[:, :2]),
+    "another memory layout": ("strides", lambda x: silu(x).t().contiguous().t()),
+    "the input itself": ("aliasing", lambda x: x.copy_(silu(x))),
+    "an input that is changed": ("values", lambda x: (silu(x), x.add_(1))[0]),
+    "two results": ("structure", lambda x: (silu(x), x.clone())),
+    "an error": ("raises", lambda x: x.reshape(-1, 7)),
+    "nothing": ("declined", lambda x: NotImplemented),
+}
+
+
+def verdict_on(rule: Callable[..., Any]) -> Verdict:
+    x = torch.linspace(-3, 3, 12).view(3, 4)
+    call = Call(overload=aten.silu.default, args=(x,), kwargs={}, source="here")
+    expected = expect(call)
+    assert expected is not None
+    return judge(call, expected, {}, rule)
+
+
+@pytest.mark.parametrize("name", WRONG_RULES)
+def test_the_judge_sees_a_rule_that_gives(name: str) -> None:
+    status, rule = WRONG_RULES[name]
+    assert verdict_on(rule).status == status
+
+
+def test_the_judge_passes_a_right_rule() -> None:
+    assert verdict_on(silu).status == "pass"
+    assert verdict_on(decomposition_table[aten.silu.default]).status == "pass"
+
+
+# ------------------------------------------------------------------------------------------------------------- the table
+
+
+def test_a_packet_stands_for_all_its_overloads_with_a_rule() -> None:
+    rules = get_decompositions([aten.silu, aten.gelu.default, aten.mm.default])
+    assert set(rules) == {aten.silu.default, aten.silu.out, aten.gelu.default}
+    assert rules[aten.silu.default] is decomposition_table[aten.silu.default]
+
+
+def test_a_second_rule_for_an_overload_is_an_error() -> None:
+    with pytest.raises(DecompositionError, match=r"aten\.silu\.default has two decompositions"):
+        register(aten.silu.default, silu)
+
+
+OPERANDS = [
+    torch.ones(2, dtype=torch.float16),
+    torch.ones(2, dtype=torch.int32),
+    torch.ones(2, dtype=torch.bool),
+    torch.ones(2, dtype=torch.complex64),
+    torch.ones((), dtype=torch.float64),
+    torch.ones((), dtype=torch.int64),
+    torch.ones((), dtype=torch.complex128),
+    3,
+    2.5,
+    1j,
+    True,
+]
+
+
+@pytest.mark.parametrize("first", OPERANDS[:7], ids=lambda x: f"{x.dtype}-{x.ndim}d")
+@pytest.mark.parametrize("second", OPERANDS, ids=str)
+def test_types_promote_as_in_torch(first: torch.Tensor, second: Any) -> None:
+    assert common_dtype(first, second) is torch.result_type(first, second)
+
+
+# ------------------------------------------------------------------------------------------------------------ in a trace
+
+
+def loss_and_gradients(x: torch.Tensor, weight: torch.Tensor, target: torch.Tensor) -> Any:
+    """Normalisation, activations, dropout's backward, a loss, and the gradients of all of it."""
+    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    hidden = F.layer_norm(F.gelu(x @ weight), (6,))
+    hidden = F.glu(F.elu(hidden) + F.softplus(hidden), -1)
+    loss = F.cross_entropy(hidden, target) + F.smooth_l1_loss(hidden, torch.zeros_like(hidden))
+    return loss.detach(), *torch.autograd.grad(loss, (x, weight))
+
+
+def inputs() -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return (
+        torch.randn(4, 5, generator=generator),
+        torch.randn(5, 6, generator=generator),
+        torch.tensor([0, 2, 1, 1]),
+    )
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_a_trace_with_the_table_holds_core_ops_and_computes_the_same(mode: str) -> None:
+    graph_module = refimpl.make_fx(loss_and_gradients, decomposition_table, mode)(*inputs())
+    targets = {n.target for n in graph_module.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
+    assert {str(t) for t in targets - set(CORE_OPS)} == set()
+    torch.testing.assert_close(graph_module(*inputs()), loss_and_gradients(*inputs()))
+
+
+def test_a_symbolic_trace_with_the_table_holds_for_another_batch() -> None:
+    graph_module = refimpl.make_fx(loss_and_gradients, decomposition_table, "symbolic")(*inputs())
+    x, weight, _ = inputs()
+    other = torch.cat([x, x * 2, x[:1] - 1]), weight, torch.tensor([0, 1, 2, 0, 1, 2, 0, 0, 1])
+    torch.testing.assert_close(graph_module(*other), loss_and_gradients(*other))
+
+
+ROW_OPS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: torch.softmax(x, -1),
+    "log_softmax": lambda x: torch.log_softmax(x, 0),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]),
+    "group_norm": lambda x: F.group_norm(x, 2),
+    "upsample_bilinear2d": lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+    "upsample_nearest2d": lambda x: F.interpolate(x, (6, 3), mode="nearest"),
+    "reflection_pad2d": lambda x: F.pad(x, (1, 1, 2, 1), mode="reflect"),
+    "replication_pad2d": lambda x: F.pad(x, (1, 1, 2, 1), mode="replicate"),
+    "im2col": lambda x: F.unfold(x, 2),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "roll": lambda x: torch.roll(x, 2, 1),
+    "tril": lambda x: torch.tril(x),
+    "diag_embed": lambda x: torch.diag_embed(x),
+    "unbind": lambda x: x.unbind(1),
+    "split": lambda x: x.split(2, 1),
+    "logsumexp": lambda x: torch.logsumexp(x, (0, 1)),
+    "std_mean": lambda x: torch.std_mean(x, (0, 2)),
+    "vector_norm": lambda x: torch.linalg.vector_norm(x, 3, (1, 2)),
+    "index_add": lambda x: x.index_add(1, torch.tensor([0, 2]), x[:, :2]),
+    "stack": lambda x: torch.stack([x, x * 2], 1),
+    "in place": lambda x: x.clone().mul_(2).sigmoid_(),
+    "foreach": lambda x: torch._foreach_add([x, x * 2], 1.5),
+}
+
+
+@pytest.mark.parametrize("name", ROW_OPS)
+def test_rules_take_symbolic_sizes(name: str) -> None:
+    function = ROW_OPS[name]
+    x, other = torch.randn(3, 4, 5, 6), torch.randn(7, 4, 5, 6)
+    graph_module = refimpl.make_fx(function, decomposition_table, "symbolic", _allow_non_fake_inputs=True)(x)
+    torch.testing.assert_close(graph_module(x), function(x))
+    torch.testing.assert_close(graph_module(other), function(other))
