@@ -20,14 +20,13 @@ from refimpl.symbolic.symbols import SymbolState
 
 
 def as_bound(value: Any) -> Bound:
-    """A bound from an int, a float infinity, or one of sympy's or torch's infinities."""
+    """A bound from an int, a float infinity, or one of sympy's or torch's infinities, which print as oo and int_oo."""
     if isinstance(value, (int, float)):
         return value
-    if isinstance(value, sympy.Integer):
-        return int(str(value))
-    if isinstance(value, sympy.Basic) and value.is_infinite is not False and not value.is_Integer:
-        return -INFINITY if str(value).startswith("-") else INFINITY
-    return int(str(value))
+    text = str(value)
+    if text.endswith("oo"):
+        return -INFINITY if text.startswith("-") else INFINITY
+    return int(text)
 
 
 class UnbackedSymbols(SymbolState):

@@ -127,6 +127,11 @@ def test_constrain_range_answers_questions_without_guards() -> None:
     assert not bool(u > 9)
     with pytest.raises(upstream.GuardOnDataDependentSymNode):
         bool(u > 5)
+    other = unbacked(u.node.shape_env)
+    upstream.constrain_range(other, min=2)  # the other bound is torch's own infinity
+    assert bool(other >= 2)
+    upstream.constrain_range(other, min=None, max=6)
+    assert bool(other <= 6)
     upstream._constrain_range_for_size(u, min=4)
     assert bool(u > 3)
     with pytest.raises(ValueError, match="less than the specified min"):
