@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from refimpl.errors import DataDependentRead, RefimplError, UnsupportedByRefimpl, UntraceableOutput
+from refimpl.trace.decompositions import decomposition_table, get_decompositions
 from refimpl.trace.make_fx import make_fx
 
 # Upstream dotted name -> the name here that stands in for it, same signature.
@@ -40,4 +41,13 @@ SUBSTITUTIONS: dict[str, str] = {
     "torch.fx.experimental.proxy_tensor.wrapper_and_args_for_make_fx": "refimpl.trace.proxy_tensor.wrapper_and_args_for_make_fx",
 }
 
-__all__ = ["SUBSTITUTIONS", "DataDependentRead", "RefimplError", "UnsupportedByRefimpl", "UntraceableOutput", "make_fx"]
+__all__ = [
+    "SUBSTITUTIONS",
+    "DataDependentRead",
+    "RefimplError",
+    "UnsupportedByRefimpl",
+    "UntraceableOutput",
+    "decomposition_table",
+    "get_decompositions",
+    "make_fx",
+]
