@@ -115,8 +115,8 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         only_torch=_SLICES | {"aten.alias.default"},
         needs_equal_second=True,
         reason=(
-            "torch has replaced the size of the rotary embedding by the number that a guard says it is, so that `q[..., :size]` is "
-            "the whole of q, an alias; our graph keeps the size and the slice"
+            "torch has replaced the size of the rotary embedding by the number that a guard says it is, so that `q[..., :size]` "
+            "is the whole of q, an alias; our graph keeps the size and the slice"
         ),
     ),
     Explanation(
