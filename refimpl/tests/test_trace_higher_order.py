@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,18 @@ from typing import Any
 import pytest
 import torch
 from functorch.experimental import control_flow
-from torch._higher_order_ops import associative_scan, scan, utils, while_loop
+from torch._higher_order_ops import (
+    _invoke_quant,
+    associative_scan,
+    foreach_map,
+    hints_wrap,
+    run_const_graph,
+    scan,
+    strict_mode,
+    utils,
+    while_loop,
+    wrap,
+)
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import refimpl
@@ -17,6 +29,8 @@ from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.trace.higher_order import HigherOrderCall, Recorded, register_higher_order_rule, rules
 from refimpl.trace.tracing import current_trace
 
+# Importing these registers their operators.
+REGISTERING = (_invoke_quant, foreach_map, hints_wrap, run_const_graph, strict_mode, wrap)
 MODES = ("real", "fake", "symbolic")
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -27,8 +41,8 @@ def _targets(graph_module: torch.fx.GraphModule) -> list[object]:
     return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
-def _node(graph_module: torch.fx.GraphModule, operator: Any) -> torch.fx.Node:
-    (node,) = graph_module.graph.find_nodes(op="call_function", target=operator)
+def _node(graph_module: torch.fx.GraphModule, target: Any) -> torch.fx.Node:
+    (node,) = graph_module.graph.find_nodes(op="call_function", target=target)
     return node
 
 
@@ -354,6 +368,66 @@ def test_random_state_is_saved_and_restored_by_its_operators(mode: str) -> None:
     assert not torch.equal(first, graph_module(torch.ones(4))[0])
 
 
+def _module(f: Callable[..., Any]) -> torch.fx.GraphModule:
+    return refimpl.make_fx(f)(torch.randn(3))
+
+
+SIN = _module(lambda a: (a.sin(),))
+
+# Operator -> a call of it that gives sin(x), and the targets of the graph.
+OTHERS: dict[str, tuple[Callable[[Tensor], Any], list[object]]] = {
+    "wrap": (lambda x: hop.wrap(torch.sin, x), [aten.sin.default]),
+    "wrap_with_set_grad_enabled": (lambda x: hop.wrap_with_set_grad_enabled(False, torch.sin, x), [aten.sin.default]),
+    "wrap_with_autocast": (
+        lambda x: hop.wrap_with_autocast("cpu", torch.bfloat16, True, None, torch.sin, x),
+        [aten.sin.default],
+    ),
+    "tag_activation_checkpoint": (
+        lambda x: hop.tag_activation_checkpoint(SIN, x, use_reentrant=False)[0],
+        [aten.sin.default],
+    ),
+    "hints_wrapper": (
+        lambda x: hop.hints_wrapper(lambda a: (a.sin(),), (x,), {}, hints={"n": 1})[0],
+        [hop.hints_wrapper, operator.getitem],
+    ),
+    "strict_mode": (
+        lambda x: hop.strict_mode(lambda a: (a.sin(),), (x,))[0],
+        [hop.strict_mode, operator.getitem],
+    ),
+    "run_const_graph": (lambda x: hop.run_const_graph(SIN, (x,))[0], [hop.run_const_graph, operator.getitem]),
+    "foreach_map": (lambda x: hop.foreach_map(SIN, x)[0], [hop.foreach_map, operator.getitem]),
+    "invoke_quant": (lambda x: hop.invoke_quant(SIN, x)[0], [hop.invoke_quant, operator.getitem]),
+    "auto_functionalized": (
+        lambda x: hop.auto_functionalized(_increment, x=x.sin() - 1)[1],
+        [aten.sin.default, aten.sub.Tensor, hop.auto_functionalized, operator.getitem, operator.getitem],
+    ),
+    "print": (lambda x: (hop.print("{}", 3), x.sin())[1], [hop.print, aten.sin.default]),
+    "_export_tracepoint": (
+        lambda x: hop._export_tracepoint(x.sin(), kind="a", path="b")[0],
+        [aten.sin.default, hop._export_tracepoint, operator.getitem],
+    ),
+}
+
+
+@torch.library.custom_op("refimpl_test::increment", mutates_args={"x"})
+def increment(x: Tensor) -> None:
+    x.add_(1)
+
+
+increment.register_fake(lambda x: None)
+_increment = torch.ops.refimpl_test.increment.default
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_operators_are_recorded_or_step_aside(name: str, mode: str) -> None:
+    program, targets = OTHERS[name]
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3))
+    assert _targets(graph_module) == targets
+    x = torch.randn(3 if mode != "symbolic" else 5)
+    torch.testing.assert_close(graph_module(x), x.sin())
+
+
 class _Twice(type(hop.cond).__mro__[1]):  # HigherOrderOperator
     def __init__(self) -> None:
         super().__init__("refimpl_test_twice")
@@ -364,15 +438,15 @@ class _Twice(type(hop.cond).__mro__[1]):  # HigherOrderOperator
 
 @pytest.fixture
 def twice() -> Iterator[Any]:
-    operator = _Twice()
+    twice = _Twice()
 
-    @operator.py_impl(torch._C.DispatchKey.CompositeExplicitAutograd)
+    @twice.py_impl(torch._C.DispatchKey.CompositeExplicitAutograd)
     def run(function: Callable[..., Any], x: Tensor) -> Tensor:
         return function(function(x))
 
-    operator.fallthrough(torch._C.DispatchKey.AutogradCPU)
-    yield operator
-    rules._RULES.pop(operator.name(), None)
+    twice.fallthrough(torch._C.DispatchKey.AutogradCPU)
+    yield twice
+    rules._RULES.pop(twice.name(), None)
 
 
 def test_an_unknown_operator_on_functions_needs_a_rule(twice: Any) -> None:
@@ -504,7 +578,7 @@ def test_without_gradients_a_cond_is_traced_once(mode: str) -> None:
 def test_a_gradient_that_a_loop_would_lose_is_refused(mode: str) -> None:
     def program(w: Tensor, xs: Tensor) -> Any:
         scale = w * 2
-        return control_flow.map(lambda x: x * scale, xs)
+        return control_flow.map(lambda x: x * scale, xs)  # pyright: ignore[reportArgumentType]
 
     inputs = (torch.randn(3, requires_grad=True), torch.randn(4, 3))
     with pytest.raises(UnsupportedByRefimpl, match="pass the tensor as an operand"):
@@ -520,7 +594,7 @@ class _Double(torch.autograd.Function):
         return x * 2
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return grad * 2
 
 

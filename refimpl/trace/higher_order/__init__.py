@@ -13,11 +13,12 @@ A rule is a short function `rule(call, *args, **kwargs)` that gives a `Recorded`
 | while_loop, while_loop_stack_output | condition and body; ints in the carry are unbacked symbols in both | control_flow |
 | scan, associative_scan, map_impl | the body on one slice | scans |
 | invoke_subgraph | the subgraph, once for each identifier | subgraphs |
-| invoke_quant, invoke_quant_packed, foreach_map, wrap (where it is dispatched), tag_activation_checkpoint | the first argument on the others | subgraphs |
+| invoke_quant, invoke_quant_packed, foreach_map, tag_activation_checkpoint (of a pre-dispatch trace) | the first argument on the others | subgraphs |
 | hints_wrapper, strict_mode, run_const_graph | the first argument on the operands in the second | subgraphs |
-| auto_functionalized, auto_functionalized_v2, with_effects, out_dtype, call_torchbind, print, run_and_save_rng_state, run_with_rng_state, graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise, aoti_call_delegate, executorch_call_delegate, inductor_compiled_code, _export_tracepoint | the default | registry |
-| wrap, wrap_with_set_grad_enabled, wrap_with_autocast, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call | none: they call their function themselves, and what it does is recorded | |
-| flex_attention, flex_attention_backward, local_map_hop, invoke_leaf_function, triton kernels | none yet: register one | |
+| auto_functionalized, auto_functionalized_v2, with_effects, out_dtype, print, run_and_save_rng_state, run_with_rng_state, _export_tracepoint | the default | rules |
+| call_torchbind, graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise, triton kernels | the default; shown by no test, since they need a GPU or classes that no release has | rules |
+| wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call | none: they call their function themselves, and what it does is recorded | |
+| flex_attention, flex_attention_backward, local_map_hop, invoke_leaf_function, aoti_call_delegate, executorch_call_delegate, inductor_compiled_code | none yet: register one | |
 
 The default records the call as it stands and runs the operator for its result. It is refused (UnsupportedByRefimpl) for a call
 with a function among its arguments, since only a rule knows what the operator calls it with.

@@ -63,7 +63,7 @@ class _CondFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         under_way: _Cond = ctx.under_way
         needed = ctx.needs_input_grad[1:]
         count = len(under_way.operands)
