@@ -45,7 +45,9 @@ def names_used(source: str) -> set[str]:
                 names.update(f"{node.module}.{alias.name}" for alias in node.names)
             case ast.Attribute():
                 names.add(ast.unparse(node))
-            case ast.Constant(value=str() as text) if text.startswith("torch.") and text.replace(".", "").isidentifier():
+            case ast.Constant(value=str() as text) if (
+                text.startswith("torch.") and text.replace(".", "").isidentifier()
+            ):
                 names.add(text)  # importlib.import_module, getattr chains
             case _:
                 pass
@@ -126,6 +128,10 @@ try:
     for name, example in programs.EXAMPLES.items():
         trace(example.function, arguments[name])
         traced += 1
+    if not PROVOKE:
+        for name in ("attention", "convolution_block", "mutate_input"):
+            options = {"pre_dispatch": True, "record_stack_traces": True}
+            refimpl.make_fx(programs.EXAMPLES[name].function, **options)(*arguments[name])
 finally:
     sys.setprofile(None)
     threading.setprofile(None)
