@@ -55,6 +55,8 @@ def _calls_of_any_type(make: Make) -> list[Row]:
         _row(aten.embedding.default, x, index),
         _row(aten.fill.Tensor, x, make()),
         _row(aten.floor_divide.Scalar, x, 2),
+        _row(aten.index_reduce.default, square, 0, rows[:2], make(2, 4), "prod"),
+        _row(aten.index_reduce.default, square, 1, rows, make(4, 3), "amax", include_self=False),
         _row(aten.isin.Scalar_Tensor, 2, x),
         _row(aten.isin.Scalar_Tensor, 2, x, invert=True),
         _row(aten.isin.Tensor_Scalar, x, 2),

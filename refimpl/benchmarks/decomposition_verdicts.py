@@ -34,7 +34,7 @@ EXPECTED_ERRORS = (RuntimeError, NotImplementedError, TypeError, ValueError, Ind
 
 @functools.cache
 def _is_composite(func: OpOverload) -> bool:
-    return is_decomposed_by_autograd(func, {"cpu"})
+    return is_decomposed_by_autograd(func, frozenset({"cpu"}))
 
 
 class DecomposingMode(TorchDispatchMode):

@@ -196,7 +196,7 @@ def page(states: Mapping[OpOverload, ComparisonState], what: str) -> str:
         theirs.update(states[overload].theirs)
     both = [o for o in names if states[o].theirs]
     closer = collections.Counter[str]()
-    for overload in both:
+    for overload in set(both) & set(functional):
         counts = states[overload].closer
         if counts["refimpl"] != counts["torch"]:
             closer["refimpl" if counts["refimpl"] > counts["torch"] else "torch"] += 1
@@ -221,8 +221,8 @@ def page(states: Mapping[OpOverload, ComparisonState], what: str) -> str:
         f"| calls that differ for a reason given below | {totals['accepted']} |",
         f"| overloads that PyTorch's table has as well | {len(both)} |",
         f"| of their calls, those where PyTorch's rule differs from eager | {theirs_wrong} of {theirs.total()} |",
-        f"| overloads on which refimpl is closer to float64 | {closer['refimpl']} |",
-        f"| overloads on which PyTorch's rule is closer | {closer['torch']} |",
+        f"| functional overloads on which refimpl is closer to float64 | {closer['refimpl']} |",
+        f"| functional overloads on which PyTorch's rule is closer | {closer['torch']} |",
         "",
         "## Where PyTorch's rule differs from eager",
         "",
@@ -246,7 +246,7 @@ def page(states: Mapping[OpOverload, ComparisonState], what: str) -> str:
     ]
     for overload in both:
         state = states[overload]
-        if state.closer:
+        if state.closer and overload in functional:  # variants repeat it
             counts = ", ".join(f"{who} {count}" for who, count in sorted(state.closer.items()))
             lines.append(
                 f"| `{overload}` | {state.theirs.total()} | {state.eager_error:.3g} | {state.error:.3g} | "
@@ -277,7 +277,10 @@ def main() -> None:
     torch.set_num_threads(1)
     dtypes = [getattr(torch, name) for name in options.dtype.split(",")]
     states = compare(dtypes, samples=options.samples, limit=options.limit, only=options.only, with_torch=True)
-    what = f"PyTorch {torch.__version__}, {platform.machine()} CPU; {options.dtype.replace(',', ', ')}."
+    what = (
+        f"PyTorch {torch.__version__}, {platform.machine()} CPU; {options.dtype.replace(',', ', ')}; "
+        f"--samples {options.samples} --limit {options.limit}."
+    )
     text = page(states, what)
     print(text)
     if options.write:

@@ -122,7 +122,7 @@ def trilinear(
             x = x.unsqueeze(dim)
         factors.append(cast(x, computation_dtype(x.dtype)))
     product = factors[0] * factors[1] * factors[2]
-    return cast(torch.sum(product, sumdim) if sumdim else product, i1.dtype)
+    return cast(torch.sum(product, list(sumdim)) if sumdim else product, i1.dtype)
 
 
 @rule(aten._cdist_forward.default)

@@ -22,13 +22,13 @@ from refimpl.trace.decompositions.registry import aten, rule
 Tensor = torch.Tensor
 
 
-def _mean_and_rstd(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor]:
+def _mean_and_rstd(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor]:
     """Mean and 1/sqrt(variance + eps) over `dims`, which are kept."""
     variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
     return mean, torch.rsqrt(variance + eps)
 
 
-def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: Sequence[int]) -> Tensor:
+def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: list[int]) -> Tensor:
     return rstd * (g - torch.mean(g, dims, keepdim=True) - y * torch.mean(g * y, dims, keepdim=True))
 
 

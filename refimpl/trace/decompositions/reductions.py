@@ -61,7 +61,7 @@ def count_nonzero(x: Tensor, dim: int | None = None) -> Tensor:
 
 @rule(aten.count_nonzero.dim_IntList)
 def count_nonzero_over(x: Tensor, dim: Sequence[int]) -> Tensor:
-    return torch.sum(x != 0, dim)
+    return torch.sum(x != 0, list(dim))
 
 
 @rule(aten.nansum.default)
@@ -71,7 +71,7 @@ def nansum(
     if x.is_complex():
         return NotImplemented
     kept = x if kind_of(x.dtype) in (BOOL, INT) else torch.where(torch.isnan(x), 0, x)
-    return torch.sum(kept, [] if dim is None else dim, keepdim, dtype=dtype)
+    return torch.sum(kept, [] if dim is None else list(dim), keepdim, dtype=dtype)
 
 
 @rule(aten.logsumexp.default)

@@ -32,10 +32,15 @@ def register(overload: OpOverload, function: Rule) -> None:
     """Enters a rule. Raises DecompositionError if the overload has one."""
     if overload in decomposition_table:
         raise DecompositionError(
-            f"{overload} has two decompositions: seen {function.__module__}.{function.__qualname__}, "
-            f"expected none beside {decomposition_table[overload].__qualname__}. Remove one of them."
+            f"{overload} has two decompositions: seen {_described(function)}, "
+            f"expected none beside {_described(decomposition_table[overload])}. Remove one of them."
         )
     decomposition_table[overload] = function
+
+
+def _described(function: Rule) -> str:
+    """The name of a function; a partial one has none."""
+    return getattr(function, "__qualname__", repr(function))
 
 
 def rule(*overloads: OpOverload) -> Callable[[RuleT], RuleT]:

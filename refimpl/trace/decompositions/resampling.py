@@ -163,9 +163,9 @@ def _options(rest: Sequence[Any], named: dict[str, Any], has_corners: bool, n: i
 
 
 def _register_pair(forward: OpOverload, backward: OpOverload, taps_of: TapsOf, has_corners: bool) -> None:
-    for overload, function in ((forward, _upsample), (backward, _upsample_backward)):
-        bound = functools.partial(function, taps_of=taps_of, has_corners=has_corners)
-        register(overload, functools.update_wrapper(bound, function))
+    pairs: tuple[tuple[OpOverload, Callable[..., Tensor]], ...] = ((forward, _upsample), (backward, _upsample_backward))
+    for overload, function in pairs:
+        register(overload, functools.partial(function, taps_of=taps_of, has_corners=has_corners))
 
 
 _AT_START, _AT_CENTRE = functools.partial(_nearest, shift=0.0), functools.partial(_nearest, shift=0.5)
