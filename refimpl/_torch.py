@@ -20,6 +20,7 @@ from torch import _ops
 
 # Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
 
 # The one function through which torch.cond and its like compile themselves; it is never called (trace/higher_order).
 from torch._higher_order_ops import utils as hop_utils
@@ -319,6 +320,7 @@ __all__ = [
     "is_opaque_object",
     "is_traceable_wrapper_subclass",
     "keeps_sequence_number_of_meta",
+    "no_python_dispatcher",
     "other_tracer",
     "pytree",
     "run_composite_kernel",

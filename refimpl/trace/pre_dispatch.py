@@ -49,6 +49,7 @@ from refimpl._torch import (
     exit_autocast,
     is_inside_backward,
     is_inside_function_transform,
+    no_python_dispatcher,
     pytree,
     set_grad_enabled,
     without_pre_dispatch_modes,
@@ -101,6 +102,12 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
         if isinstance(value, torch.Tensor) and value.grad_fn is not None:
             _, outputs = self._results.setdefault(id(value.grad_fn), (value.grad_fn, {}))
             outputs[value.output_nr] = node
+
+    def _run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+        if self.fake_mode is not None:
+            return super()._run(func, args, kwargs, tensors)
+        with no_python_dispatcher():  # which the slot needs; real tensors go through the kernels that eager mode runs
+            return super()._run(func, args, kwargs, tensors)
 
     def _adopt_saved(self, arguments: Any) -> None:
         """Find the nodes of tensors that autograd has saved. Of a result it makes a new tensor, with the same history."""
