@@ -6,6 +6,7 @@ Differs: replacements are kept resolved, so that replacing is one pass; symbols 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -95,12 +96,10 @@ class SymbolState:
             return pytype(to_number(expr))
         if expr in self._hints:
             return self._hints[expr]
-        if any(s not in self._values for s in expr.free_symbols):
-            return None
-        try:
-            value = pytype(evaluate(expr, self._values))
-        except ZeroDivisionError:
-            return None
+        value = None
+        if all(s in self._values for s in expr.free_symbols):
+            with contextlib.suppress(ZeroDivisionError):
+                value = pytype(evaluate(expr, self._values))
         self._hints[expr] = value
         return value
 
@@ -117,6 +116,7 @@ class SymbolState:
             self._register(expr, Range(-INFINITY, INFINITY))
         self.backed_var_to_val[expr] = sympy.sympify(val)
         self._values[expr] = val
+        self._hints.clear()
 
     add_var_to_val = add_backed_var_to_val
 
