@@ -281,8 +281,10 @@ class PreDispatchFunctionMode(TorchFunctionMode):
 
     def _record_requires_grad(self, tensor: torch.Tensor, requires_grad: bool = True) -> None:
         """Not an op to the dispatcher, but there is one of the name."""
-        if tensor.requires_grad != requires_grad:
-            op, recording = torch.ops.aten.requires_grad_.default, self._recording
+        if tensor.requires_grad == requires_grad or is_inside_function_transform():
+            return
+        op, recording = torch.ops.aten.requires_grad_.default, self._recording
+        with paused_recordings():
             node = recording.builder.call(op, (recording.node_of(tensor), requires_grad), {})
             recording.builder.describe(node, tensor)
             recording.track(tensor, node)
