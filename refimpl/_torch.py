@@ -175,22 +175,24 @@ def active_fake_mode() -> FakeTensorMode | None:
 
 
 def is_opaque_object(value: object) -> bool:
-    """Whether a graph passes the value on without looking into it: a script object, its fake, or of a registered class."""
+    """Whether a graph passes the value on without looking into it: a script object, its fake, or of a registered class.
+
+    Of the registered classes those with identity: one of plain values, as enumerations are, is a literal.
+    """
     return isinstance(value, (torch.ScriptObject, FakeScriptObject)) or _is_opaque_type(type(value))
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_opaque_type(kind: type) -> bool:
-    return _opaque_objects.is_opaque_type(kind)
+    is_value_type = getattr(_opaque_objects, "is_opaque_value_type", None)  # torch 2.13
+    return _opaque_objects.is_opaque_type(kind) and not (is_value_type is not None and is_value_type(kind))
 
 
 def fake_object(fake_mode: FakeTensorMode, value: Any) -> Any:
-    """The fake of a script or opaque object; the object itself where its class has no fake, or is one of plain values."""
-    if isinstance(value, torch.ScriptObject):
-        has_fake = _fake_classes.has_fake_class(value._type().qualified_name())
-    else:
-        has_fake = not _opaque_objects.is_opaque_value_type(type(value))
-    return _fake_classes.maybe_to_fake_obj(fake_mode, value) if has_fake else value
+    """The fake of a script or opaque object; the object itself where its class has no fake."""
+    if isinstance(value, torch.ScriptObject) and not _fake_classes.has_fake_class(value._type().qualified_name()):
+        return value
+    return _fake_classes.maybe_to_fake_obj(fake_mode, value)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import operator
 from collections.abc import Iterator
@@ -248,6 +249,20 @@ def test_a_captured_object_is_an_attribute(scale: Any) -> None:
     graph_module = refimpl.make_fx(lambda x: scale(x, captured))(torch.ones(2))
     assert graph_module._object_constant0 is captured
     assert graph_module(torch.ones(1)).tolist() == [3.0]
+
+
+class _Kind(enum.Enum):
+    A = 1
+    B = 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_member_of_an_enumeration_is_what_it_was_when_traced(mode: str) -> None:
+    graph_module = refimpl.make_fx(lambda x, kind: x + 1 if kind is _Kind.A else x - 1, tracing_mode=mode)(
+        torch.ones(2), _Kind.A
+    )
+    assert graph_module(torch.ones(2), _Kind.A).tolist() == [2.0, 2.0]
+    assert _targets(graph_module) == [aten.add.Tensor]
 
 
 @pytest.mark.parametrize("mode", ("fake", "symbolic"))
