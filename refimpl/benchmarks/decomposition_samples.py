@@ -77,6 +77,8 @@ def _calls_of_any_type(make: Make) -> list[Row]:
         _row(aten._unsafe_index.Tensor, x, [None, rows]),
         _row(aten._unsafe_index_put.default, x, [rows], make(3, 6)),
         _row(aten._unsafe_index_put.default, x, [mask], make(6)),
+        _row(aten._unsafe_masked_index.default, x, mask[:3], [rows - 2, rows + 1], 1),
+        _row(aten._unsafe_masked_index_put_accumulate.default, x, mask[:3], [rows - 2, rows + 1], make(3)),
         _row(aten.view.dtype, x, x.dtype),
         _row(aten.view_copy.dtype, x, x.dtype),
         _row(aten.zero.default, x),

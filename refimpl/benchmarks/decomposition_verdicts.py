@@ -104,11 +104,12 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 def expect(call: Call) -> Expected | None:
     """Runs the call in eager. None if eager refuses it."""
     args, kwargs = call.arguments()
+    given = _tensors((args, kwargs))
     try:
         result = call.overload(*args, **kwargs)
     except EXPECTED_ERRORS:
         return None
-    return Expected(call=call, result=result, given=_tensors((args, kwargs)))
+    return Expected(call=call, result=result, given=given)
 
 
 def judge(
@@ -121,6 +122,7 @@ def judge(
 ) -> Verdict:
     """Runs the rule, and compares. Without `is_measured`, results that are eager's to the bit are not held against float64."""
     args, kwargs = call.arguments()
+    given = _tensors((args, kwargs))  # before the call: a rule may put other tensors into a list it was given
     mode = DecomposingMode(table)
     try:
         with mode:
@@ -130,7 +132,6 @@ def judge(
     if result is NotImplemented:
         return Verdict(status="declined")
     left = frozenset(mode.left)
-    given = _tensors((args, kwargs))
     outs, wanted = _tensors(result), _tensors(expected.result)
     if len(outs) != len(wanted):
         return Verdict(status="structure", detail=f"{len(outs)} tensors, expected {len(wanted)}", left=left)

@@ -123,9 +123,15 @@ def unsafe_index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor
     return aten.index_put.default(x, indices, values, accumulate)
 
 
-def _inside(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Indices where the mask is false may be anything: they are brought into the tensor."""
-    return [i if i is None else torch.clamp(i, min=0, max=x.shape[d] - 1) for d, i in enumerate(indices)]
+def _inside(x: Tensor, indices: Sequence[Tensor | None], *, is_from_end: bool = False) -> list[Tensor | None]:
+    """Indices where the mask is false may be anything: they are brought into the tensor. Negative ones count from the end
+    only where the kernel lets them.
+    """
+    inside: list[Tensor | None] = []
+    for index, size in zip(indices, x.shape, strict=False):
+        smallest = -size if is_from_end else 0
+        inside.append(None if index is None else torch.clamp(index, min=smallest, max=size - 1))
+    return inside
 
 
 @rule(aten._unsafe_masked_index.default)
@@ -141,7 +147,8 @@ def unsafe_masked_index_put_accumulate(
 ) -> Tensor:
     if x.numel() == 0:
         return aten.clone.default(x)
-    return aten.index_put.default(x, _inside(x, indices), masked_fill(values, ~mask, 0), True)
+    inside = _inside(x, indices, is_from_end=True)
+    return aten.index_put.default(x, inside, masked_fill(values, ~mask, 0), True)
 
 
 @rule(aten.embedding.default)
