@@ -167,6 +167,22 @@ def test_what_is_decided_holds_for_all_sizes(condition: Any, values: Any) -> Non
 
 
 @REPEATABLE
+@given(CONDITIONS, ANY_INTS)
+def test_what_is_decided_holds_for_negative_numbers_too(condition: Any, values: Any) -> None:
+    env, symbols = backed(values, positive=None)
+    try:
+        asked = run(condition, symbols)
+    except ZeroDivisionError:
+        return
+    decided = env.decided(asked.node.expr) if isinstance(asked, torch.SymBool) else bool(asked)
+    if decided is None:
+        return
+    for other in ((-2, 2, 1), (0, -3, 7), (-11, -2, -5), (4, 4, -4), (1, 1, 1), (-1, 0, 9), values):
+        with contextlib.suppress(ZeroDivisionError):
+            assert run(condition, other) == decided, (asked, other)
+
+
+@REPEATABLE
 @given(st.lists(CONDITIONS, min_size=1, max_size=4), CONDITIONS, SIZES, SIZES)
 def test_what_is_decided_from_guards_holds_wherever_the_guards_hold(
     guards: Any, condition: Any, values: Any, other: Any

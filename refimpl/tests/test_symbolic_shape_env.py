@@ -135,6 +135,24 @@ def test_positive_factors_that_both_sides_share_are_taken_out() -> None:
     assert len(env.guards) == 1
 
 
+def test_nothing_is_cancelled_that_may_be_zero_or_negative() -> None:
+    env = ShapeEnv(duck_shape=False)
+    u, a, b = env.create_unbacked_symint(), symint(env, 5), symint(env, 7)
+    torch._check(a < b)
+    for question in (u * a < u * b, u * a == u * b, u // u == 1, u % u == 0, u * a // u == a):
+        assert isinstance(question, torch.SymBool)
+        assert env.decided(question.node.expr) is None, str(question)
+
+
+def test_an_equality_without_an_integer_solution_replaces_nothing() -> None:
+    env = ShapeEnv(duck_shape=False)
+    a, b = symint(env, 9), symint(env, 6)
+    assert bool(a * 2 == b * 3)
+    assert env.replacements == {}
+    assert bool(4 * a == 6 * b)
+    assert len(env.guards) == 1
+
+
 def test_what_is_known_not_to_be_zero_divides_itself() -> None:
     env = ShapeEnv()
     s = symint(env, 5)
