@@ -43,7 +43,7 @@ def conformance(
         list[str] | None, typer.Option("-k", help="Part of a test's name, or a glob; repeatable, as alternatives.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for one test.")] = 240.0,
+    timeout: Annotated[float, typer.Option(help="Seconds for one test.")] = 480.0,
     memory: Annotated[float, typer.Option(help="GiB that one test may add.")] = 6.0,
     guard: Annotated[
         bool, typer.Option("--guard/--no-guard", help="Raise where refimpl calls what it is compared with.")

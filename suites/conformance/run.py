@@ -40,7 +40,7 @@ class ConformanceRequest:
     subject: str = REFIMPL
     select: tuple[str, ...] = ()
     workers: int = 1
-    timeout_s: float = 240.0
+    timeout_s: float = 480.0
     memory_bytes: int = 6 * _GIB
     is_guarded: bool = True
     cache_folder: Path
