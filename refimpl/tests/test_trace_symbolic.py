@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 from torch.fx.experimental.symbolic_shapes import bind_symbols, eval_guards
 
 import refimpl
+from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 
 aten = torch.ops.aten
@@ -56,7 +57,7 @@ def test_strides_and_offsets_are_read_from_the_tensor_that_has_them() -> None:
     y = torch.ones(20, 30)[5:, :28:2]
     stride, total = graph_module(y)
     assert stride == 2 * y.stride(0)
-    assert torch.equal(total, y.storage_offset() + y.sin().sum())
+    assert torch.equal(total, y.sin().sum() + y.storage_offset())
 
 
 def test_sizes_of_inputs_are_preferred_to_those_of_later_tensors() -> None:
@@ -98,7 +99,7 @@ def test_arithmetic_on_sizes_is_recorded_by_its_operators_and_times_one_is_not()
     """PX-32"""
     graph_module = _trace(lambda x: x.new_ones(x.shape[0] * 1 + 2), torch.ones(3))
     assert _targets(graph_module) == [aten.sym_size.int, operator.add, aten.new_ones.default]
-    assert not graph_module.shape_env.guards  # pyright: ignore[reportAttributeAccessIssue]
+    assert not getattr(graph_module.shape_env, "guards")
     assert graph_module(torch.ones(6)).shape == (8,)
 
 
@@ -143,8 +144,7 @@ def test_the_graph_carries_its_symbols_and_their_guards() -> None:
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
 def test_the_mode_of_fake_inputs_is_joined(mode: str) -> None:
     """PX-40, XC-01"""
-    fake_mode = FakeTensorMode(shape_env=ShapeEnv())
-    fake_mode.cache_enabled = False
+    fake_mode = symbolic_fake_mode()
     x = fake_mode.from_tensor(torch.ones(3, 4), static_shapes=True)
     graph_module = refimpl.make_fx(lambda x: x @ x.t(), tracing_mode=mode)(x)
     modes = [n.meta["val"].fake_mode for n in graph_module.graph.nodes if n.op != "output"]

@@ -100,7 +100,7 @@ class SymbolState:
         sizes: tuple[Any, ...] = tensor.shape
         strides: tuple[Any, ...] = tensor.stride() if tensor.layout is torch.strided else ()
         for index, size in enumerate(sizes):
-            if type(size) is not int:
+            if not isinstance(size, int):
                 sources.setdefault(_key(size.node), (_SIZE, node, (index,)))
         for index, stride in enumerate(strides):
             if type(stride) is not int:
