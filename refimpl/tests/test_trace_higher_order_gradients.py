@@ -1,0 +1,104 @@
+"""Gradients of operators that take functions: right, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from functorch.experimental import control_flow
+
+import refimpl
+from refimpl.errors import UnsupportedByRefimpl
+
+MODES = ("real", "fake", "symbolic")
+Tensor = torch.Tensor
+hop = torch.ops.higher_order
+
+
+def _targets(graph_module: torch.fx.GraphModule) -> list[object]:
+    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_gradient_of_a_cond_is_a_cond_of_the_branches_gradients(mode: str) -> None:
+    """Of operands, and of what the branches use from around them: `scale` of `x` reaches them by both ways."""
+
+    def program(p: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        scale = (x * w).exp()
+        y, z = torch.cond(p, lambda a: (a.sin() * scale, a * 2), lambda a: (a.cos(), w * 3), (x,))
+        return (y, *torch.autograd.grad((y.sum() + (z * z).sum()), (x, w)))
+
+    def eagerly(p: bool, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
+        scale = (x * w).exp()
+        y, z = (x.sin() * scale, x * 2) if p else (x.cos(), w * 3)
+        found = torch.autograd.grad((y.sum() + (z * z).sum()), (x, w), materialize_grads=True)
+        return (y.detach(), *found)
+
+    inputs = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.tensor(True), *inputs)
+    assert _targets(graph_module).count(hop.cond) == 2
+    for p in (True, False):
+        x, w = (torch.randn(3 if mode != "symbolic" else 5, 4) for _ in range(2))
+        torch.testing.assert_close(graph_module(torch.tensor(p), x, w), eagerly(p, x, w))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_gradients_a_cond_is_traced_once(mode: str) -> None:
+    traced: list[int] = []
+
+    def branch(a: Tensor) -> Tensor:
+        traced.append(1)
+        return a.sin()
+
+    graph_module = refimpl.make_fx(lambda p, x: torch.cond(p, branch, branch, (x,)), tracing_mode=mode)(
+        torch.tensor(True), torch.randn(3)
+    )
+    assert len(traced) == 2
+    assert _targets(graph_module) == [hop.cond]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_gradient_that_a_loop_would_lose_is_refused(mode: str) -> None:
+    def program(w: Tensor, xs: Tensor) -> Any:
+        scale = w * 2
+        return control_flow.map(lambda x: x * scale, xs)  # pyright: ignore[reportArgumentType]
+
+    inputs = (torch.randn(3, requires_grad=True), torch.randn(4, 3))
+    with pytest.raises(UnsupportedByRefimpl, match="pass the tensor as an operand"):
+        refimpl.make_fx(program, tracing_mode=mode)(*inputs)
+    with torch.no_grad():
+        graph_module = refimpl.make_fx(program, tracing_mode=mode)(*inputs)
+    assert hop.map_impl in _targets(graph_module)
+
+
+class _Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grad * 2
+
+
+def test_a_gradient_that_a_cond_would_lose_is_refused() -> None:
+    def program(p: Tensor, x: Tensor) -> Any:
+        y = x.exp()
+        z = torch.cond(p, lambda a: a * _Double.apply(y), lambda a: a.cos(), (x,))
+        return torch.autograd.grad(z.sum(), x)
+
+    with pytest.raises(UnsupportedByRefimpl, match="pass the tensor as an operand"):
+        refimpl.make_fx(program)(torch.tensor(True), torch.randn(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_forward_call_of_a_cond_on_tensors_that_require_gradients(mode: str) -> None:
+    def program(p: Tensor, x: Tensor) -> Tensor:
+        return torch.cond(p, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.tensor(True), torch.randn(3, requires_grad=True))
+    x = torch.randn(3)
+    torch.testing.assert_close(graph_module(torch.tensor(True), x), x.sin())
+    torch.testing.assert_close(graph_module(torch.tensor(False), x), x.cos())
