@@ -15,9 +15,12 @@ from oracle.program import Program
 from oracle.subjects.make_fx import MakeFx
 from oracle.subjects.registry import resolve
 from oracle.subjects.traced import FlatProgram
+from suites.models.catalog import ARCHITECTURES
+from suites.models.zoo import build, make_inputs
 from suites.traces.comparing import compare_tracers
 from suites.traces.explanations import EXPLANATIONS, Explanation, reason_of
 from suites.traces.graphs import live_nodes, op_counts, whole_slices
+from suites.traces.programs import BATCH, joint_of_sample, model
 from suites.traces.records import ASPECTS, DIFFERS, EXPLAINED, Difference, TraceCase, TraceRow
 from suites.traces.sizes import SecondInput, enlarged, enlargements, same_structure
 from suites.traces.tracing import Tracer
@@ -397,3 +400,30 @@ def test_the_table_of_explanations_is_well_formed() -> None:
 def test_wrong_values_have_no_reason() -> None:
     row = differing_row("values")
     assert row.with_reasons(functools.partial(reason_of)).status == DIFFERS
+
+
+@pytest.mark.slow  # builds all models: half a minute
+def test_the_batch_of_the_models_is_no_other_size_of_any_model() -> None:
+    for name in ARCHITECTURES:
+        module = build(name, mode="train", dtype="float32", device="cpu")
+        _, inputs = make_inputs(name, mode="train", dtype="float32", device="cpu", call=0)
+        sizes = {size for tensor in (*module.parameters(), *module.buffers()) for size in tensor.shape}
+        sizes |= {size for tensor in inputs.values() for size in tensor.shape[1:]}
+        assert BATCH not in sizes, name
+
+
+def test_a_model_is_traced_with_a_batch_of_its_own_size() -> None:
+    _, inputs = model("mlp", direction="joint", dtype="float32", device="cpu", masks=True)
+    (parameters, _, given), _ = inputs(0)
+    assert given["x"].shape[0] == BATCH
+    assert not any(value.requires_grad for value in parameters.values())
+
+
+def test_a_joint_function_gives_the_gradients_that_autograd_gives() -> None:
+    program, inputs = joint_of_sample("sin", dtype="float32", index=0, device="cpu")
+    args, kwargs = inputs(0)
+    result, (gradient,) = program(*args, **kwargs)
+    x = args[0].clone().requires_grad_()
+    (expected,) = torch.autograd.grad(x.sin().pow(2).sum(), x)
+    assert not result.requires_grad
+    assert torch.equal(gradient, expected)

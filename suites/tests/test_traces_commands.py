@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -122,13 +123,16 @@ def test_every_end_of_a_worker_is_a_finding() -> None:
 
 
 def test_the_command_writes_its_tables_and_ends_with_0_where_nothing_differs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["--ops", "add", "--mode", "real", "--dtype", "float32", "--max-samples", "2", "--workers", "1"]
-    assert run(["traces", *arguments, "--output", str(tmp_path)]) == 0
+    monkeypatch.setattr(sys, "argv", ["torch-oracle", "traces", *arguments, "--output", str(tmp_path)])
+    assert run(sys.argv[1:]) == 0
     rows = read_rows(tmp_path / ROWS_FILE)
     assert [(one.status, one.aten_calls) for one in rows] == [("equal", 1), ("equal", 1)]
-    assert "| opinfo | forward | real | float32 | 2 | 2 of 2 | 2 of 2 |" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "| opinfo | forward | real | float32 | 2 | 2 of 2 | 2 of 2 |" in text
+    assert "--output" not in text, "a table goes to others, and the folder is this machine's"
 
 
 def test_the_metadata_command_writes_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,13 +185,22 @@ def header_of(pool: Pool, *, max_samples: int | None, seconds: float, workers: i
     """How and where a table was made: one line for each thing."""
     environment = fingerprint_with_worker(pool)
     facts = {
-        "command": shlex.join(["torch-oracle", *sys.argv[1:]]),
+        "command": shlex.join(["torch-oracle", *_without_output(sys.argv[1:])]),
         "versions": f"torch {environment['versions']['torch']}, Python {environment['python']}",
         "machine": f"{environment['cpu_model']}, {environment['usable_cores']} cores, one thread a worker",
         "samples per operator and dtype": "all" if max_samples is None else f"at most {max_samples}",
         "time": f"{seconds:.0f} s with {workers} workers",
     }
     return [f"{key}: {value}" for key, value in facts.items()]
+
+
+def _without_output(words: Sequence[str]) -> list[str]:
+    """A command line without --output: where a table was first written is no part of how it was made."""
+    return [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if before != "--output" and not word.startswith("--output")
+    ]
 
 
 def split_words(what: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
