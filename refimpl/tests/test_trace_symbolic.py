@@ -218,6 +218,23 @@ def test_tracing_runs_no_kernel_of_the_user() -> None:
     assert calls == [1]
 
 
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_tracing_draws_no_random_numbers_and_the_graph_draws_eager_s(mode: str) -> None:
+    """XC-15"""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5) + torch.rand_like(x)
+
+    before = torch.get_rng_state()
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.ones(50))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(3)
+    actual = graph_module(torch.ones(50))
+    torch.manual_seed(3)
+    assert torch.equal(actual, program(torch.ones(50)))
+    assert not torch.equal(actual, graph_module(torch.ones(50)))
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[list[tuple[int, ...]]]]] = {
     "linear layers": (lambda x, w: F.relu(x @ w.t()).sum(-1), [[(3, 4), (5, 4)], [(2, 9), (7, 9)]]),
     "attention": (
