@@ -135,6 +135,15 @@ def test_positive_factors_that_both_sides_share_are_taken_out() -> None:
     assert len(env.guards) == 1
 
 
+def test_an_equality_that_no_integers_fulfil_is_false() -> None:
+    env = ShapeEnv(duck_shape=False)
+    a, b = symint(env, 9), symint(env, 6)
+    assert env.decided((2 * a == 4 * b + 1).node.expr) is False
+    assert env.decided((6 * a - 3 * b != 2).node.expr) is True
+    assert env.decided((2 * a == 4 * b).node.expr) is None
+    assert env.guards == []
+
+
 def test_nothing_is_cancelled_that_may_be_zero_or_negative() -> None:
     env = ShapeEnv(duck_shape=False)
     u, a, b = env.create_unbacked_symint(), symint(env, 5), symint(env, 7)
