@@ -101,6 +101,11 @@ def test_arguments_that_are_one_tensor_or_share_a_storage_stay_so(shapes: str) -
     assert differences(lambda: torch.mul(x[0], x[1], out=x[1]), shapes=shapes) == []
 
 
+def test_symbolic_sizes_are_run_with_the_python_rules_they_need() -> None:
+    assert differences(lambda x: torch.narrow_copy(x, 0, 1, 2), torch.ones(5, 5), shapes="symbolic") == []
+    assert differences(torch.trace, torch.ones(5, 5), shapes="symbolic") == []
+
+
 def test_strides_that_address_nothing_have_a_field_of_their_own(library: torch.library.Library) -> None:
     op = define(library, "copy(Tensor x) -> Tensor", real, lambda x: x.new_empty_strided((2, 1), (1, 7)))
     (one,) = differences(op, torch.ones(2, 1))

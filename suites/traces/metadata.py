@@ -11,12 +11,14 @@ Differs: every field is compared and every difference is noted; upstream raises 
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -101,7 +103,9 @@ class MetadataCheck(TorchDispatchMode):
         promised: Any = None
         problem: BaseException | None = None
         try:
-            with fake_mode:
+            # symbolic sizes need the Python rules that every tracer of torch's turns on
+            rules = enable_python_dispatcher() if self._shapes == "symbolic" else contextlib.nullcontext()
+            with fake_mode, rules:
                 promised = func(*fake_args, **fake_kwargs)
         except Exception as error:  # what a fake kernel raises is an observation
             problem = error
