@@ -141,7 +141,8 @@ class SymNode:
         return True
 
     def is_constant(self) -> bool:
-        return self.constant is not None
+        """Of an int or bool. torch's operators ask, and know what to do with a constant SymInt or SymBool only."""
+        return self.constant is not None and self.pytype is not float
 
     def is_nested_int(self) -> bool:
         return False

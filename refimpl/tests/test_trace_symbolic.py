@@ -235,6 +235,16 @@ def test_tracing_draws_no_random_numbers_and_the_graph_draws_eager_s(mode: str) 
     assert not torch.equal(actual, graph_module(torch.ones(50)))
 
 
+def test_quotients_of_sizes_that_became_constants_are_numbers() -> None:
+    def program(x: torch.Tensor) -> Any:
+        assert x.shape[0] == 4
+        return x.new_zeros(3) + 3 / x.shape[0], x.numel() / x.shape[0], 2 ** x.shape[0], x.shape[0] ** -1
+
+    graph_module = _trace(program, torch.ones(4, 6))
+    for actual, expected in zip(graph_module(torch.ones(4, 9)), program(torch.ones(4, 9)), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[list[tuple[int, ...]]]]] = {
     "linear layers": (lambda x, w: F.relu(x @ w.t()).sum(-1), [[(3, 4), (5, 4)], [(2, 9), (7, 9)]]),
     "attention": (
