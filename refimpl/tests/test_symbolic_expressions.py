@@ -14,6 +14,7 @@ import sympy
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sympy.core.relational import Relational
 
 from refimpl.symbolic import functions as f
 from refimpl.symbolic.facts import FactState
@@ -376,6 +377,15 @@ def test_the_opposite_of_a_condition_holds_where_it_does_not_nan_included(kind: 
     x = sympy.Symbol("zf0")
     condition = relation(kind, x, sympy.Float(1.0))
     for value in (0.5, 1.0, 2.0, math.nan):
+        assert evaluate(negate(condition), {x: value}) == (not evaluate(condition, {x: value}))
+
+
+@pytest.mark.parametrize("kind", [sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge])
+def test_the_opposite_of_a_comparison_of_integers_is_one_too(kind: Any) -> None:
+    x = sympy.Symbol("x", integer=True)
+    condition = relation(kind, x, sympy.Integer(2))
+    assert isinstance(negate(condition), Relational)
+    for value in (1, 2, 3):
         assert evaluate(negate(condition), {x: value}) == (not evaluate(condition, {x: value}))
 
 

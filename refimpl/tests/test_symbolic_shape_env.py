@@ -144,6 +144,20 @@ def test_an_equality_that_no_integers_fulfil_is_false() -> None:
     assert env.guards == []
 
 
+def test_bounds_are_rounded_to_the_integers_that_fulfil_them() -> None:
+    for lowest, holds in ((1, None), (2, True)):
+        env = ShapeEnv()
+        u = env.create_unbacked_symint()
+        torch._check(u >= lowest)
+        assert env.decided((2 * u >= 3).node.expr) is holds
+        assert env.decided((-2 * u <= -3).node.expr) is holds
+        torch._check(3 * u <= 11)
+        assert env.decided((u <= 3).node.expr) is True
+        assert env.decided((u <= 2).node.expr) is None
+        torch._check(2 * u > 4)
+        assert u.node.maybe_as_int() == 3
+
+
 def test_nothing_is_cancelled_that_may_be_zero_or_negative() -> None:
     env = ShapeEnv(duck_shape=False)
     u, a, b = env.create_unbacked_symint(), symint(env, 5), symint(env, 7)
