@@ -147,7 +147,7 @@ def test_an_equality_that_no_integers_fulfil_is_false() -> None:
 def test_bounds_are_rounded_to_the_integers_that_fulfil_them() -> None:
     for lowest, holds in ((1, None), (2, True)):
         env = ShapeEnv()
-        u = env.create_unbacked_symint()
+        u: Any = env.create_unbacked_symint()
         torch._check(u >= lowest)
         assert env.decided((2 * u >= 3).node.expr) is holds
         assert env.decided((-2 * u <= -3).node.expr) is holds
