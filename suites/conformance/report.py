@@ -148,7 +148,8 @@ def page_section(request: ConformanceRequest, result: ConformanceResult, judgeme
         if by_category[category]
     ]
     tables = (class_table(result, "By class"), failure_table(result, judgement))
-    return "\n".join([*lines, "", *(markdown(table, level=3) for table in tables)]).rstrip() + "\n"
+    text = "\n".join([*lines, "", *(markdown(table, level=3) for table in tables)])
+    return text.replace("\n\n\n", "\n\n").rstrip() + "\n"
 
 
 def write_page(path: Path, suite: str, section: str) -> None:
