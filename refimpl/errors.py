@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -76,7 +77,7 @@ class DataDependentFakeRead(DataDependentRead, DataDependentOutputException):
 class DynamicShapeInTrace(RefimplError, NotImplementedError, DynamicOutputShapeException):
     """An op whose result has a shape that depends on data, where no symbol may stand for it."""
 
-    def __init__(self, func: object) -> None:
+    def __init__(self, func: Any) -> None:
         super().__init__(func)
         self.func = func
         self.args = (

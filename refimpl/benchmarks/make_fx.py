@@ -14,7 +14,7 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,8 @@ from torch.fx.experimental.proxy_tensor import make_fx as torch_make_fx
 
 import refimpl
 
-MODES = ("real", "fake", "symbolic")
+Mode = Literal["real", "fake", "symbolic"]
+MODES: tuple[Mode, ...] = ("real", "fake", "symbolic")
 Program = Callable[..., Any]
 
 
@@ -68,7 +69,7 @@ def programs() -> dict[str, tuple[Program, torch.Tensor]]:
     }
 
 
-def compare(program: Program, x: torch.Tensor, mode: str, repeats: int, *, is_full: bool) -> tuple[int, float, float]:
+def compare(program: Program, x: torch.Tensor, mode: Mode, repeats: int, *, is_full: bool) -> tuple[int, float, float]:
     """Nodes of our graph, and median milliseconds of refimpl and torch. `is_full`: with stack traces and printed code."""
     options: dict[str, Any] = {
         "tracing_mode": mode,
@@ -102,7 +103,7 @@ def chain(length: int) -> Program:
     return program
 
 
-def print_comparison(repeats: int, modes: list[str]) -> None:
+def print_comparison(repeats: int, modes: list[Mode]) -> None:
     """One line per program and mode."""
     print(f"{'program':42} {'mode':8} {'nodes':>5} {'refimpl ms':>10} {'torch ms':>9} {'ratio':>6} {'full ratio':>10}")
     for name, (program, x) in programs().items():
@@ -115,7 +116,7 @@ def print_comparison(repeats: int, modes: list[str]) -> None:
             )
 
 
-def print_growth(modes: list[str]) -> None:
+def print_growth(modes: list[Mode]) -> None:
     """Time and peak memory for three lengths: both per node should stay the same."""
     print(f"{'mode':8} {'tracer':8} {'nodes':>6} {'ms':>9} {'us/node':>8} {'peak KiB/node':>13}")
     for mode in modes:
