@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if needing and not has_cuda():
         for item in needing:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch sees none"))
+
+
+def pytest_collection_finish() -> None:
+    """Undoes what importing torch's own test helpers does to the process: assignments to torch.backends.* would raise.
+
+    Every test process imports every test module; some of them import those helpers, others check that such assignments are seen.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and "torch.testing._internal.common_utils" in sys.modules:
+        # torch.backends is a wrapper of its module; its functions see the module's own names.
+        torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
 
 def has_cuda() -> bool:
