@@ -115,7 +115,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         pattern="fail_accuracy: .*; 1 of 1024 elements are wrong",
         torch_too=True,
         reason=(
-            "one element of a weight's gradient, 1.5e-4 in size, is 3.0e-10 from fp64 where the judge allows 2.9e-10 of rounding. "
+            "one element of a weight's gradient, 1.5e-4 in size, is 3.0e-10 from fp64 where the judge allows 2.9e-10. "
             "torch's graph, of the same operators, gives the same"
         ),
     ),
