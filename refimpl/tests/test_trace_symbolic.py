@@ -152,6 +152,19 @@ def test_the_mode_of_fake_inputs_is_joined(mode: str) -> None:
     assert graph_module(torch.ones(3, 4)).tolist() == [[4.0] * 3] * 3
 
 
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_captured_tensors_are_described_in_the_mode_of_the_trace(mode: str) -> None:
+    """XC-01"""
+    weight = torch.ones(4, 5)
+    graph = refimpl.make_fx(lambda x: x @ weight, tracing_mode=mode, _allow_non_fake_inputs=True)(
+        torch.ones(3, 4)
+    ).graph
+    values = [n.meta["val"] for n in graph.nodes if n.op != "output"]
+    assert len({id(value.fake_mode) for value in values}) == 1
+    (constant,) = (n.meta["val"] for n in graph.nodes if n.op == "get_attr")
+    assert (constant.shape, constant.stride(), constant.device.type) == ((4, 5), (5, 1), "cpu")
+
+
 def test_symbols_of_torch_s_own_environment_are_understood() -> None:
     """PX-40, XC-01: capture by another tool hands over fake inputs with symbols of its own."""
     fake_mode = FakeTensorMode(shape_env=TorchShapeEnv())

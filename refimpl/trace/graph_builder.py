@@ -45,13 +45,13 @@ class GraphBuilder:
         self._kept: list[object] = []  # constants by id stay alive, so that no id is used twice
         self._counts: dict[str, int] = {}  # of names of attributes, by stem
         self._names: dict[Any, str] = {}
-        self._real_mode: FakeTensorMode | None = None
+        self.fake_mode: FakeTensorMode | None = None  # of the trace; in real mode one of its own, to describe with
 
     def describe(self, node: torch.fx.Node, value: Any) -> None:
         """Write what the node's value is into its meta, see refimpl.trace.metadata.describe."""
-        if self._real_mode is None and isinstance(value, (torch.Tensor, list, tuple)):
-            self._real_mode = FakeTensorMode(allow_fallback_kernels=True)
-        describe(node, value, self._real_mode)
+        if self.fake_mode is None and isinstance(value, (torch.Tensor, list, tuple)):
+            self.fake_mode = FakeTensorMode(allow_fallback_kernels=True)
+        describe(node, value, self.fake_mode)
 
     def placeholder(self, name: str, value: Any) -> torch.fx.Node:
         """An input, in the order of the calls."""

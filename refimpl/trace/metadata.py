@@ -56,7 +56,8 @@ def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Te
         return None
     if real_mode is None:
         raise AssertionError("a real tensor is described: expected the mode that owns the snapshots of real tensors")
-    meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    with inside_fake_kernel(real_mode):
+        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return FakeTensor(real_mode, meta, tensor.device)
 
 

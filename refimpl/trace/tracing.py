@@ -58,6 +58,7 @@ class Trace:
         leaves, in_spec = pytree.tree_flatten(list(args))
         if self.fake_mode is None and self.options.is_fake:
             self.fake_mode = _fake_mode(leaves, self.options)
+        self.builder.fake_mode = self.fake_mode
         kind = PreDispatchRecordingMode if self.options.pre_dispatch else RecordingMode
         recording = self.recording = kind(self.builder, self.options, self.fake_mode)
         recording.trace_function = self.trace_function
