@@ -95,6 +95,9 @@ PRE_DISPATCH_KEY = torch._C.DispatchKey.PreDispatch
 STACK_TRACE_ANCHORS: set[tuple[str, str]] = getattr(_fx_proxy, "_STACK_TRACE_ANCHORS", set())  # since torch 2.13
 
 _NO_CONTEXT = contextlib.nullcontext()
+
+# Within `with without_dispatch():` no Python mode or subclass sees a call. The public equivalents are generators, and slow.
+without_dispatch = torch._C._DisableTorchDispatch
 _NOT_THERE = object()
 
 # Errors about shapes that torch's meta kernels and users catch by type. Named here one by one; nothing else is taken from there.
@@ -331,6 +334,7 @@ __all__ = [
     "storage_key",
     "upstream_shape_error",
     "with_dispatch_keys",
+    "without_dispatch",
     "without_fake_mode",
     "without_pre_dispatch_modes",
     "written_arguments",

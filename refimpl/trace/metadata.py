@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, TensorMetadata, inside_fake_kernel, is_traceable_wrapper_subclass
+from refimpl._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    TensorMetadata,
+    inside_fake_kernel,
+    is_traceable_wrapper_subclass,
+    without_dispatch,
+)
 
 _ANY_DIM = (torch.contiguous_format,)
 _MEMORY_FORMATS = {
@@ -56,7 +63,7 @@ def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Te
         return None
     if real_mode is None:
         raise AssertionError("a real tensor is described: expected the mode that owns the snapshots of real tensors")
-    with inside_fake_kernel(real_mode):
+    with without_dispatch():
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return FakeTensor(real_mode, meta, tensor.device)
 
