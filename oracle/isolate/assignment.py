@@ -40,7 +40,10 @@ class Assignment:
 
     def _start_wanted_workers(self, schedule: Schedule) -> None:
         for environment in schedule.environments():
-            queued = sum(len(worker.sent) > 1 for worker in self._fleet.workers_of(environment))
+            workers = self._fleet.workers_of(environment)
+            # With an idle worker beside it, a task that seems to wait has been started by now: nobody else is needed.
+            is_one_idle = any(worker.state is WorkerState.READY and worker.is_idle for worker in workers)
+            queued = 0 if is_one_idle else sum(len(worker.sent) > 1 for worker in workers)
             while schedule.remaining(environment) + queued > self._fleet.starting(environment):
                 if not self._fleet.has_slot():
                     self._free_slot(schedule)
