@@ -151,6 +151,43 @@ def test_a_remembered_view_shares_its_own_base() -> None:
     assert keys[0] == keys[2] != keys[1] == keys[3]
 
 
+def _written_over_its_input_first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = torch.empty_like(x)
+    torch.add(x, y, out=x)
+    torch.add(x, y, out=z)
+    return z
+
+
+def _twice_the_same_first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z, w = x.clone(), y.clone()
+    torch.mul(z, z, out=z)
+    torch.mul(w, z, out=y)
+    return y + w
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("program", [_written_over_its_input_first, _twice_the_same_first])
+def test_arguments_that_are_one_tensor_are_another_call(program: Any, mode: str) -> None:
+    def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 20.0, 30.0])
+
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(*arguments())
+    assert torch.equal(graph_module(*arguments()), program(*arguments()))
+
+
+def test_the_base_of_a_view_is_not_an_argument_that_once_shared_its_storage() -> None:
+    """With one storage for both arguments nothing says which of them the result is a view of."""
+    fake_mode, kernels = _state()
+    with fake_mode:
+        x, y = torch.ones(3), torch.ones(3)
+        alias = y.view(3)
+    for other in (alias, x):
+        result = _run(kernels, aten.add_.Tensor, y, other)
+        assert result is y
+    for other in (y, x):
+        assert _run(kernels, aten.copy_.default, alias, other) is alias
+
+
 def test_no_two_fresh_results_share_memory() -> None:
     fake_mode, kernels = _state()
     with fake_mode:

@@ -125,6 +125,8 @@ class FakeKernelsState:
             if signature is None:
                 return func(*args, **kwargs)
             signatures.append(signature)
+        if len(tensors) > 1:
+            signatures.append(_sharing(tensors))
         if replaced:
             args, kwargs = _replace((args, kwargs), replaced)
         try:
@@ -200,6 +202,16 @@ def _call_key(func: Any, args: Any, kwargs: Any, signatures: list[Hashable]) -> 
         is_symbolic |= _append_literals(value, key)
     key.extend(signatures)
     return tuple(key), is_symbolic or any(signature[0] for signature in signatures)  # type: ignore[index]
+
+
+def _sharing(tensors: Sequence[torch.Tensor]) -> Hashable:
+    """Which arguments are one tensor, and which share memory: it decides which of them a result is, or is a view of.
+
+    The first item says that nothing in it is symbolic, as in the signatures it stands beside.
+    """
+    objects = [id(tensor) for tensor in tensors]
+    storages = [storage_key(tensor) for tensor in tensors]
+    return False, tuple(map(objects.index, objects)), tuple(map(storages.index, storages))
 
 
 def _append_literals(value: Any, key: list[Hashable]) -> bool:
