@@ -165,8 +165,14 @@ def _twice_the_same_first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return y + w
 
 
+def _results_that_grow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    grown = [torch.add(x, y, out=torch.empty(0)) for _ in range(3)]
+    assert [out.shape for out in grown] == [x.shape] * 3
+    return torch.stack(grown)
+
+
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
-@pytest.mark.parametrize("program", [_written_over_its_input_first, _twice_the_same_first])
+@pytest.mark.parametrize("program", [_written_over_its_input_first, _twice_the_same_first, _results_that_grow])
 def test_arguments_that_are_one_tensor_are_another_call(program: Any, mode: str) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
         return torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 20.0, 30.0])
