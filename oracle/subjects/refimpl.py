@@ -28,6 +28,11 @@ def substitutes() -> dict[str, object]:
     return {upstream: pkgutil.resolve_name(ours) for upstream, ours in sorted(refimpl.SUBSTITUTIONS.items())}
 
 
+def substitute_places() -> dict[str, str]:
+    """Upstream dotted name -> the dotted name of what stands in for it: what `mock.patch` has to be told."""
+    return dict(sorted(refimpl.SUBSTITUTIONS.items()))
+
+
 class RefimplMakeFx(GraphTracedSubject):
     """refimpl's make_fx, in real, fake or symbolic mode."""
 

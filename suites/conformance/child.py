@@ -23,6 +23,7 @@ import torch
 
 from oracle.hygiene import differences, snapshot
 from suites.conformance.guard import IndependenceGuard
+from suites.conformance.helpers import replace_helpers
 from suites.conformance.job import JOB_VARIABLE, STAND_IN, STOCK, Job
 from suites.conformance.outcomes import Ending, TestOutcome
 from suites.conformance.source import Names, TestFiles, original_of
@@ -51,12 +52,16 @@ def loaded() -> _Loaded | str:
 
 def _load(job: Job) -> _Loaded:
     suite = SUITES[job.suite]
-    substitutes, subject_folder = _substitutes_for(job.subject)
-    files = TestFiles(Path(job.tests_folder), Names(substitutes), harness=suite.harness)
+    substitutes, places, subject_folder = _substitutes_for(job.subject)
+    root = Path(job.tests_folder)
+    folders = dict.fromkeys([root, *((root / file).parent for file in suite.files)])
+    files = TestFiles(tuple(folders), Names(substitutes, places), harness=suite.harness)
     files.install()
     tests: dict[str, unittest.TestCase] = {}
     for file in suite.files:
-        for test in _tests_of(files.load(file)):
+        module = files.load(file)
+        replace_helpers(module, suite.helpers, substitutes)
+        for test in _tests_of(module):
             if not suite.classes or any(fnmatch(type(test).__name__, glob) for glob in suite.classes):
                 tests[test.id()] = test
     guard = None
@@ -71,15 +76,15 @@ def _load(job: Job) -> _Loaded:
     return _Loaded(tests=tests, names=tuple(substitutes), guard=guard, subject_folder=subject_folder)
 
 
-def _substitutes_for(subject: str) -> tuple[dict[str, object], str]:
-    """Upstream name -> what the test files find there, and the folder of the subject's source."""
+def _substitutes_for(subject: str) -> tuple[dict[str, object], dict[str, str], str]:
+    """Upstream name -> what the test files find there; -> where that is; and the folder of the subject's source."""
     if subject == STOCK:
-        return {}, ""
+        return {}, {}, ""
     from oracle.subjects import refimpl  # noqa: PLC0415 - a pass with stock torch must not depend on refimpl
 
     if subject == STAND_IN:
-        return {name: raising(name, original_of(name)) for name in refimpl.substituted_names()}, ""
-    return refimpl.substitutes(), str(refimpl.SOURCE_FOLDER)
+        return {name: raising(name, original_of(name)) for name in refimpl.substituted_names()}, {}, ""
+    return refimpl.substitutes(), refimpl.substitute_places(), str(refimpl.SOURCE_FOLDER)
 
 
 def _tests_of(module: types.ModuleType) -> Iterator[unittest.TestCase]:

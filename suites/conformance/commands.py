@@ -27,7 +27,7 @@ from suites.conformance.report import (
     write_records,
 )
 from suites.conformance.run import ConformanceRequest, ConformanceResult, ConformanceRun
-from suites.conformance.table import find_suite
+from suites.conformance.table import SUITES, find_suite
 from suites.conformance.tree import open_tree
 from suites.progress import RunProgress
 
@@ -37,7 +37,7 @@ DEFAULT_CACHE = Path("torch-oracle-conformance")
 
 def conformance(
     pytorch_src: Annotated[Path, typer.Option(help="Root of a PyTorch source tree, 2.1 to 2.13; its test/ is read.")],
-    suite: Annotated[str, typer.Option(help="Which of PyTorch's test files: proxy_tensor, dynamic_shapes.")],
+    suite: Annotated[str, typer.Option(help=f"Which of PyTorch's test files: {', '.join(SUITES)}.")],
     subject: Annotated[str, typer.Option(help="refimpl, or torch for the passes that refimpl is not in.")] = REFIMPL,
     select: Annotated[
         list[str] | None, typer.Option("-k", help="Part of a test's name, or a glob; repeatable, as alternatives.")

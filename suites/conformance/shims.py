@@ -1,7 +1,8 @@
 """Names that test files of older or newer trees import from where the installed torch does not have them.
 
-A row names the place a file looks in, and where the same thing is. It is used only when the name is not at its place, for
-every pass alike. What has no row and is nowhere becomes an `Unusable` (stand_in.py), which fails the tests that use it.
+A row names the place a file looks in, and where the same thing is. It is used only when the name is not at its place (or is
+there and would refuse what the installed torch has: `always`), for every pass alike. What has no row and is nowhere becomes
+an `Unusable` (stand_in.py), which fails the tests that use it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 _DEVICE_TYPE = "torch.testing._internal.common_device_type"
 _INVOCATIONS = "torch.testing._internal.common_methods_invocations"
+_CONFIGS = ("torch._functorch.config", "functorch.compile.config")
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
@@ -25,6 +28,8 @@ class Shim:
     why: str
     adapt: Callable[[Any], Any] | None = None
     """Makes of the thing found what the caller expects, where the signature changed with the move."""
+    always: bool = False
+    """Also where the name is at its place."""
 
 
 def _skip_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +50,57 @@ def _skip_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
     return skip_ops
 
 
+def _skip_known_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
+    """The tree's own `skipOps(class_name, test_name, to_skip)`, which asserts that every operator it is told is there."""
+    scope = installed.__globals__
+    databases = [*scope["op_db"], *scope["additional_op_db"], *scope["autograd_function_db"]]
+    known = {(op.name, op.variant_test_name) for op in databases}
+
+    def skip_ops(class_name: str, test_name: str, to_skip: Iterable[Any]) -> Any:
+        kept = [row for row in to_skip if (row.op_name, row.variant_name) in known]
+        return installed(class_name, test_name, kept)
+
+    return skip_ops
+
+
+def _decorate_known_modules(installed: Callable[..., Any]) -> Callable[..., Any]:
+    """The tree's own `decorateForModules(decorator, module_classes)`, which asserts that every module is there once."""
+    known = {info.module_cls for info in installed.__globals__["module_db"]}
+
+    def decorate_for_modules(decorator: Any, module_classes: Iterable[type], *args: Any, **kwargs: Any) -> Any:
+        kept = [module for module in module_classes if module in known]
+        return installed(decorator, kept, *args, **kwargs)
+
+    return decorate_for_modules
+
+
+ALWAYS_ON = SimpleNamespace(use_fake_tensor=True, use_functionalize=True)
+"""Settings that upstream has no longer: what they switched on is always so. Patching one here changes nothing."""
+
 _ROWS = (
+    *(
+        Shim(
+            looked_for=f"{config}.{setting}",
+            found_at=f"suites.conformance.shims.ALWAYS_ON.{setting}",
+            why="the only behaviour since 2.2",
+        )
+        for config in _CONFIGS
+        for setting in vars(ALWAYS_ON)
+    ),
+    Shim(
+        looked_for="common_utils.skipOps",
+        found_at="common_utils.skipOps",
+        why="operators of the tree that left the database since",
+        adapt=_skip_known_ops,
+        always=True,
+    ),
+    Shim(
+        looked_for="common_utils.decorateForModules",
+        found_at="common_utils.decorateForModules",
+        why="modules of the tree that left the database since",
+        adapt=_decorate_known_modules,
+        always=True,
+    ),
     Shim(looked_for=f"{_SHAPES}.sym_float", found_at="torch.sym_float", why="a public function since 2.1"),
     Shim(looked_for=f"{_SHAPES}.sym_sqrt", found_at="torch._sym_sqrt", why="moved to torch beside sym_float"),
     *(

@@ -5,15 +5,16 @@ the name up when they run, and theirs to test files that bound the name before. 
 tree of the test file is rewritten at the two places where it gets hold of things:
 
 * `from M import n` becomes `n = __conformance__.imported("M", "n")`, at top level and inside functions;
-* `X.n`, where n is the last part of a substituted or moved name, becomes `__conformance__.attribute(X, "n")`.
+* `X.n`, where n is the last part of a substituted or moved name, becomes `__conformance__.attribute(X, "n")`;
+* `patch("a.b.n", ...)` becomes `patch(__conformance__.patched("a.b.n"), ...)`.
 
-Both replace a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an alias of
-the module all reach the substitute, while a `.compile` of another object stays what it is. Line numbers stay those of the
-file. Files that it imports from below `test` are loaded alike, and of torch's own test harness the modules that the suite
-names: newer trees trace through `optests.make_fx_check`.
+The first two replace a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an
+alias of the module all reach the substitute, while a `.compile` of another object stays what it is. The third patches the
+substitute's own name. Line numbers stay those of the file. Files that it imports from below `test` are loaded alike, and of
+torch's own test harness the modules that the suite names: newer trees trace through `optests.make_fx_check`.
 
-Not seen: `getattr(torch, "compile")`, `from M import *`, `mock.patch("torch....")`. Such a test passes with the stand-in
-too, and is not in the denominator.
+Not seen: `getattr(torch, "compile")`, `from M import *`, `patch.object(torch, "compile")`. Such a test passes with the
+stand-in too, and is not in the denominator.
 
 An import that guards itself (`try: ... except ImportError`) still fails where a name is missing.
 """
@@ -41,9 +42,13 @@ _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseExcept
 class Names:
     """What a test file gets for the names it asks for."""
 
-    def __init__(self, substitutes: Mapping[str, object]) -> None:
-        """`substitutes`: upstream dotted name -> what stands in for it. Empty for stock torch."""
+    def __init__(self, substitutes: Mapping[str, object], places: Mapping[str, str] | None = None) -> None:
+        """
+        substitutes: upstream dotted name -> what stands in for it. Empty for stock torch.
+        places: upstream dotted name -> the dotted name of what stands in for it, where that can be patched.
+        """
         self._substitutes = dict(substitutes)
+        self._places = dict(places or {})
         self.watched = frozenset(name.rpartition(".")[2] for name in (*substitutes, *SHIMS))
         # Upstream's objects are kept as well: an identity means something only while its object lives.
         self._by_identity: dict[int, tuple[object, object]] = {}
@@ -75,7 +80,8 @@ class Names:
         dotted = f"{module}.{name}"
         if dotted in self._substitutes:
             return self._substitutes[dotted]
-        value = find(dotted)
+        shim = SHIMS.get(dotted)
+        value = None if shim is not None and shim.always else find(dotted)
         if value is None:
             value = _moved(dotted)
         if value is not None:
@@ -85,6 +91,13 @@ class Names:
         if is_guarded or not module.startswith("torch"):
             raise ImportError(f"cannot import name {name!r} from {module!r}", name=module)
         return missing(dotted)
+
+    def patched(self, target: str) -> str:
+        """What `mock.patch(target)` patches: the substitute's own name, or the place that a moved name is at now."""
+        if target in self._places:
+            return self._places[target]
+        shim = SHIMS.get(target)
+        return target if shim is None or original_of(target) is not None else shim.found_at
 
     def ensure_module(self, name: str) -> None:
         """Before `import torch.a.b`: a module of torch that is gone is there, and unusable."""
@@ -196,6 +209,13 @@ class _Rewriter(ast.NodeTransformer):
             return _call("attribute", [node.value, ast.Constant(node.attr)], at=node)
         return node
 
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called == "patch" and node.args and isinstance(target := node.args[0], ast.Constant):
+            node.args[0] = _call("patched", [target], at=target)
+        return node
+
 
 def _call(method: str, arguments: list[ast.expr], *, at: ast.AST) -> ast.Call:
     function = ast.Attribute(ast.Name(_HELPER, ast.Load()), method, ast.Load())
@@ -226,19 +246,22 @@ class TestFiles(MetaPathFinder):
 
     __test__ = False  # not a test class of ours
 
-    def __init__(self, folder: Path, names: Names, *, harness: Sequence[str] = ()) -> None:
-        """`harness`: dotted names of modules of the installed torch that are part of the tests. None may be loaded yet."""
-        self._folder = folder
+    def __init__(self, folders: Sequence[Path], names: Names, *, harness: Sequence[str] = ()) -> None:
+        """
+        folders: where the files are, each as `python test/folder/test_x.py` has its own on the path.
+        harness: dotted names of modules of the installed torch that are part of the tests. None may be loaded yet.
+        """
+        self._folders = tuple(folders)
         self._loader = type("_NamedLoader", (_Loader,), {"names": names})
-        self._files = importlib.machinery.FileFinder(str(folder), (self._loader, [".py"]))
+        self._finders = [importlib.machinery.FileFinder(str(folder), (self._loader, [".py"])) for folder in folders]
         self._harness = frozenset(harness)
         if loaded := self._harness & set(sys.modules):
             raise InternalError(f"{', '.join(sorted(loaded))} is loaded before its names are substituted")
 
     def install(self) -> None:
-        """In front of all others, and the folder on the path as `python test/test_x.py` has it."""
+        """In front of all others, and the folders on the path."""
         sys.meta_path.insert(0, self)
-        sys.path.insert(0, str(self._folder))
+        sys.path[:0] = map(str, self._folders)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -250,9 +273,12 @@ class TestFiles(MetaPathFinder):
             return spec
         if path is not None:  # inside a package, which its own path finds
             return None
-        spec = self._files.find_spec(fullname)
-        return spec if spec is not None and spec.loader is not None else None  # a folder alone hides no real package
+        for finder in self._finders:
+            spec = finder.find_spec(fullname)
+            if spec is not None and spec.loader is not None:  # a folder alone hides no real package
+                return spec
+        return None
 
     def load(self, file: str) -> types.ModuleType:
-        """Import one file of the folder. Whatever its top level raises, this raises."""
+        """Import one file of the folders. Whatever its top level raises, this raises."""
         return importlib.import_module(Path(file).stem)

@@ -21,6 +21,8 @@ class ConformanceSuite:
     """Modules of the installed torch's test harness through which the files use entry points."""
     classes: tuple[str, ...] = ()
     """Only these test classes, as globs; all if empty."""
+    helpers: tuple[str, ...] = ()
+    """Functions of the files themselves that do by private means what an entry point does: rows of `helpers.py`."""
 
 
 _ROWS = (
@@ -36,6 +38,31 @@ _ROWS = (
         description="symbolic integers, floats and booleans, and the shape environment they live in",
         files=("test_dynamic_shapes.py",),
         needs=("torch.fx.experimental.symbolic_shapes.ShapeEnv",),
+    ),
+    ConformanceSuite(
+        name="aotdispatch",
+        description="AOT autograd: mutation, aliases, partitioners, and forward and backward of every operator and module",
+        files=("functorch/test_aotdispatch.py",),
+        needs=(
+            "torch._functorch.aot_autograd.aot_function",
+            "torch._functorch.aot_autograd.aot_module",
+            "torch._functorch.aot_autograd.aot_module_simplified",
+            "torch._functorch.partitioners.default_partition",
+            "torch._functorch.partitioners.min_cut_rematerialization_partition",
+        ),
+    ),
+    ConformanceSuite(
+        name="mem_efficient_fusion",
+        description="common subexpressions of a graph, and the partitioner that recomputes",
+        files=("functorch/test_memory_efficient_fusion.py",),
+        needs=("torch._functorch.compile_utils.fx_graph_cse", "torch._functorch.compilers.memory_efficient_fusion"),
+    ),
+    ConformanceSuite(
+        name="functionalization",
+        description="programs with mutation and views, made functional",
+        files=("test_functionalization.py",),
+        needs=("torch.func.functionalize",),
+        helpers=("test_functionalization._functionalize",),
     ),
 )
 SUITES: dict[str, ConformanceSuite] = {row.name: row for row in _ROWS}

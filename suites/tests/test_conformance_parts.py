@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 import sys
 import types
 import weakref
@@ -19,6 +20,7 @@ from oracle.isolate import Died, OutOfMemory, TimedOut
 from suites.conformance.cache import OutcomeCache
 from suites.conformance.expected import CATEGORIES, ExpectedFailure, judge_failures, read_expected
 from suites.conformance.guard import IndependenceBreach, IndependenceGuard
+from suites.conformance.helpers import HELPERS, replace_helpers
 from suites.conformance.outcomes import Ending, ResultRow, TestOutcome
 from suites.conformance.report import write_page
 from suites.conformance.run import outcome_of
@@ -128,6 +130,83 @@ def test_skip_ops_works_with_both_signatures(arguments: int) -> None:
     adapt(new)(*given)(TestX.test_y)
     adapt(old)(*given)(TestX.test_y)
     assert told == [("TestX.test_y", {"a"}), ("TestX", "test_y", {"a"})]
+
+
+COUNTER = "torch._functorch.aot_autograd.AOT_COUNTER"
+
+
+def test_a_patch_of_an_entry_point_reaches_the_substitute() -> None:
+    source = f'from unittest.mock import patch\nwith patch("{COUNTER}", 7):\n    import math\n    found = math.tau'
+    names = Names({COUNTER: math.tau}, {COUNTER: "math.tau"})
+    scope: dict[str, object] = {"__conformance__": names}
+    exec(compile(rewrite(ast.parse(source), names.watched), "made_up.py", "exec"), scope)
+    assert scope["found"] == 7
+    assert math.tau > 6, "or the patch outlives its block"
+
+
+@pytest.mark.parametrize("target", [COUNTER, "made.up.name"])
+def test_other_targets_of_a_patch_stay(target: str) -> None:
+    assert Names({}).patched(target) == target
+
+
+def test_a_setting_that_is_always_on_can_be_patched() -> None:
+    source = (
+        "from unittest.mock import patch\nimport unittest.mock\n"
+        'with patch("functorch.compile.config.use_fake_tensor", True):\n    first = 1\n'
+        'with unittest.mock.patch("torch._functorch.config.use_functionalize", True):\n    second = 2'
+    )
+    found = ran(source, {})
+    assert (found["first"], found["second"]) == (1, 2)
+
+
+def test_an_operator_that_left_the_database_is_not_asked_for() -> None:
+    scope: dict[str, object] = {"told": []}
+    operator = types.SimpleNamespace(name="add", variant_test_name="")
+    scope |= {"op_db": [operator], "additional_op_db": [], "autograd_function_db": []}
+    exec("def installed(case, name, to_skip):\n    told.append((case, name, to_skip))", scope)
+    rows = {name: types.SimpleNamespace(op_name=name, variant_name="") for name in ("add", "gone")}
+    adapt = SHIMS["common_utils.skipOps"].adapt
+    assert adapt is not None
+    adapt(scope["installed"])("TestA", "test_b", rows.values())
+    assert scope["told"] == [("TestA", "test_b", [rows["add"]])]
+
+
+def test_a_module_that_left_the_database_is_not_asked_for() -> None:
+    scope: dict[str, object] = {"told": [], "module_db": [types.SimpleNamespace(module_cls=torch.nn.Linear)]}
+    exec("def installed(decorator, modules):\n    told.append(modules)", scope)
+    adapt = SHIMS["common_utils.decorateForModules"].adapt
+    assert adapt is not None
+    adapt(scope["installed"])(None, [torch.nn.Linear, torch.nn.Bilinear])
+    assert scope["told"] == [[torch.nn.Linear]]
+
+
+# ------------------------------------------------------------------------------------------------------------- helpers
+
+
+@pytest.mark.parametrize(("reapply_views", "remove"), [(True, "mutations"), (False, "mutations_and_views")])
+def test_a_helper_calls_what_stands_in_for_its_entry_point(reapply_views: bool, remove: str) -> None:
+    module = types.ModuleType("test_functionalization")
+    setattr(module, "_functionalize", None)
+    told: list[tuple[object, ...]] = []
+    stands_in = {"torch.func.functionalize": lambda function, *, remove: told.append((function, remove))}
+    replace_helpers(module, ("test_functionalization._functionalize",), stands_in)
+    getattr(module, "_functionalize")(math.sin, reapply_views=reapply_views, crossref=False)
+    assert told == [(math.sin, remove)]
+
+
+def test_a_helper_of_another_file_or_with_stock_torch_stays() -> None:
+    for name, substitutes in (("test_other", {"torch.func.functionalize": None}), ("test_functionalization", {})):
+        module = types.ModuleType(name)
+        setattr(module, "_functionalize", 3)
+        replace_helpers(module, tuple(HELPERS), substitutes)
+        assert getattr(module, "_functionalize") == 3
+
+
+def test_every_helper_of_the_table_has_a_row() -> None:
+    for suite in SUITES.values():
+        for name in suite.helpers:
+            assert f"{name.partition('.')[0]}.py" in {Path(file).name for file in suite.files}
+            assert name in HELPERS
 
 
 # ----------------------------------------------------------------------------------------------------------- stand-ins
