@@ -1,0 +1,251 @@
+"""Which memory every tensor of a graph stands for, and by which views: read from schemas alone, in one walk.
+
+Counterpart: ViewMeta in aten/src/ATen/FunctionalStorageImpl.h, and the alias analysis of AOT autograd's collect_metadata_analysis
+Differs: known of a whole graph at once, with or without mutation, instead of attached to tensors while a program runs.
+
+An owner, or base, is a placeholder, an attribute, or a call whose result is memory of its own. Every other tensor is a view of
+its base by a chain of `ViewStep`s. The node of an in-place op stands for the tensor that it writes to (`tensor_of`).
+`as_strided` looks at the memory and not at the tensor it is called on, so that its step starts at the base; or where an
+intermediate view reads the memory as another dtype, or conjugated, at that view.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from refimpl._torch import OpOverload
+from refimpl.functionalize.schemas import (
+    METADATA_OPS,
+    RESIZE_OPS,
+    SET_OPS,
+    ResultAlias,
+    effects_of,
+    nodes_in,
+)
+
+
+class _Viewed:
+    """Stands in a step's arguments for the tensor that is viewed."""
+
+    def __repr__(self) -> str:
+        return "VIEWED"
+
+
+VIEWED: Final = _Viewed()
+
+_aten = torch.ops.aten
+AS_STRIDED = _aten.as_strided.default
+# Views whose elements are not the base's elements: other dtypes, or values with a pending conjugation or negation.
+REINTERPRETING = frozenset(
+    {
+        _aten.view.dtype,
+        _aten.view_as_real.default,
+        _aten.view_as_complex.default,
+        _aten._conj.default,
+        _aten._neg_view.default,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewStep:
+    """One view: `target(*args, **kwargs)` of `source` (VIEWED in the arguments), or of its results the one at `output_index`.
+
+    `node` is what the step gives: the call itself or the getitem of its result, or an op such as `t_` or `set_` that turns a
+    tensor object into a view. `as_strided` always has size, stride and offset, in elements of the storage.
+    """
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output_index: int | None
+    node: torch.fx.Node
+    source: torch.fx.Node
+
+
+class AliasMap:
+    """Of a graph with mutation or without. Reads `meta["val"]` for offsets and sizes only.
+
+    A tensor's node is looked up as it stands in the graph; nodes that are no tensors own themselves.
+    """
+
+    def __init__(self, graph: torch.fx.Graph | torch.fx.GraphModule) -> None:
+        self._tensor: dict[torch.fx.Node, torch.fx.Node] = {}
+        self._step: dict[torch.fx.Node, ViewStep] = {}
+        self._base: dict[torch.fx.Node, torch.fx.Node] = {}
+        self._writes: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+        self._members: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+        self._elements: dict[tuple[torch.fx.Node, Any], torch.fx.Node] = {}
+        self.grown: dict[torch.fx.Node, torch.fx.Node] = {}
+        attributes: dict[str, torch.fx.Node] = {}
+        for node in (graph.graph if isinstance(graph, torch.fx.GraphModule) else graph).nodes:
+            if node.op == "get_attr":
+                self._be(node, attributes.setdefault(node.target, node))
+            elif node.op == "call_function":
+                self._call(node)
+            else:
+                self._own(node)
+
+    def base_of(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The placeholder, attribute or call that owns the memory."""
+        return self._base[node]
+
+    def tensor_of(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The first node of the same tensor object: for `add_(x, 1)` that of x."""
+        return self._tensor[node]
+
+    def step_of(self, node: torch.fx.Node) -> ViewStep | None:
+        """The last view that leads to the node; None for what owns its memory."""
+        return self._step.get(self._tensor[node])
+
+    def steps_of(self, node: torch.fx.Node) -> tuple[ViewStep, ...]:
+        """The views from the base to the node."""
+        steps: list[ViewStep] = []
+        step = self.step_of(node)
+        while step is not None:
+            steps.append(step)
+            step = self.step_of(step.source)
+        return tuple(reversed(steps))
+
+    def writes_to(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+        """The calls that write to the memory of `base`, directly or through a view, in order."""
+        return tuple(self._writes.get(base, ()))
+
+    def members_of(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+        """All tensors in the memory of `base`, it first, each by its first node."""
+        return tuple(self._members[base])
+
+    def written_bases(self) -> tuple[torch.fx.Node, ...]:
+        """The owners of all memory that is written, in the order of the first writes."""
+        return tuple(self._writes)
+
+    # ------------------------------------------------------------------------------------------------------ the walk
+
+    def _own(self, node: torch.fx.Node) -> None:
+        self._tensor[node] = self._base[node] = node
+        self._members[node] = [node]
+
+    def _be(self, node: torch.fx.Node, tensor: torch.fx.Node) -> None:
+        """`node` is another name of the tensor."""
+        if node is tensor:
+            self._own(node)
+            return
+        self._tensor[node] = self._tensor[tensor]
+        self._base[node] = self._base[tensor]
+
+    def _view(
+        self, node: torch.fx.Node, source: torch.fx.Node, target: Any, args: Any, kwargs: Any, index: Any
+    ) -> None:
+        source = self._tensor[source]
+        if target is AS_STRIDED:
+            source = self._storage_view(source)
+        step = ViewStep(target=target, args=args, kwargs=kwargs, output_index=index, node=node, source=source)
+        self._tensor[node] = node
+        self._step[node] = step
+        base = self._base[node] = self._base[source]
+        self._members[base].append(node)
+
+    def _storage_view(self, source: torch.fx.Node) -> torch.fx.Node:
+        """The tensor nearest to the base whose elements `source` has: the base, if no view reinterprets it."""
+        while (step := self._step.get(source)) is not None and step.target not in REINTERPRETING:
+            source = self._tensor[step.source]
+        return source
+
+    def _call(self, node: torch.fx.Node) -> None:
+        target: Any = node.target
+        if target is operator.getitem:
+            self._element(node)
+            return
+        effects = effects_of(target)
+        for parameter in effects.written:
+            for written in nodes_in(parameter.of(node.args, node.kwargs)):
+                writes = self._writes.setdefault(self._base[written], [])
+                if not writes or writes[-1] is not node:
+                    writes.append(node)
+        if target in SET_OPS:
+            self._set(node)
+        elif target in RESIZE_OPS:
+            self._resize(node)
+        elif len(effects.results) == 1 and (alias := effects.results[0]) is not None and not alias.is_list:
+            self._alias(node, node, alias, None)
+        else:
+            self._own(node)
+
+    def _element(self, node: torch.fx.Node) -> None:
+        call, index = node.args
+        assert isinstance(call, torch.fx.Node)
+        known = self._elements.setdefault((call, index), node)
+        if known is not node:
+            self._be(node, known)
+            return
+        results = effects_of(call.target).results
+        if isinstance(index, int) and results and call.op == "call_function":
+            alias = results[0] if len(results) == 1 else results[index]
+            if alias is not None and (len(results) > 1) != alias.is_list:
+                self._alias(node, call, alias, index)
+                return
+        self._own(node)
+
+    def _alias(self, node: torch.fx.Node, call: torch.fx.Node, alias: ResultAlias, index: int | None) -> None:
+        """The result of `call` at `index` is an argument or a view of one."""
+        given = alias.parameter.of(call.args, call.kwargs)
+        if alias.kind == "same" and alias.is_list and index is not None and isinstance(given, (list, tuple)):
+            given = given[index]
+        if not isinstance(given, torch.fx.Node):
+            self._own(node)
+        elif alias.kind == "same":
+            self._be(node, given)
+        else:
+            target = METADATA_OPS.get(call.target, call.target)
+            args = tuple(
+                VIEWED if arg is given and i == alias.parameter.position else arg for i, arg in enumerate(call.args)
+            )
+            kwargs = {key: VIEWED if key == alias.parameter.name else arg for key, arg in call.kwargs.items()}
+            if target is AS_STRIDED:
+                args, kwargs = (VIEWED, *_strided_arguments(call, given)), {}
+            self._view(node, given, target, args, kwargs, index if alias.is_list else None)
+
+    def _set(self, node: torch.fx.Node) -> None:
+        source = node.args[1] if len(node.args) > 1 else None
+        if not isinstance(source, torch.fx.Node):
+            self._own(node)
+        elif node.target is _aten.set_.source_Tensor:
+            self._view(node, source, _aten.alias.default, (VIEWED,), {}, None)
+        else:
+            self._as_strided_like(node, source, node)
+
+    def _resize(self, node: torch.fx.Node) -> None:
+        """A view of the memory there is; where that does not suffice, memory of its own that begins like the old."""
+        source = node.args[0]
+        assert isinstance(source, torch.fx.Node)
+        before, after = source.meta["val"], node.meta["val"]
+        if after.numel() <= before.numel():
+            self._as_strided_like(node, source, node)
+        else:
+            self._own(node)
+            self.grown[node] = self._tensor[source]
+
+    def _as_strided_like(self, node: torch.fx.Node, source: torch.fx.Node, like: torch.fx.Node) -> None:
+        value = like.meta["val"]
+        args = (VIEWED, list(value.shape), list(value.stride()), value.storage_offset())
+        self._view(node, source, AS_STRIDED, args, {}, None)
+
+
+def _strided_arguments(call: torch.fx.Node, viewed: torch.fx.Node) -> tuple[Any, Any, Any]:
+    """Size, stride and offset of an as_strided; without an offset the viewed tensor's counts."""
+    names = ("size", "stride", "storage_offset")
+    given: list[Any] = [*call.args[1:], None, None, None][:3]
+    size, stride, offset = (call.kwargs.get(name, value) for name, value in zip(names, given, strict=True))
+    return size, stride, viewed.meta["val"].storage_offset() if offset is None else offset
+
+
+def is_view_call(node: torch.fx.Node) -> bool:
+    """Whether the call's result, or all of its results, are views of an argument."""
+    if not isinstance(node.target, OpOverload) or node.target in SET_OPS or node.target in RESIZE_OPS:
+        return False
+    results = effects_of(node.target).results
+    return bool(results) and all(alias is not None and alias.kind == "view" for alias in results)

@@ -1,0 +1,137 @@
+"""What an op does to memory, read from its schema: what it writes, and which results are its arguments or views of them.
+
+Counterpart: the alias annotations that torchgen turns into the kernels of FunctionalTensorWrapper
+Differs: read at run time, once per overload, so that ops of `torch.library` are treated like aten's. A few schemas say less than
+the kernels do, `_PHYSICAL_VIEWS`: memory is what counts here, since eager programs see it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from refimpl._torch import OpOverload
+
+# Views that their schemas call fresh tensors: they share memory all the same.
+_PHYSICAL_VIEWS = frozenset(
+    {
+        torch.ops.aten._unsafe_view.default,
+        torch.ops.aten.unsafe_split.Tensor,
+        torch.ops.aten.unsafe_split_with_sizes.default,
+    }
+)
+# What their schemas call a view, but is data of its own or no strided tensor.
+_NO_VIEWS = frozenset({torch.ops.aten.slice_inverse.default})
+
+# Ops that change which memory a tensor object means, or how it is laid out: what the object is afterwards is a view by this op.
+METADATA_OPS: dict[Any, Any] = {
+    torch.ops.aten.t_.default: torch.ops.aten.t.default,
+    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
+    torch.ops.aten.swapaxes_.default: torch.ops.aten.transpose.int,
+    torch.ops.aten.swapdims_.default: torch.ops.aten.transpose.int,
+    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
+    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
+    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.as_strided_.default: torch.ops.aten.as_strided.default,
+    torch.ops.aten.detach_.default: torch.ops.aten.detach.default,
+}
+SET_OPS = frozenset(getattr(torch.ops.aten.set_, name) for name in torch.ops.aten.set_.overloads())
+RESIZE_OPS = frozenset({torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default})
+_NO_WRITES = frozenset({torch.ops.aten.record_stream.default, torch.ops.aten.retain_grad.default})
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument of a schema: its position, its name, and whether it can only be given by name."""
+
+    position: int
+    name: str
+    is_kwarg_only: bool
+
+    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call gives for it; None where it gives nothing."""
+        if self.name in kwargs:
+            return kwargs[self.name]
+        return args[self.position] if not self.is_kwarg_only and self.position < len(args) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultAlias:
+    """A result that is the argument itself, or a view of it."""
+
+    kind: Literal["same", "view"]
+    parameter: Parameter
+    is_list: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpEffects:
+    """Of one overload. `results` has an entry for each return: None is memory of its own."""
+
+    written: tuple[Parameter, ...]
+    results: tuple[ResultAlias | None, ...]
+    is_out_variant: bool
+
+    @property
+    def is_functional(self) -> bool:
+        return not self.written
+
+
+_NOTHING = OpEffects((), (), False)
+
+
+@functools.lru_cache(maxsize=None)
+def effects_of(target: Any) -> OpEffects:
+    """Of any target of a node; what is no overload has none."""
+    if not isinstance(target, OpOverload):
+        return _NOTHING
+    schema = target._schema
+    written: list[Parameter] = []
+    by_alias: dict[str, Parameter] = {}
+    first_tensor: Parameter | None = None
+    scattered: Parameter | None = None
+    for position, argument in enumerate(schema.arguments):
+        parameter = Parameter(position, argument.name, argument.kwarg_only)
+        if first_tensor is None and str(argument.type) == "Tensor":
+            first_tensor = parameter
+        info = argument.alias_info
+        if info is None:
+            continue
+        if info.is_write and target not in METADATA_OPS and target not in _NO_WRITES:
+            written.append(parameter)
+        for name in info.before_set:
+            by_alias[name] = parameter
+        if scattered is None and "*" in info.after_set:
+            scattered = parameter
+    results: list[ResultAlias | None] = []
+    for returned in schema.returns:
+        info = returned.alias_info
+        is_list = str(returned.type).startswith("List")
+        parameter = None if info is None else next((by_alias[n] for n in info.before_set if n in by_alias), None)
+        if parameter is None and info is not None and is_list:  # Tensor(a -> *) self ... -> Tensor(a)[]
+            parameter = scattered
+        if target in _PHYSICAL_VIEWS and first_tensor is not None:
+            results.append(ResultAlias("view", first_tensor, is_list))
+        elif parameter is None or info is None or target in _NO_VIEWS:
+            results.append(None)
+        elif target in METADATA_OPS:
+            results.append(ResultAlias("view", parameter, is_list))
+        else:
+            results.append(ResultAlias("same" if info.is_write else "view", parameter, is_list))
+    if target in SET_OPS or target in RESIZE_OPS:
+        written = []
+    is_out = any(argument.is_out for argument in schema.arguments)
+    return OpEffects(tuple(written), tuple(results), is_out)
+
+
+def nodes_in(value: Any) -> list[torch.fx.Node]:
+    """All nodes in an argument: itself, or those of a list with None at some places."""
+    if isinstance(value, torch.fx.Node):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [node for item in value for node in nodes_in(item)]
+    return []
