@@ -55,6 +55,14 @@ class Instance:
         args, kwargs = make_inputs(call) if make_inputs is not None else ((), {})
         return clone_tree((tuple(args), dict(kwargs)))
 
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+        """What a call on these inputs is made with, and whether that was derived from them."""
+        derive = self.namespace.get("derive")
+        if derive is None:
+            return args, kwargs, False
+        derived, derived_kwargs = derive(*args, **kwargs)
+        return tuple(derived), dict(derived_kwargs), True
+
     def prepare(self, call: int) -> None:
         """Do what the plan says comes before a call: statements, train() or eval()."""
         plan = self.program.calls[call]

@@ -275,7 +275,7 @@ def judge_subject(
 
     def compile_target(target: Callable[..., Any]) -> Callable[..., Any]:
         nonlocal compile_seconds
-        args, kwargs = clone_tree(instance.inputs(0))
+        args, kwargs, _ = instance.arguments(*clone_tree(instance.inputs(0)))
         at = time.perf_counter()
         compiled = subject.compile(
             CompileRequest(

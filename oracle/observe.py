@@ -53,9 +53,11 @@ def observe(
                 args, kwargs = prepare_inputs(args, kwargs)
             if isinstance(target, torch.nn.Module):
                 target.zero_grad(set_to_none=True)
-            named_inputs = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
             seed_everything(instance.program.seed + call + seed_offset)
             with around_call():
+                inputs = (args, kwargs)
+                args, kwargs, is_derived = instance.arguments(args, kwargs)
+                named_inputs = _named(args, kwargs, inputs if is_derived else None)
                 started = time.perf_counter()
                 with _grad_mode(plan.grad_mode):
                     result = run(*args, **kwargs)
@@ -63,7 +65,7 @@ def observe(
                 seconds = time.perf_counter() - started
             outputs, structure = flatten(result, "output")
             state = list(_state(instance))
-            after_inputs = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
+            after_inputs = _named(args, kwargs, inputs if is_derived else None)
             seen_outputs, seen_inputs, seen_state = (
                 tuple(map(_leaf, found)) for found in (outputs, after_inputs, state)
             )
@@ -110,6 +112,16 @@ def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
 def _synchronize(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
+
+
+def _named(
+    args: tuple[Any, ...], kwargs: dict[str, Any], inputs: tuple[tuple[Any, ...], dict[str, Any]] | None
+) -> list[RawLeaf]:
+    """Leaves of the arguments, and of the inputs that they were derived from, if they were."""
+    named = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
+    if inputs is None:
+        return named
+    return flatten(inputs[0], "inputs")[0] + flatten(inputs[1], "input kwargs")[0] + named
 
 
 def _leaf(raw: RawLeaf) -> Leaf:

@@ -3,7 +3,9 @@
 A program is Python source plus a call plan, as JSON. Its source defines, at module level:
 
 - `program`: a function; or, with `is_module`, a zero-argument factory (a class will do) that returns an `nn.Module`;
-- optionally `inputs(call: int) -> (args, kwargs)`, used by every call that carries no input specs of its own.
+- optionally `inputs(call: int) -> (args, kwargs)`, used by every call that carries no input specs of its own;
+- optionally `derive(*args, **kwargs) -> (args, kwargs)`: makes the arguments of the call of the inputs. Inputs are leaves;
+  what is derived may be the result of an operation, or views that autograd knows to be views. Gradients are those of the inputs.
 
 Source is executed in a worker process with the RNG seeded, so it may build its inputs from random numbers.
 Inputs given as specs are rebuilt from shapes, strides, dtypes and seeds; nothing is ever unpickled.

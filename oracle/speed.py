@@ -60,7 +60,7 @@ def _runner(instance: Instance, subject: Subject | None) -> tuple[Callable[[], N
     args, kwargs = instance.inputs(0)
     target = instance.target
     if subject is not None:
-        example_args, example_kwargs = clone_tree((args, kwargs))
+        example_args, example_kwargs, _ = instance.arguments(*clone_tree((args, kwargs)))
         target = subject.compile(
             CompileRequest(
                 target=instance.target,
@@ -75,7 +75,8 @@ def _runner(instance: Instance, subject: Subject | None) -> tuple[Callable[[], N
 
     def run() -> None:
         with grad_mode():
-            result = target(*args, **kwargs)
+            given, given_kwargs, _ = instance.arguments(args, kwargs)
+            result = target(*given, **given_kwargs)
             if call.backward:
                 roots = [
                     leaf.value

@@ -76,6 +76,27 @@ def test_gradients_of_inputs_and_parameters_are_seen_and_missing_ones_are_none()
     assert torch.equal(found["grad of args[0]"], found["grad of module.used"])
 
 
+def test_derived_arguments_have_a_history_and_the_inputs_have_the_gradients() -> None:
+    source = """
+def inputs(call):
+    return (torch.arange(4.0).requires_grad_(),), {}
+def derive(leaf):
+    base = leaf * 2
+    return (base[:2], base), {}
+def program(part, base):
+    assert part._base is base and not base.is_leaf
+    part.mul_(5)
+    return base * 1
+"""
+    for call in run(source, Call(backward=True), Call(backward=True)).calls:
+        assert leaf(call, "output").tolist() == [0, 10, 4, 6]
+        assert [found.path for found in call.inputs_after] == ["inputs[0]", "args[0]", "args[1]"]
+        assert [found.path for found in call.gradients] == ["grad of inputs[0]"]
+        quarters = leaf(call, "grad of inputs[0]") / torch.tensor([10.0, 10, 2, 2]) * 4
+        assert torch.equal(quarters, quarters.round()), "tangents are quarters"
+        assert call.aliases.storages == (("args[0]", "args[1]"),)
+
+
 def test_module_state_globals_closures_and_class_attributes_are_seen() -> None:
     source = (
         "counter = [0]\n"
