@@ -231,6 +231,27 @@ def keeps_sequence_number_of_meta() -> bool:
     return getattr(_fx_traceback, "_is_preserving_node_seq_nr", bool)()
 
 
+def identity_saved_tensors_hooks_if_any() -> contextlib.AbstractContextManager[Any]:
+    """Within it hooks on saved tensors from around see nothing. Without such hooks nothing is done: hooks, even those that do
+    nothing, switch off the check that what was saved has not been written to."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return _NO_CONTEXT
+    return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def is_any_autocast_enabled() -> bool:
+    """Whether autocast is on for any device type."""
+    return torch._C._is_any_autocast_enabled()
+
+
+# Within `with without_autocast():` no op casts, whatever the device type.
+without_autocast = torch._C._DisableAutocast
+
+
 def call_slot(module: torch.nn.Module) -> Callable[..., Any]:
     """What calling the module runs."""
     compiled = module.__dict__.get("_compiled_call_impl")
@@ -318,7 +339,9 @@ __all__ = [
     "fake_object",
     "has_no_dispatch_of_its_own",
     "hop_utils",
+    "identity_saved_tensors_hooks_if_any",
     "inside_fake_kernel",
+    "is_any_autocast_enabled",
     "is_decomposed_by_autograd",
     "is_inside_backward",
     "is_inside_function_transform",
@@ -334,6 +357,7 @@ __all__ = [
     "storage_key",
     "upstream_shape_error",
     "with_dispatch_keys",
+    "without_autocast",
     "without_dispatch",
     "without_fake_mode",
     "without_pre_dispatch_modes",

@@ -1,0 +1,130 @@
+"""What is known of a program once it has been traced: what it writes to, what its outputs are, what has a gradient.
+
+Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType, OutputType
+Differs: filled from the one joint trace, in which autograd ran on the program's own writes; upstream runs the program once more
+to find out. How an alias is made again is a list of view ops, not a function kept by autograd.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+class OutputKind(enum.Enum):
+    """What the caller gets."""
+
+    FRESH = "fresh"  # what the graph computed
+    INPUT = "input"  # the very object that was passed in
+    VIEW_OF_INPUT = "view of input"
+    VIEW_OF_INTERMEDIATE = "view of intermediate"  # made again from a base, so that siblings share its memory
+    REPEATED = "repeated"  # the same object as an earlier output
+    CONSTANT = "constant"  # no tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """Where in its storage a tensor lies. Elements, not bytes; integers or SymInts."""
+
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Geometry | None:
+        """None for a layout that has no strides."""
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            return None
+        return cls(size=tuple(tensor.shape), stride=tuple(tensor.stride()), offset=tensor.storage_offset())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayStep:
+    """One view op on the way from a base to an alias.
+
+    `arguments` holds the op's arguments with `refimpl.functionalize.VIEWED` in the place of the tensor that is viewed; a `ForwardOutput` in them is
+    a symbolic number that the forward graph gives.
+    """
+
+    target: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...]
+    element: int | None  # of an op with several results
+    has_gradient: bool  # whether gradients were enabled when the program made the view
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardOutput:
+    """The value of the forward graph's output at `position`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputMutation:
+    """How a program leaves one of its inputs changed."""
+
+    writes_data: bool
+    is_visible_to_autograd: bool  # gradients flow through the write
+    bumps_version: bool  # a write through `.data` does not
+    geometry: Geometry | None  # the new one, None if it is as it was
+    resizes: bool  # the storage may have to grow
+    sets_storage: bool  # the input views other memory than it did
+    requires_grad: bool  # afterwards
+    position: int  # of its new value among the forward outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputInfo:
+    """One placeholder. `mutation` is None for one that is left as it was."""
+
+    is_tensor: bool
+    requires_grad: bool = False
+    is_leaf: bool = True
+    mutation: InputMutation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputInfo:
+    """One output of the program, in the order of the flattened result."""
+
+    kind: OutputKind
+    position: int  # among the forward outputs
+    requires_grad: bool = False
+    source: int | None = None  # argument, slot, forward output or earlier output that it is or views
+    steps: tuple[ReplayStep, ...] = ()
+    geometry: Geometry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TangentInfo:
+    """One incoming gradient: of which forward output, and how it has to lie in memory."""
+
+    position: int
+    geometry: Geometry | None
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramAnalysis:
+    """Of one trace. Positions count forward outputs: updated inputs, user outputs, bases, numbers that views need."""
+
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[OutputInfo, ...]
+    bases: tuple[int, ...]  # positions of intermediates that are outputs only for their views
+    differentiable: tuple[int, ...]  # positions of the forward outputs that have gradients
+    tangents: tuple[TangentInfo, ...]
+    gradients: tuple[int | None, ...]  # per input: index among the gradients that the graph returns
+    num_forward_outputs: int
+    has_backward: bool
+    backward_error: Exception | None = None  # what autograd raised: raised again when backward is asked for
+    argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot
+
+    @property
+    def mutated_inputs(self) -> tuple[int, ...]:
+        """Inputs whose data or geometry the program changes, in order."""
+        return tuple(i for i, info in enumerate(self.inputs) if info.mutation is not None)

@@ -1,0 +1,190 @@
+"""aot_function, aot_module, aot_module_simplified: functions and modules compiled ahead of time, with their gradients.
+
+Counterpart: torch/_functorch/aot_autograd.py aot_function, aot_module, aot_module_simplified
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor, pytree
+from refimpl.aot import options as aot_options
+from refimpl.aot.compile_program import compile_program
+from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
+from refimpl.aot.options import AOTConfig, Compiler
+from refimpl.aot.partition import default_partition
+from refimpl.aot.runtime.wrapper import FlatCall
+from refimpl.errors import BadParameter
+from refimpl.trace.options import DecompositionTable
+
+
+def aot_function(
+    fn: Callable[..., Any],
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    partition_fn: Callable[..., Any] = default_partition,
+    decompositions: DecompositionTable | None = None,
+    num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Compiler | None = None,
+    *,
+    dynamic: bool = False,
+    enable_log: bool = True,
+) -> Callable[..., Any]:
+    """A function like `fn`, compiled at its first call and then used for every call, without guards.
+
+    Compilers take a GraphModule of aten overloads without mutation, and its example inputs, and return a callable: `fw_compiler`
+    for the forward graph (which returns changed inputs, results, what views need, and what backward needs), `bw_compiler` for the
+    backward graph (saved values and incoming gradients to gradients), `inference_compiler` where there is no backward.
+    Arguments and results may be nested in containers. With `dynamic` sizes are symbols, but for the first
+    `num_params_buffers` leaves.
+    Raises what `fn` raises; calling backward of backward raises DoubleBackward.
+    """
+    config = _config(
+        fw_compiler, bw_compiler, partition_fn, decompositions, num_params_buffers, keep_inference_input_mutations,
+        inference_compiler, dynamic=dynamic, enable_log=enable_log,
+    )  # fmt: skip
+    cached: list[tuple[FlatCall, pytree.TreeSpec]] = []
+
+    @functools.wraps(fn)
+    def returned_function(*args: Any, **kwargs: Any) -> Any:
+        leaves, in_spec = pytree.tree_flatten((args, kwargs))
+        if not cached:
+            flat, out_spec = _flattened(fn, in_spec)
+            call = compile_program(flat, leaves, config)
+            cached.append((call, out_spec()))
+        call, spec = cached[0]
+        return pytree.tree_unflatten(call(leaves), spec)
+
+    return returned_function
+
+
+def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    """A module like `mod` whose forward is compiled by `aot_function` with the given arguments.
+
+    Parameters and buffers are inputs of the graph, read at every call; gradients go to the original ones.
+    """
+    named = parameters_and_buffers(mod)
+    if any(isinstance(value, FakeTensor) for value in named.values()):
+        raise BadParameter(
+            seen="Unexpected fake parameter or buffer of the module",
+            expected="parameters and buffers that are real tensors",
+        )
+    call = functional_call_of(mod, tuple(named))
+
+    def functional(values: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return call(values, args, kwargs)
+
+    compiled = aot_function(functional, *args, num_params_buffers=len(named), **kwargs)
+
+    class AOTModule(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.orig_module = mod
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return compiled(list(parameters_and_buffers(self.orig_module).values()), args, kwargs)
+
+    return AOTModule()
+
+
+def aot_module_simplified(
+    mod: torch.nn.Module,
+    args: Sequence[Any],
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    partition_fn: Callable[..., Any] = default_partition,
+    decompositions: DecompositionTable | None = None,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Compiler | None = None,
+    **kwargs: Any,
+) -> Callable[..., Any]:
+    """Compiled at once for the flat arguments `args`; the result takes them one by one, and returns a flat tuple or list.
+
+    No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the fake
+    tensors among `args` have a shape env.
+    """
+    named = parameters_and_buffers(mod)
+    values = list(named.values())
+    if any(isinstance(value, FakeTensor) for value in values):
+        raise BadParameter(
+            seen="Unexpected fake parameter or buffer of the module",
+            expected="parameters and buffers that are real tensors",
+        )
+    call = functional_call_of(mod, tuple(named))
+    count = len(values)
+
+    def functional(*flat: Any) -> Sequence[Any]:
+        return _as_sequence(call(flat[:count], flat[count:], {}))
+
+    dynamic = any(isinstance(a, FakeTensor) and a.fake_mode.shape_env is not None for a in args)
+    config = _config(
+        fw_compiler, bw_compiler, partition_fn, decompositions, count, keep_inference_input_mutations, inference_compiler,
+        dynamic=dynamic, enable_log=True,
+    )  # fmt: skip
+    compiled = compile_program(functional, [*values, *args], config)
+
+    def forward(*runtime_args: Any) -> Any:
+        return compiled([*values, *runtime_args])
+
+    for name in ("zero_grad", "named_parameters", "named_buffers"):
+        setattr(forward, name, getattr(mod, name))
+    return forward
+
+
+compiled_function = aot_function
+compiled_module = aot_module
+
+
+def _config(
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None,
+    partition_fn: Callable[..., Any],
+    decompositions: DecompositionTable | None,
+    num_params_buffers: int,
+    keep_inference_input_mutations: bool,
+    inference_compiler: Compiler | None,
+    *,
+    dynamic: bool,
+    enable_log: bool,
+) -> AOTConfig:
+    return AOTConfig(
+        fw_compiler=fw_compiler,
+        bw_compiler=bw_compiler if bw_compiler is not None else fw_compiler,
+        inference_compiler=inference_compiler if inference_compiler is not None else fw_compiler,
+        partition_fn=partition_fn,
+        decompositions=decompositions or {},
+        num_params_buffers=num_params_buffers,
+        keep_inference_input_mutations=keep_inference_input_mutations,
+        dynamic_shapes=dynamic,
+        aot_id=next(aot_options.AOT_COUNTER),
+        enable_log=enable_log,
+    )
+
+
+def _flattened(
+    fn: Callable[..., Any], in_spec: pytree.TreeSpec
+) -> tuple[Callable[..., list[Any]], Callable[[], pytree.TreeSpec]]:
+    """`fn` on leaves, and after a call the structure of its result."""
+    found: list[pytree.TreeSpec] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = pytree.tree_unflatten(list(leaves), in_spec)
+        results, spec = pytree.tree_flatten(fn(*args, **kwargs))
+        found.append(spec)
+        return results
+
+    return flat, lambda: found[-1]
+
+
+def _as_sequence(result: Any) -> Sequence[Any]:
+    if not isinstance(result, (tuple, list)):
+        raise BadParameter(
+            seen=f"Graph output must be a (). The module returns a {type(result).__name__}",
+            expected="a flat tuple or list, as a captured graph returns",
+        )
+    return result

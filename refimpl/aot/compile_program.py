@@ -1,0 +1,202 @@
+"""One ahead-of-time compile, from a flat function and its arguments to a flat callable.
+
+Counterpart: torch/_functorch/_aot_autograd/graph_compile.py aot_stage1_graph_capture, aot_stage2_compile
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensorMode
+from refimpl.aot.analysis import ProgramAnalysis
+from refimpl.aot.compilation_context import graph_being_compiled
+from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
+from refimpl.aot.input_plan import InputPlan, alias_groups, duplicate_groups, plan_for, trivial_plan
+from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
+from refimpl.aot.options import AOTConfig
+from refimpl.aot.partition import default_partition
+from refimpl.aot.runtime.autograd_function import differentiable_call
+from refimpl.aot.runtime.flat_bases import with_flat_bases
+from refimpl.aot.runtime.graph_call import BoxedCall, boxed
+from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
+from refimpl.functionalize import AliasGroup, functionalize_graph
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.options import TraceOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionalProgram:
+    """Placeholders: slots, those of one written storage replaced by one flat base; then tangents. Outputs as traced."""
+
+    graph_module: torch.fx.GraphModule
+    traced: TracedProgram
+    replaced: tuple[AliasGroup, ...]
+
+    @property
+    def analysis(self) -> ProgramAnalysis:
+        """Of the trace."""
+        return self.traced.analysis
+
+    @property
+    def primals(self) -> list[torch.fx.Node]:
+        """The placeholders that are no tangents."""
+        placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
+        return placeholders[: len(placeholders) - len(self.traced.example_tangents)]
+
+
+def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConfig) -> FlatCall:
+    """A function of the flat list of arguments that does what `function(*args)` does, mutation and aliases included."""
+    program = functional_program(function, args, config)
+    if program.analysis.differentiable:
+        return _compile_training(program, config)
+    return _compile_inference(program, config)
+
+
+def functional_program(
+    function: FlatFunction, args: Sequence[Any], config: AOTConfig, *, wants_backward: bool | None = None
+) -> FunctionalProgram:
+    """Trace, then functionalize. A program that writes to memory which two arguments share is traced a second time."""
+    fake_mode = fake_mode_for(args, dynamic=config.dynamic_shapes)
+    plan = trivial_plan(len(args))
+    traced = _trace(function, args, plan, fake_mode, config, wants_backward)
+    needed = _needed_plan(args, traced.analysis)
+    if not needed.is_trivial:
+        traced = _trace(function, args, needed, fake_mode, config, wants_backward)
+        plan = needed
+    slots = plan.slot_values(args)
+    groups = alias_groups(slots) if traced.analysis.mutated_inputs else ()
+    functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
+    program = FunctionalProgram(
+        graph_module=functional.graph_module, traced=traced, replaced=tuple(functional.replaced)
+    )
+    _mark_mutated(program)
+    return program
+
+
+def _trace(
+    function: FlatFunction,
+    args: Sequence[Any],
+    plan: InputPlan,
+    fake_mode: FakeTensorMode,
+    config: AOTConfig,
+    wants_backward: bool | None,
+) -> TracedProgram:
+    values = plan.slot_values(args)
+    fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
+    options = TraceOptions(
+        decompositions=config.decompositions,
+        tracing_mode="symbolic" if _is_symbolic(fake_mode, config) else "fake",
+        allow_non_fake_inputs=True,
+        record_stack_traces=config.record_stack_traces,
+        pre_dispatch=config.pre_dispatch,
+    )
+    is_leaf = [not isinstance(v, torch.Tensor) or v.is_leaf for v in values]
+    return trace_program(
+        function,
+        fakes,
+        plan,
+        fake_mode,
+        options,
+        is_leaf=is_leaf,
+        wants_backward=wants_backward,
+        has_tangents=not config.no_tangents,
+    )
+
+
+def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:
+    shape_env = fake_mode.shape_env
+    if shape_env is None:
+        return False
+    return config.dynamic_shapes or not isinstance(shape_env, ShapeEnv)
+
+
+def _needed_plan(args: Sequence[Any], analysis: ProgramAnalysis) -> InputPlan:
+    mutated = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if info.mutation is not None]
+    written = [i for i, mutation in mutated if mutation.writes_data]
+    reshaped = [i for i, mutation in mutated if not mutation.writes_data]
+    if not mutated or not (duplicate_groups(args) or alias_groups(args)):
+        return trivial_plan(len(args))
+    return plan_for(args, written=written, reshaped=reshaped)
+
+
+def _mark_mutated(program: FunctionalProgram) -> None:
+    """What the epilogue writes to is not there any more when backward runs: partitioners must not save it."""
+    if not program.analysis.mutated_inputs:
+        return
+    by_name = {node.name: node for node in program.graph_module.graph.nodes if node.op == "placeholder"}
+    traced = [n for n in program.traced.graph_module.graph.nodes if n.op == "placeholder"]
+    for position in program.analysis.mutated_inputs:
+        node = by_name.get(traced[position].name)
+        if node is not None:
+            node.meta["is_mutated_input"] = True
+    for group in program.replaced:
+        by_name[group.name].meta["is_mutated_input"] = True
+
+
+def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:
+    return [node.meta.get("val") for node in graph_module.graph.nodes if node.op == "placeholder"]
+
+
+def _compile_inference(program: FunctionalProgram, config: AOTConfig) -> FlatCall:
+    compiler = config.inference_compiler or config.fw_compiler
+    assert compiler is not None
+    graph_module = program.graph_module
+    with graph_being_compiled(config.aot_id, "inference"):
+        compiled = boxed(compiler(graph_module, _examples(graph_module)))
+    return runtime_wrapper(
+        program.analysis,
+        program.traced.plan,
+        inference=with_flat_bases(compiled, program.replaced),
+        training=None,
+        aot_id=config.aot_id,
+    )
+
+
+def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall:
+    analysis = program.analysis
+    joint = program.graph_module
+    if analysis.has_backward:
+        partition = config.partition_fn or default_partition
+        primals = [node.meta.get("val") for node in program.primals]
+        forward_module, backward_module = partition(
+            joint, (primals, list(program.traced.example_tangents)), num_fwd_outputs=analysis.num_forward_outputs
+        )
+        get_backward = _LazyCompile(backward_module, config)
+    else:  # autograd refused: the forward runs, asking for a gradient raises
+        forward_module, get_backward = joint, _no_backward
+    assert config.fw_compiler is not None
+    with graph_being_compiled(config.aot_id, "forward"):
+        forward = boxed(config.fw_compiler(forward_module, _examples(forward_module)))
+    training = differentiable_call(with_flat_bases(forward, program.replaced), get_backward, analysis)
+    return runtime_wrapper(analysis, program.traced.plan, inference=None, training=training, aot_id=config.aot_id)
+
+
+class _LazyCompile:
+    """The backward graph, compiled when a gradient is first asked for. Safe to call from several threads."""
+
+    def __init__(self, graph_module: torch.fx.GraphModule, config: AOTConfig) -> None:
+        self._graph_module = graph_module
+        self._config = config
+        self._compiled: BoxedCall | None = None
+        self._lock = threading.Lock()
+        if any(isinstance(value, torch.SymInt) for value in _examples(graph_module)):
+            self()  # what a compiler learns of a symbol has to be known before the forward is used again
+
+    def __call__(self) -> BoxedCall:
+        if self._compiled is None:
+            with self._lock:
+                if self._compiled is None:
+                    compiler: Callable[..., Any] | None = self._config.bw_compiler or self._config.fw_compiler
+                    assert compiler is not None
+                    with graph_being_compiled(self._config.aot_id, "backward"):
+                        self._compiled = boxed(compiler(self._graph_module, _examples(self._graph_module)))
+        return self._compiled
+
+
+def _no_backward() -> BoxedCall:
+    raise AssertionError("a backward that autograd refused to trace is not compiled")

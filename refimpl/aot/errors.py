@@ -1,0 +1,61 @@
+"""Errors of ahead-of-time compilation. Types follow upstream's where callers catch them."""
+
+from __future__ import annotations
+
+from refimpl.errors import RefimplError
+
+
+class DoubleBackward(RefimplError, RuntimeError):
+    """The gradient of a gradient of a compiled function was asked for.
+
+    Counterpart: the RuntimeError of torch/_functorch/_aot_autograd/runtime_wrappers.py CompiledFunctionBackward
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the backward of a function compiled with aot_autograd was differentiated: it does not currently support double "
+            "backward\n"
+            "  expected: gradients of the first order\n"
+            "  what to do: run the function without compiling it, or compute the gradient inside of what is compiled"
+        )
+
+
+class DuplicatesExpected(RefimplError, AssertionError):
+    """Compiled for arguments that are one tensor, called with different ones.
+
+    Counterpart: the AssertionError of AOTDedupeWrapper
+    """
+
+    def __init__(self, aot_id: int, position: int, original: int) -> None:
+        super().__init__(
+            f"At compilation time, graph {aot_id} was compiled under the assumption that input {position} would be a duplicate of "
+            f"input {original}, but at runtime this was not the case.\n"
+            "  expected: the same tensor at both positions, since the program changes it\n"
+            "  what to do: compile again for arguments that differ"
+        )
+
+
+class GradientNotExpected(RefimplError, AssertionError):
+    """Compiled for an argument without gradient, called with one that requires it.
+
+    Counterpart: the AssertionError of torch/_functorch/_aot_autograd/runtime_wrappers.py with debug_assert
+    """
+
+    def __init__(self, aot_id: int, position: int) -> None:
+        super().__init__(
+            f"At compilation time, graph {aot_id} was compiled under the assumption that input {position} would not require grad, "
+            "but at runtime this was not the case.\n"
+            "  expected: an argument that does not require grad: the graph has no gradient for it\n"
+            "  what to do: compile again for arguments that require grad"
+        )
+
+
+class GradientInProgram(RefimplError, RuntimeError):
+    """The program itself accumulates gradients into its inputs, which a functional graph does not do."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(
+            f"the program accumulates a gradient into input {position}, by a call of backward() inside of it\n"
+            "  expected: gradients that are returned, or asked for after the compiled function has run\n"
+            "  what to do: use torch.autograd.grad inside, or call backward() outside"
+        )

@@ -1,0 +1,466 @@
+"""The joint trace: a program and its backward in one graph, with the program's writes and views still in it.
+
+Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py fn_prepped_for_autograd, create_joint;
+collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
+Differs: one trace. The program runs with its own in-place ops on tensors whose autograd is the real one, so that gradients of
+mutation are autograd's own; writes and views leave the graph afterwards (refimpl.functionalize). What aliases what and what is
+written is read off the same trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import (
+    FakeTensorMode,
+    identity_saved_tensors_hooks_if_any,
+    storage_key,
+)
+from refimpl.aot.analysis import (
+    Geometry,
+    InputInfo,
+    InputMutation,
+    OutputInfo,
+    OutputKind,
+    ProgramAnalysis,
+    TangentInfo,
+)
+from refimpl.aot.errors import GradientInProgram
+from refimpl.aot.fake_arguments import unrelated_alias
+from refimpl.aot.input_plan import InputPlan, view_of_base
+from refimpl.aot.replay import has_custom_function, replay_steps
+from refimpl.errors import RefimplError
+from refimpl.functionalize.aliases import AliasMap
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.recording_mode import paused_recordings
+from refimpl.trace.tracing import Trace, current_trace
+
+FlatFunction = Callable[..., Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedProgram:
+    """The graph's placeholders are the plan's slots, then tangents. It returns forward outputs, then gradients."""
+
+    graph_module: torch.fx.GraphModule
+    analysis: ProgramAnalysis
+    plan: InputPlan
+    example_inputs: tuple[Any, ...]
+    example_tangents: tuple[Any, ...]
+    fake_mode: FakeTensorMode
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a tensor was before the program ran."""
+
+    grad_fn: Any
+    version: int
+    geometry: Geometry | None
+    storage: int | None
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Start:
+        geometry = Geometry.of(tensor)
+        return cls(
+            tensor.grad_fn,
+            tensor._version,
+            geometry,
+            None if geometry is None else storage_key(tensor),
+            tensor.requires_grad,
+        )
+
+
+def trace_program(
+    function: FlatFunction,
+    slots: Sequence[Any],
+    plan: InputPlan,
+    fake_mode: FakeTensorMode,
+    options: TraceOptions,
+    *,
+    is_leaf: Sequence[bool],
+    wants_backward: bool | None = None,
+    has_tangents: bool = True,
+) -> TracedProgram:
+    """Trace `function(*arguments)`, which returns a flat sequence.
+
+    slots: fake tensors (see refimpl.aot.fake_arguments) and other values; is_leaf: of each slot, whether the real tensor is a leaf;
+    wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
+    differentiable output is a scalar whose incoming gradient is 1.
+    Whatever the program raises goes through.
+    """
+    state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
+    with _surroundings():
+        graph_module = Trace(options).run(state.run, (list(slots),))
+    graph = graph_module.graph
+    graph.set_codegen(torch.fx.graph.CodeGen())
+    assert state.analysis is not None
+    if not state.analysis.has_backward:
+        _rename_placeholders(graph, "arg{}_1")
+    graph_module.recompile()
+    return TracedProgram(
+        graph_module=graph_module,
+        analysis=state.analysis,
+        plan=plan,
+        example_inputs=tuple(slots),
+        example_tangents=tuple(state.tangents),
+        fake_mode=fake_mode,
+    )
+
+
+class _JointTraceState:
+    """Runs inside of the trace. Mutable; one per trace."""
+
+    def __init__(
+        self,
+        function: FlatFunction,
+        plan: InputPlan,
+        is_leaf: Sequence[bool],
+        *,
+        wants_backward: bool | None,
+        has_tangents: bool,
+    ) -> None:
+        self.function = function
+        self.plan = plan
+        self.is_leaf = is_leaf
+        self.wants_backward = wants_backward
+        self.has_tangents = has_tangents
+        self.analysis: ProgramAnalysis | None = None
+        self.tangents: list[torch.Tensor] = []
+        self._is_in_backward = False
+        self._forward_outputs: list[Any] = []
+        self._differentiable: dict[int, torch.Tensor] = {}  # forward output position -> tensor with a gradient
+
+    def run(self, primals: list[Any]) -> list[Any]:
+        trace = current_trace()
+        assert trace is not None and trace.recording is not None
+        self.recording = trace.recording
+        self.builder = trace.builder
+        self.builder.annotators.append(self._annotate)
+        leaves = primals
+        self._accumulated = [_accumulated(leaf) for leaf in leaves]
+        inputs = [self._program_input(leaf, self.is_leaf[i]) for i, leaf in enumerate(leaves)]
+        self._starts = [_Start.of(t) if isinstance(t, torch.Tensor) else None for t in inputs]
+        self._placeholders = [n for n in self.builder.graph.nodes if n.op == "placeholder"]
+        arguments = [
+            view_of_base(inputs[d.slot], d) if d.geometry is not None else inputs[d.slot] for d in self.plan.arguments
+        ]
+        derived = [
+            (i, a, _Start.of(a))
+            for i, (a, d) in enumerate(zip(arguments, self.plan.arguments, strict=True))
+            if d.geometry
+        ]
+        results = list(self.function(*arguments))
+        with paused_recordings():
+            self._aliases = AliasMap(self.builder.graph)
+            for position, leaf in enumerate(leaves):
+                if _accumulated(leaf) != self._accumulated[position]:
+                    raise GradientInProgram(position)
+            infos = [self._input_info(i, t) for i, t in enumerate(inputs)]
+            changes = [(i, self._derived_mutation(tensor, start)) for i, tensor, start in derived]
+            outputs, bases = self._outputs(results, inputs, arguments)
+        gradients, error = self._backward(leaves)
+        has_backward = bool(self._differentiable) and gradients is not None
+        found = [] if gradients is None else gradients
+        returned = [g for g in found if g is not None]
+        index = iter(range(len(returned)))
+        self.analysis = ProgramAnalysis(
+            inputs=tuple(infos),
+            outputs=tuple(outputs),
+            bases=tuple(bases),
+            differentiable=tuple(self._differentiable) if has_backward or error is not None else (),
+            tangents=tuple(
+                TangentInfo(position=p, geometry=Geometry.of(t), dtype=t.dtype)
+                for p, t in zip(self._differentiable, self.tangents, strict=False)
+            ),
+            gradients=tuple(None if g is None else next(index) for g in found) or (None,) * len(infos),
+            num_forward_outputs=len(self._forward_outputs),
+            has_backward=has_backward,
+            backward_error=error,
+            argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
+        )
+        return [*self._forward_outputs, *returned]
+
+    def _annotate(self, node: torch.fx.Node) -> None:
+        node.meta["grad_mode"] = torch.is_grad_enabled()
+        if self._is_in_backward:
+            node.meta["partitioner_tag"] = "is_backward"
+
+    def _program_input(self, leaf: Any, is_leaf: bool) -> Any:
+        """What the program sees of a slot: a leaf, or a tensor with a history, as the real one is."""
+        if not isinstance(leaf, torch.Tensor) or is_leaf or not leaf.requires_grad or not torch.is_grad_enabled():
+            return leaf
+        with paused_recordings():
+            inner = _WithHistory.apply(leaf)
+            assert isinstance(inner, torch.Tensor)
+            tracked = self.recording.tracker.find(leaf)
+            if tracked is not None:
+                self.recording.track(inner, tracked.node)
+        return inner
+
+    def _input_info(self, position: int, tensor: Any) -> InputInfo:
+        start = self._starts[position]
+        if start is None:
+            return InputInfo(is_tensor=False)
+        mutation = self._mutation(position, tensor, start)
+        if mutation is not None:
+            self._forward_outputs.append(tensor)
+            if mutation.is_visible_to_autograd and mutation.writes_data and tensor.requires_grad:
+                self._differentiable[mutation.position] = tensor
+        return InputInfo(
+            is_tensor=True, requires_grad=start.requires_grad, is_leaf=self.is_leaf[position], mutation=mutation
+        )
+
+    def _derived_mutation(self, tensor: torch.Tensor, start: _Start) -> InputMutation | None:
+        """Data is written through the slot that the argument views."""
+        geometry = Geometry.of(tensor)
+        if _same(geometry, start.geometry):
+            return None
+        self._forward_outputs.append(tensor)
+        return InputMutation(
+            writes_data=False,
+            is_visible_to_autograd=True,
+            bumps_version=True,
+            geometry=geometry,
+            resizes=False,
+            sets_storage=geometry is not None and storage_key(tensor) != start.storage,
+            requires_grad=tensor.requires_grad,
+            position=len(self._forward_outputs) - 1,
+        )
+
+    def _mutation(self, position: int, tensor: torch.Tensor, start: _Start) -> InputMutation | None:
+        placeholder = self._placeholders[position]
+        writes_data = bool(self._aliases.writes_to(placeholder))
+        geometry = Geometry.of(tensor)
+        sets_storage = geometry is not None and storage_key(tensor) != start.storage
+        resizes = any(_is_resize(node) for node in placeholder.graph.nodes) and geometry != start.geometry
+        changes_geometry = sets_storage or not _same(geometry, start.geometry)
+        if not writes_data and not changes_geometry and tensor.requires_grad == start.requires_grad:
+            return None
+        return InputMutation(
+            writes_data=writes_data,
+            is_visible_to_autograd=tensor.grad_fn is not start.grad_fn or tensor.requires_grad != start.requires_grad,
+            bumps_version=tensor._version != start.version,
+            geometry=geometry if changes_geometry else None,
+            resizes=resizes,
+            sets_storage=sets_storage,
+            requires_grad=tensor.requires_grad,
+            position=len(self._forward_outputs),
+        )
+
+    def _outputs(
+        self, results: list[Any], inputs: list[Any], arguments: list[Any]
+    ) -> tuple[list[OutputInfo], list[int]]:
+        """What every output is; fills forward outputs with them and with the bases they need."""
+        first = len(self._forward_outputs)
+        self._forward_outputs += results
+        input_positions = {id(t): i for i, t in reversed(list(enumerate(arguments))) if isinstance(t, torch.Tensor)}
+        base_nodes = [
+            self._aliases.base_of(self.recording.node_of(r)) if isinstance(r, torch.Tensor) else None for r in results
+        ]
+        shared: dict[torch.fx.Node, set[int]] = {}
+        for result, base in zip(results, base_nodes, strict=True):
+            if base is not None and base.op != "placeholder" and not self._keeps_own_gradient(result):
+                shared.setdefault(base, set()).add(id(result))
+        infos: list[OutputInfo] = []
+        bases: list[int] = []
+        positions_of_bases: dict[torch.fx.Node, int] = {}
+        seen: dict[int, int] = {}
+        # A base that is an output itself serves its siblings.
+        for index, (result, base) in enumerate(zip(results, base_nodes, strict=True)):
+            if (
+                base is not None
+                and len(shared.get(base, ())) > 1
+                and not self._aliases.steps_of(self.recording.node_of(result))
+            ):
+                positions_of_bases.setdefault(base, first + index)
+        for index, (result, base) in enumerate(zip(results, base_nodes, strict=True)):
+            position = first + index
+            if base is None:
+                infos.append(OutputInfo(kind=OutputKind.CONSTANT, position=position))
+                continue
+            if id(result) in input_positions:
+                source = input_positions[id(result)]
+                infos.append(
+                    OutputInfo(
+                        kind=OutputKind.INPUT, position=position, source=source, requires_grad=result.requires_grad
+                    )
+                )
+                continue
+            if id(result) in seen:
+                infos.append(OutputInfo(kind=OutputKind.REPEATED, position=position, source=seen[id(result)]))
+                continue
+            seen[id(result)] = index
+            infos.append(self._output(result, base, position, shared, positions_of_bases, bases))
+        return infos, bases
+
+    def _output(
+        self,
+        result: torch.Tensor,
+        base: torch.fx.Node,
+        position: int,
+        shared: dict[torch.fx.Node, set[int]],
+        positions_of_bases: dict[torch.fx.Node, int],
+        bases: list[int],
+    ) -> OutputInfo:
+        geometry, requires_grad = Geometry.of(result), result.requires_grad
+        node = self.recording.node_of(result)
+        is_own = self._keeps_own_gradient(result)
+        if base.op == "placeholder" and not is_own and base in self._placeholders:
+            return OutputInfo(
+                kind=OutputKind.VIEW_OF_INPUT,
+                position=position,
+                source=self._placeholders.index(base),
+                steps=self._steps(node),
+                requires_grad=requires_grad,
+                geometry=geometry,
+            )
+        if not is_own and len(shared.get(base, ())) > 1:
+            if base not in positions_of_bases:
+                positions_of_bases[base] = len(self._forward_outputs)
+                bases.append(len(self._forward_outputs))
+                base_tensor = self._base_tensor(result, base)
+                self._forward_outputs.append(base_tensor)
+            base_position = positions_of_bases[base]
+            if base_position != position:
+                base_tensor = self._forward_outputs[base_position]
+                if (
+                    isinstance(base_tensor, torch.Tensor)
+                    and base_tensor.requires_grad
+                    and base_tensor.grad_fn is not None
+                ):
+                    self._differentiable.setdefault(base_position, base_tensor)
+                return OutputInfo(
+                    kind=OutputKind.VIEW_OF_INTERMEDIATE,
+                    position=position,
+                    source=base_position,
+                    steps=self._steps(node),
+                    requires_grad=requires_grad,
+                    geometry=geometry,
+                )
+        if requires_grad and result.grad_fn is not None:
+            self._differentiable[position] = result
+        return OutputInfo(kind=OutputKind.FRESH, position=position, requires_grad=requires_grad, geometry=geometry)
+
+    def _base_tensor(self, view: torch.Tensor, base: torch.fx.Node) -> Any:
+        """The base as a tensor of the program, where it is still there; else its node, which has no gradient."""
+        known = view._base
+        if known is not None:
+            tracked = self.recording.tracker.find(known)
+            if (
+                tracked is not None
+                and self._aliases.base_of(tracked.node) is base
+                and not self._aliases.steps_of(tracked.node)
+            ):
+                return known
+        return torch.fx.Proxy(base)
+
+    def _steps(self, node: torch.fx.Node) -> tuple[Any, ...]:
+        def number(value: torch.fx.Node) -> int:
+            self._forward_outputs.append(torch.fx.Proxy(value))
+            return len(self._forward_outputs) - 1
+
+        return replay_steps(self._aliases.steps_of(node), number)
+
+    def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:
+        """Whether replaying views would lose a user's autograd.Function on the way."""
+        if not tensor.requires_grad:
+            return False
+        steps = self._aliases.steps_of(self.recording.node_of(tensor))
+        return bool(steps) and has_custom_function(tensor.grad_fn, len(steps))
+
+    def _backward(self, leaves: list[Any]) -> tuple[list[Any] | None, Exception | None]:
+        """Gradients per slot (None for no gradient), or None if there is no backward, and what autograd raised."""
+        targets = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        wanted = self.wants_backward
+        if wanted is False or (
+            wanted is None and (not torch.is_grad_enabled() or not self._differentiable or not targets)
+        ):
+            return None, None
+        outs = list(self._differentiable.values())
+        incoming: list[Any] = []
+        if self.has_tangents:
+            for index, out in enumerate(outs):
+                incoming.append(self._tangent(index, out))
+        else:
+            incoming = [None] * len(outs)
+        self._is_in_backward = True
+        try:
+            found = torch.autograd.grad(outs, targets, incoming, allow_unused=True) if targets and outs else ()
+        except RefimplError:
+            raise
+        except Exception as error:
+            return None, error.with_traceback(None)
+        finally:
+            self._is_in_backward = False
+        remaining = iter(found)
+        return [
+            next(remaining) if isinstance(leaf, torch.Tensor) and leaf.requires_grad and found else None
+            for leaf in leaves
+        ], None
+
+    def _tangent(self, index: int, out: torch.Tensor) -> torch.Tensor:
+        """A placeholder for an incoming gradient: like the output, dense."""
+        with paused_recordings(), torch.no_grad():
+            tangent = unrelated_alias(torch.empty_like(out, memory_format=torch.preserve_format))
+            node = self.builder.late_placeholder(f"tangents_{index + 1}", tangent)
+            self.recording.track(tangent, node)
+        self.tangents.append(tangent)
+        return tangent
+
+
+class _WithHistory(torch.autograd.Function):
+    """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        return unrelated_alias(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient
+
+
+def _accumulated(leaf: Any) -> tuple[int, int] | None:
+    """Says whether the gradient that a leaf holds is another one, or was added to."""
+    if not isinstance(leaf, torch.Tensor) or leaf.grad is None:
+        return None
+    return id(leaf.grad), leaf.grad._version
+
+
+def _is_resize(node: torch.fx.Node) -> bool:
+    return node.target in (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+
+
+def _same(a: Geometry | None, b: Geometry | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    numbers = zip((*a.size, *a.stride, a.offset), (*b.size, *b.stride, b.offset), strict=False)
+    return len(a.size) == len(b.size) and all(_same_number(x, y) for x, y in numbers)
+
+
+def _same_number(x: Any, y: Any) -> bool:
+    if type(x) is int and type(y) is int:
+        return x == y
+    return x is y or getattr(getattr(x, "node", None), "expr", x) == getattr(getattr(y, "node", None), "expr", y)
+
+
+def _rename_placeholders(graph: torch.fx.Graph, pattern: str) -> None:
+    for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
+        node.name = node.target = pattern.format(index)
+
+
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """Compiling leaves the random state alone, runs backward in this thread, and no hook on saved tensors sees fake ones."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(identity_saved_tensors_hooks_if_any())
+        yield

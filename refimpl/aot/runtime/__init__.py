@@ -1,0 +1,1 @@
+"""What runs: the calling convention of the program around the compiled graphs."""

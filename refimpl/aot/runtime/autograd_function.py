@@ -1,0 +1,98 @@
+"""The compiled forward and backward as one step of autograd.
+
+Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDispatchAutograd
+Differs: only outputs that have a gradient pass through autograd; all others, and what views need, go beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import is_any_autocast_enabled, without_autocast
+from refimpl.aot.analysis import ProgramAnalysis
+from refimpl.aot.errors import DoubleBackward
+from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.tangents import coerce_tangent
+
+DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
+
+
+def differentiable_call(
+    forward: BoxedCall, get_backward: Callable[[], BoxedCall], analysis: ProgramAnalysis
+) -> DifferentiableCall:
+    """A function of (list to be filled with all forward outputs, slots) that returns the forward outputs with gradients.
+
+    `get_backward` compiles the backward graph if that is not done yet.
+    """
+    count = analysis.num_forward_outputs
+    differentiable = analysis.differentiable
+    coercions = [coerce_tangent(info) for info in analysis.tangents]
+    gradients = analysis.gradients
+    error = analysis.backward_error
+
+    class Compiled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, holder: list[Any], *slots: Any) -> tuple[Any, ...]:
+            outs = forward(list(slots))
+            saved = outs[count:]
+            ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
+            ctx.save_for_backward(*[v for v in saved if isinstance(v, torch.Tensor)])
+            holder += outs[:count]
+            return tuple([outs[p] for p in differentiable])
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            if error is not None:
+                raise _again(error)
+            saved = ctx.saved_tensors
+            tangents = [coerce(grad) for coerce, grad in zip(coercions, grads, strict=True)]
+            is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*tangents, *saved))
+            with torch.no_grad():
+                if is_any_autocast_enabled():
+                    with without_autocast():
+                        found = get_backward()([*ctx.numbers, *saved, *tangents])
+                else:
+                    found = get_backward()([*ctx.numbers, *saved, *tangents])
+            returned = [None if g is None else found[g] for g in gradients]
+            if is_differentiated:
+                returned = _refuse_gradients(returned, [*tangents, *saved])
+            return None, *returned
+
+    def call(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
+        if is_any_autocast_enabled():
+            with without_autocast():
+                return Compiled.apply(holder, *slots)  # type: ignore[return-value]
+        return Compiled.apply(holder, *slots)  # type: ignore[return-value]
+
+    return call
+
+
+def _again(error: Exception) -> Exception:
+    """The error once more, for another caller, without the frames of the first."""
+    try:
+        fresh = type(error)(*error.args)
+    except TypeError:
+        return error
+    return fresh
+
+
+def _refuse_gradients(gradients: Sequence[Any], origins: Sequence[torch.Tensor]) -> list[Any]:
+    """The gradients, with a history whose derivative is an error."""
+    with torch.enable_grad():
+        anchors = [t for t in origins if t.requires_grad]
+        tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
+        wrapped = iter(_Refusal.apply(len(tensors), *tensors, *anchors))  # type: ignore[arg-type]
+    return [next(wrapped) if isinstance(g, torch.Tensor) else g for g in gradients]
+
+
+class _Refusal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(t.detach() for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise DoubleBackward

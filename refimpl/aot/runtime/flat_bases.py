@@ -1,0 +1,27 @@
+"""Placeholders of one written storage as one flat tensor over it.
+
+Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTSyntheticBaseWrapper
+Differs: only below autograd, so that slots keep their own gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.functionalize import AliasGroup
+
+
+def with_flat_bases(compiled: BoxedCall, replaced: Sequence[AliasGroup]) -> BoxedCall:
+    """A function of the slots, where `compiled` takes a flat base for each group in the place of its first member."""
+    if not replaced:
+        return compiled
+    first = {group.members[0]: group for group in replaced}
+    dropped = {member for group in replaced for member in group.members[1:]}
+
+    def call(slots: list[Any]) -> Any:
+        inputs = [first[i].flat_base(slot) if i in first else slot for i, slot in enumerate(slots) if i not in dropped]
+        return compiled(inputs)
+
+    return call

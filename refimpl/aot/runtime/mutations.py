@@ -1,0 +1,72 @@
+"""The epilogue's first half: what a program changes about its inputs is done to the real ones.
+
+Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_wrapper (the part on mutated inputs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl.aot.analysis import Geometry, InputMutation
+
+Apply = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+def apply_mutation(mutation: InputMutation) -> Apply:
+    """A function of the real input and its new value. The new value has a history where gradients flow through the write."""
+    geometry = mutation.geometry
+    if mutation.sets_storage:
+        return _set_storage
+    if geometry is None:
+        if not mutation.writes_data:
+            return _require_gradient
+        if mutation.is_visible_to_autograd:
+            return _write
+        return _write_unseen if mutation.bumps_version else _write_unnoticed
+    return _geometry_change(mutation, geometry)
+
+
+def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    if tensor is not value:
+        tensor.copy_(value)
+
+
+def _write_unseen(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.detach().copy_(value)
+
+
+def _write_unnoticed(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.data.copy_(value)
+
+
+def _require_gradient(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    tensor.requires_grad_(value.requires_grad)
+
+
+def _set_storage(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.set_(value.detach())  # type: ignore[call-overload]
+
+
+def _geometry_change(mutation: InputMutation, geometry: Geometry) -> Apply:
+    is_static = all(type(n) is int for n in (*geometry.size, *geometry.stride, geometry.offset))
+
+    def change(tensor: torch.Tensor, value: torch.Tensor) -> None:
+        if mutation.resizes:
+            with torch.no_grad():
+                tensor.resize_(value.shape)
+        size, stride = (geometry.size, geometry.stride) if is_static else (value.shape, value.stride())
+        offset = geometry.offset if is_static else value.storage_offset()
+        if tuple(tensor.shape) != tuple(size) or tensor.stride() != tuple(stride) or tensor.storage_offset() != offset:
+            with torch.set_grad_enabled(mutation.is_visible_to_autograd and torch.is_grad_enabled()):
+                tensor.as_strided_(size, stride, offset)
+        if mutation.writes_data:
+            write = _write if mutation.is_visible_to_autograd else _write_unseen
+            write(tensor, value)
+
+    return change

@@ -1,0 +1,141 @@
+"""Around the compiled graphs: prologue, the call, epilogue. What comes out behaves as the program does.
+
+Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_wrapper, AOTDedupeWrapper
+Differs: all decisions are made once, when the wrapper is built; a call runs over lists of closures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import is_any_autocast_enabled, set_grad_enabled, without_autocast
+from refimpl.aot.analysis import OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.errors import DuplicatesExpected
+from refimpl.aot.input_plan import InputPlan
+from refimpl.aot.replay import replay
+from refimpl.aot.runtime.autograd_function import DifferentiableCall
+from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.mutations import apply_mutation
+
+FlatCall = Callable[[list[Any]], list[Any]]
+# Of arguments, slots, forward outputs, and the results made so far.
+OutputMaker = Callable[[list[Any], list[Any], Sequence[Any], list[Any]], Any]
+
+
+def runtime_wrapper(
+    analysis: ProgramAnalysis,
+    plan: InputPlan,
+    *,
+    inference: BoxedCall | None,
+    training: DifferentiableCall | None,
+    aot_id: int,
+    keeps_mutations: bool = False,
+) -> FlatCall:
+    """A function of the flat list of arguments that returns the flat list of results. One of `inference`, `training` is given.
+
+    keeps_mutations: the graph itself writes to its inputs; it then has no outputs for them.
+    """
+    run = _training_run(training, analysis) if training is not None else _inference_run(inference)
+    mutations = [
+        (position, info.mutation.position, apply_mutation(info.mutation))
+        for position, info in enumerate(analysis.inputs)
+        if info.mutation is not None and not keeps_mutations
+    ]
+    argument_mutations = [
+        (i, mutation.position, apply_mutation(mutation)) for i, mutation in analysis.argument_mutations
+    ]
+    makers = [_output_maker(info) for info in analysis.outputs]
+    prologue = _prologue(plan, aot_id)
+    if not mutations and prologue is None and all(info.kind is OutputKind.FRESH for info in analysis.outputs):
+        positions = [info.position for info in analysis.outputs]
+
+        def call_plain(args: list[Any]) -> list[Any]:
+            forward = run(args)
+            return [forward[p] for p in positions]
+
+        return call_plain
+
+    def call(args: list[Any]) -> list[Any]:
+        slots = args if prologue is None else prologue(args)
+        forward = run(list(slots))
+        for position, updated, apply in mutations:
+            apply(slots[position], forward[updated])
+        for position, updated, apply in argument_mutations:
+            apply(args[position], forward[updated])
+        results: list[Any] = []
+        for make in makers:
+            results.append(make(args, slots, forward, results))
+        return results
+
+    return call
+
+
+def _inference_run(inference: BoxedCall | None) -> Callable[[list[Any]], Sequence[Any]]:
+    assert inference is not None
+
+    def run(slots: list[Any]) -> Sequence[Any]:
+        if is_any_autocast_enabled():
+            with without_autocast(), torch.no_grad():
+                return inference(slots)
+        if not torch.is_grad_enabled():
+            return inference(slots)
+        set_grad_enabled(False)
+        try:
+            return inference(slots)
+        finally:
+            set_grad_enabled(True)
+
+    return run
+
+
+def _training_run(training: DifferentiableCall, analysis: ProgramAnalysis) -> Callable[[list[Any]], Sequence[Any]]:
+    differentiable = analysis.differentiable
+
+    def run(slots: list[Any]) -> Sequence[Any]:
+        holder: list[Any] = []
+        for position, tensor in zip(differentiable, training(holder, slots), strict=True):
+            holder[position] = tensor
+        return holder
+
+    return run
+
+
+def _prologue(plan: InputPlan, aot_id: int) -> Callable[[list[Any]], list[Any]] | None:
+    """Arguments to slots; None if they are the same."""
+    if plan.is_trivial:
+        return None
+    duplicates = [
+        (i, plan.slots[d.slot].members[0])
+        for i, d in enumerate(plan.arguments)
+        if i not in plan.slots[d.slot].members and not plan.slots[d.slot].is_base
+    ]
+
+    def prologue(args: list[Any]) -> list[Any]:
+        for position, original in duplicates:
+            if args[position] is not args[original]:
+                raise DuplicatesExpected(aot_id, position, original)
+        return plan.slot_values(args)
+
+    return prologue
+
+
+def _output_maker(info: OutputInfo) -> OutputMaker:
+    position, source, steps = info.position, info.source, info.steps
+    match info.kind:
+        case OutputKind.FRESH | OutputKind.CONSTANT:
+            return lambda args, slots, forward, results: forward[position]
+        case OutputKind.INPUT:
+            assert source is not None
+            return lambda args, slots, forward, results: args[source]
+        case OutputKind.REPEATED:
+            assert source is not None
+            return lambda args, slots, forward, results: results[source]
+        case OutputKind.VIEW_OF_INPUT:
+            assert source is not None
+            return lambda args, slots, forward, results: replay(slots[source], steps, forward)
+        case OutputKind.VIEW_OF_INTERMEDIATE:
+            assert source is not None
+            return lambda args, slots, forward, results: replay(forward[source], steps, forward)
