@@ -10,6 +10,7 @@ from types import ModuleType
 
 import suites.features
 import suites.models
+import suites.mutations
 import suites.opinfo
 import suites.regressions
 from oracle.errors import UsageError
@@ -40,7 +41,8 @@ def _entry(module: ModuleType) -> SuiteEntry:
 
 
 SUITES: dict[str, SuiteEntry] = {
-    entry.name: entry for entry in map(_entry, (suites.opinfo, suites.models, suites.features, suites.regressions))
+    entry.name: entry
+    for entry in map(_entry, (suites.opinfo, suites.models, suites.features, suites.regressions, suites.mutations))
 }
 
 

@@ -19,7 +19,7 @@ from suites.registry import SUITES, find_suite
 
 DIRECTIONS = ("forward", "backward")
 # What runs when the user selected nothing: a table in minutes.
-QUICK_SAMPLES = {"opinfo": 1}  # programs per operator
+QUICK_SAMPLES = {"opinfo": 1, "mutations": 5}  # programs per operator, per theme
 QUICK_TAGS = {"models": ("quick",)}
 QUICK_SUBJECTS = {"opinfo": ("aot_eager", "inductor")}
 _DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$")
