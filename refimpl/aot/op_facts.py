@@ -1,0 +1,124 @@
+"""What an op's schema and tags say of it: random, effectful, a view of which argument.
+
+Counterpart: torch/fx/node.py Node.is_impure; the tables of torch/_functorch/compile_utils.py rand_ops
+Differs: read from schemas and tags alone, so that ops of other libraries are judged by the same rule as aten's.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import HigherOrderOperator, OpOverload
+
+_RANDOM = torch.Tag.nondeterministic_seeded
+# Random numbers whose seed and offset are arguments: run twice, they give the same twice.
+_FUNCTIONAL_RANDOM = frozenset({"rngprims::philox_rand"})
+# Composite ops that fresh memory makes look like no view; the result is one.
+_UNANNOTATED_VIEWS = frozenset({"aten::_unsafe_view"})
+# Libraries whose ops change something outside of tensors, or wait for others to do so.
+_EFFECTFUL_LIBRARIES = frozenset({"profiler", "_c10d_functional", "c10d_functional", "c10d", "_dist"})
+_PURE_PYTHON_MODULES = frozenset({"_operator", "operator", "math"})
+_PURE_TORCH_FUNCTIONS = frozenset(
+    {"sym_int", "sym_float", "sym_max", "sym_min", "sym_not", "sym_ite", "sym_sum", "sym_fresh_size"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpFacts:
+    """Of one target of a call node. `viewed` is the position and the name of the argument whose memory the result is."""
+
+    name: str  # "aten::add", without the overload; of other callables what they are called
+    is_random: bool
+    is_effectful: bool
+    is_mutable: bool
+    viewed: tuple[int, str] | None
+
+
+@functools.cache
+def facts_of(target: Any) -> OpFacts:
+    """Facts of an aten overload, a higher-order operator, or a Python function."""
+    if isinstance(target, OpOverload):
+        return _facts_of_overload(target)
+    if isinstance(target, HigherOrderOperator):
+        # What its functions do is not looked into: it may be anything.
+        return OpFacts(name=target.name(), is_random=False, is_effectful=True, is_mutable=False, viewed=None)
+    return _facts_of_function(target)
+
+
+def _facts_of_overload(target: OpOverload) -> OpFacts:
+    schema = target._schema
+    name = schema.name
+    is_random = _RANDOM in target.tags and name not in _FUNCTIONAL_RANDOM
+    is_mutable = schema.is_mutable
+    is_effectful = is_mutable or not schema.returns or target.namespace in _EFFECTFUL_LIBRARIES
+    viewed: tuple[int, str] | None = None
+    if not is_mutable:
+        if name in _UNANNOTATED_VIEWS:
+            viewed = (0, schema.arguments[0].name)
+        elif any(result.alias_info is not None for result in schema.returns):
+            annotated = [(i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None]
+            viewed = annotated[0] if annotated else None
+    return OpFacts(name=name, is_random=is_random, is_effectful=is_effectful, is_mutable=is_mutable, viewed=viewed)
+
+
+def _facts_of_function(target: Any) -> OpFacts:
+    name = getattr(target, "__name__", str(target))
+    module = getattr(target, "__module__", None)
+    if target is operator.getitem:
+        return OpFacts(name="getitem", is_random=False, is_effectful=False, is_mutable=False, viewed=None)
+    if module in _PURE_PYTHON_MODULES or target in (min, max, abs, round, int, float, bool, math.floor):
+        return OpFacts(name=name, is_random=False, is_effectful=False, is_mutable=False, viewed=None)
+    if getattr(torch, name, None) is target and name in _PURE_TORCH_FUNCTIONS:
+        return OpFacts(name=name, is_random=False, is_effectful=False, is_mutable=False, viewed=None)
+    packet = getattr(torch.ops.aten, name, None) if _is_torch_builtin(target) else None
+    if packet is not None and not name.endswith("_"):
+        overloads = [getattr(packet, overload) for overload in packet.overloads()]
+        return OpFacts(
+            name=f"aten::{name}",
+            is_random=any(_RANDOM in overload.tags for overload in overloads),
+            is_effectful=False,
+            is_mutable=False,
+            viewed=(0, "self")
+            if all(_facts_of_overload(o).viewed for o in overloads if not o._schema.is_mutable)
+            else None,
+        )
+    return OpFacts(name=name, is_random=False, is_effectful=True, is_mutable=True, viewed=None)
+
+
+def _is_torch_builtin(target: Any) -> bool:
+    """torch.cos and its like: functions of C++, which graphs of torch functions call instead of overloads."""
+    return type(target) is type(len) and (
+        getattr(target, "__module__", None) in (None, "torch") or "torch" in str(getattr(target, "__module__", ""))
+    )
+
+
+def viewed_node(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The node whose memory this one's value is by the op's schema, or for an item of a tuple by that of the op that made it."""
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        parent = node.args[0]
+        is_view = isinstance(parent, torch.fx.Node) and viewed_node(parent) is not None
+        return parent if is_view and isinstance(parent, torch.fx.Node) else None
+    viewed = facts_of(node.target).viewed
+    if viewed is None:
+        return None
+    position, name = viewed
+    source = node.args[position] if position < len(node.args) else node.kwargs.get(name)
+    return source if isinstance(source, torch.fx.Node) else None
+
+
+def memory_owners(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Node -> the node that made the memory its value lies in. Nodes must come in program order."""
+    owners: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in nodes:
+        source = viewed_node(node)
+        owners[node] = node if source is None else owners.get(source, source)
+    return owners

@@ -1,0 +1,153 @@
+"""The choice of what is saved, as a minimum cut.
+
+Counterpart: torch/_functorch/partitioners.py solve_min_cut
+Differs: see refimpl.aot.partition.min_cut; only nodes between the backward and what must be saved take part.
+
+The network: a node is two vertices, "computed" and "available". Cutting the edge between them saves the value, and costs its
+bytes. An edge from the source to "computed" is cut when the node runs in the backward, and costs its price: infinite for what
+must not run twice, nothing for what only the backward needs. An edge to the sink says that the backward needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+
+from refimpl.aot.partition.errors import UnsplittableJointGraph
+from refimpl.aot.partition.flow import INFINITE, FlowNetworkBuilder
+from refimpl.aot.partition.joint import JointGraph, is_tangent
+from refimpl.aot.partition.prices import RecomputePrices
+from refimpl.aot.partition.rules import Prices
+from refimpl.aot.partition.sizes import SCALAR_BYTES
+
+# Saving numbers other than integers: allowed, but only where nothing else is possible.
+_LAST_RESORT = 2.0**16
+# A parameter is in memory anyway. Not nothing, so that a cut does not save what it need not.
+_STATIC = 1e-3
+# Views whose arguments say where in the storage they lie: of a copy, they would be another view.
+_ABSOLUTE_VIEWS = frozenset({"aten::as_strided", "aten::_reshape_alias"})
+# Layers that are alike would all change side at one price. Later ones are a little dearer, so that they change one by one.
+_TIE_BREAK = 0.25
+
+
+class CutProblem:
+    """One joint graph with its costs. Solving it gives the numbers of nodes to save, some of which may turn out unneeded."""
+
+    def __init__(
+        self,
+        joint: JointGraph,
+        prices: Prices,
+        static_input_indices: Sequence[int],
+        recomputable_ops: Collection[Any] | None,
+    ) -> None:
+        self.joint = joint
+        self._prices = RecomputePrices(joint, prices, recomputable_ops)
+        self._extra_write = prices.extra_write
+        primals = [i for i, node in enumerate(joint.nodes) if node.op == "placeholder" and not is_tangent(node)]
+        static = set(static_input_indices)
+        self._static = frozenset(i for position, i in enumerate(primals) if position in static)
+        self._returned = frozenset(joint.numbers_of(joint.forward_outputs))
+        self._read_by_backward = frozenset(
+            i
+            for i, users in enumerate(joint.users)
+            if not joint.is_backward[i] and any(joint.is_backward[u] for u in users)
+        ) | {i for i in joint.numbers_of(joint.backward_outputs) if not joint.is_backward[i]}
+
+    def cost_of(self, number: int) -> float:
+        """What saving a value costs; infinite for what cannot be saved, or is saved as the memory it lies in."""
+        joint = self.joint
+        node, value = joint.nodes[number], joint.value_of(number)
+        if node.op == "get_attr" or joint.is_tuple(number):
+            return INFINITE
+        if joint.is_view(number) and not joint.is_mutated_input(joint.owner[number]):
+            return INFINITE
+        if joint.is_scalar(number):
+            return float(SCALAR_BYTES) if isinstance(value, (torch.SymInt, int)) else _LAST_RESORT
+        if value is not None and not isinstance(value, torch.Tensor):
+            return 1.0  # an object of a class: a reference
+        if number in self._static and not joint.is_mutated_input(number):
+            return _STATIC
+        cost = float(self._prices.bytes_of(number))
+        if number not in self._returned and not self._prices.is_written_anyway(number):
+            cost *= 1 + self._extra_write
+        return cost
+
+    def bytes_of(self, saved: Collection[int]) -> float:
+        """Bytes of tensors that are saved, without what is in memory anyway."""
+        return float(
+            sum(self._prices.bytes_of(i) for i in saved if not self.joint.is_scalar(i) and i not in self._static)
+        )
+
+    def solve(self) -> frozenset[int]:
+        """What to save at the prices as they are."""
+        return self._solve(self._prices.of)
+
+    def solve_scaled(self, factor: float) -> frozenset[int]:
+        """What to save where everything that may run twice has its price, times `factor`."""
+        count = max(1, len(self.joint.nodes))
+
+        def price(number: int) -> float:
+            return factor * (1 + _TIE_BREAK * number / count) * self._prices.of(number, is_any_allowed=True)
+
+        return self._solve(price)
+
+    def _solve(self, price_of: Any) -> frozenset[int]:
+        joint = self.joint
+        network = FlowNetworkBuilder()
+        computed: dict[int, int] = {}
+        available: dict[int, int] = {}
+        waiting = sorted(self._read_by_backward)
+        reached = set(waiting)
+        order: list[int] = []
+        prices: dict[int, float] = {}
+        while waiting:
+            i = waiting.pop()
+            order.append(i)
+            price = prices[i] = self._price(i, price_of)
+            computed[i] = network.vertex()
+            cost = self.cost_of(i)
+            if cost == INFINITE:
+                available[i] = computed[i]
+            else:
+                available[i] = network.vertex()
+                network.edge(computed[i], available[i], cost)
+            network.edge(network.SOURCE, computed[i], price)
+            if i in self._prices.asked_to_recompute and not joint.is_view(i):
+                network.edge(computed[i], network.SINK)
+            if i in self._read_by_backward:
+                network.edge(available[i], network.SINK)
+            if price != INFINITE:
+                for j in joint.inputs[i]:
+                    if j not in reached:
+                        reached.add(j)
+                        waiting.append(j)
+        for i in order:
+            if prices[i] != INFINITE:
+                for j in joint.inputs[i]:
+                    network.edge(available[j], computed[i])
+        sink_side = network.sink_side()
+        if sink_side is None:
+            raise self._no_cut([i for i in order if prices[i] == INFINITE])
+        return frozenset(i for i in order if computed[i] not in sink_side and available[i] in sink_side)
+
+    def _price(self, number: int, price_of: Any) -> float:
+        facts = self.joint.facts[number]
+        if (
+            facts is not None
+            and facts.name in _ABSOLUTE_VIEWS
+            and self.joint.is_mutated_input(self.joint.owner[number])
+        ):
+            return INFINITE
+        return price_of(number)
+
+    def _no_cut(self, run_once: Sequence[int]) -> UnsplittableJointGraph:
+        """Names what can neither be saved nor run again."""
+        stuck = [i for i in run_once if self.cost_of(i) == INFINITE]
+        named = ", ".join(f"{self.joint.nodes[i].name} ({self.joint.nodes[i].target})" for i in stuck)
+        return UnsplittableJointGraph(
+            seen=f"the backward needs a value that can neither be saved nor computed again, by way of {named or 'its inputs'}",
+            expected="tensors and numbers between what runs once and the backward",
+            do="let the op return tensors, or read its items where they are made",
+        )

@@ -1,0 +1,114 @@
+"""Save what the backward reads: the forward runs what eager's forward ran, the backward what eager's backward did.
+
+Counterpart: torch/_functorch/partitioners.py default_partition
+Differs: views of what crosses anyway are made again, so that no memory is returned twice; the joint graph is left as it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl.aot.partition.joint import JointGraph, read_joint
+from refimpl.aot.partition.options import current_options
+from refimpl.aot.partition.split import plan_split, views_on_the_way, write_graphs
+from refimpl.aot.partition.tags import asked_to_recompute
+from refimpl.aot.partition.verify import verify_partition
+
+
+def default_partition(
+    joint_module: torch.fx.GraphModule,
+    _joint_inputs: Any,
+    *,
+    num_fwd_outputs: int,
+    static_lifetime_input_indices: list[int] | None = None,
+    static_lifetime_input_nodes: Any = None,
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The forward and the backward graph of a joint graph whose first `num_fwd_outputs` outputs are the forward's.
+
+    The forward returns these, then saved tensors, then saved numbers; the backward takes numbers, tensors, tangents.
+    """
+    joint = read_joint(joint_module, num_fwd_outputs)
+    saved = without_repeated_memory(joint, read_by_backward(joint))
+    forward, backward = write_graphs(joint, plan_split(joint, saved))
+    if current_options().verifies:
+        verify_partition(joint_module, forward, backward, num_fwd_outputs)
+    return forward, backward
+
+
+def read_by_backward(joint: JointGraph) -> set[int]:
+    """Forward values that nodes of the backward read; of tensors of which only sizes are read, the sizes."""
+    recomputed = asked_to_recompute(joint)
+    saved: set[int] = set()
+    seen: set[int] = set()
+    waiting = joint.numbers_of(joint.backward_outputs)
+    waiting += [i for i, is_backward in enumerate(joint.is_backward) if is_backward]
+    is_savable = _savable(joint, recomputed)
+    while waiting:
+        i = waiting.pop()
+        if i in seen:
+            continue
+        seen.add(i)
+        if is_savable(i):
+            saved.add(i)
+        elif joint.nodes[i].op != "placeholder":
+            waiting += joint.inputs[i]
+    return saved
+
+
+def _savable(joint: JointGraph, recomputed: frozenset[int]) -> Callable[[int], bool]:
+    """Whether a node is one to save: made by the forward, one value, not asked to be recomputed.
+
+    Items of a tuple and sizes of a tensor that the forward made are savable even if the backward alone reads them.
+    """
+    is_ours = list(joint.is_forward)
+    for i, node in enumerate(joint.nodes):
+        if is_ours[i] or joint.is_backward[i] or not joint.inputs[i]:
+            continue
+        if node.target is operator.getitem or joint.is_scalar(i):
+            is_ours[i] = all(is_ours[j] for j in joint.inputs[i])
+
+    def is_savable(number: int) -> bool:
+        node = joint.nodes[number]
+        return is_ours[number] and node.op != "get_attr" and not joint.is_tuple(number) and number not in recomputed
+
+    return is_savable
+
+
+def without_repeated_memory(joint: JointGraph, saved: set[int]) -> set[int]:
+    """Where a view would be saved beside its base, or beside another view of it, the base alone.
+
+    A view of an input is made from the input: that is there anyway.
+    """
+    views: dict[int, list[int]] = {}
+    for i in saved:
+        if joint.is_view(i):
+            views.setdefault(joint.owner[i], []).append(i)
+    kept = set(saved)
+    for owner, of_owner in views.items():
+        node = joint.nodes[owner]
+        is_one_value = not joint.is_tuple(owner) and not joint.is_backward[owner]
+        has_base = owner in saved or node.op == "placeholder" or len(of_owner) > 1
+        if not is_one_value or not has_base or joint.is_mutated_input(owner) or not _numbers_are_known(joint, of_owner):
+            continue
+        kept.difference_update(of_owner)
+        if node.op != "get_attr":
+            kept.add(owner)
+        for view in of_owner:
+            for step in views_on_the_way(joint, view):
+                kept.update(i for i in joint.inputs[step] if joint.is_scalar(i) and not joint.is_backward[i])
+    return kept
+
+
+def _numbers_are_known(joint: JointGraph, views: list[int]) -> bool:
+    """Whether making the views again needs, beside their base, numbers only."""
+    for view in views:
+        chain = views_on_the_way(joint, view)
+        known = {joint.owner[view], *chain}
+        for step in chain:
+            if not all(i in known or joint.is_scalar(i) or joint.is_tuple(i) for i in joint.inputs[step]):
+                return False
+    return True

@@ -1,0 +1,138 @@
+"""What it costs to run one node of a joint graph in the backward once more, in bytes.
+
+Counterpart: torch/_functorch/partitioners.py should_ban_recomputation, estimate_runtime
+Differs: a price, not a ban; see refimpl.aot.partition.rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from refimpl.aot.partition.flow import INFINITE
+from refimpl.aot.partition.joint import JointGraph
+from refimpl.aot.partition.rules import SLOW_POINTWISE_OPS, OpKind, Prices, is_fusible, kind_of
+from refimpl.aot.partition.sizes import bytes_of, hint_of
+from refimpl.aot.partition.tags import asked_to_recompute, asked_to_save
+
+# Arithmetic done in the time it takes to move one byte: between a CPU's (5 to 20) and an accelerator's (100 to 300).
+_FLOPS_PER_BYTE = 50.0
+# Kernels of their own pass over memory several times.
+_PASSES_OF_OTHER = 3.0
+_OPS_WITH_LEADING_BIAS = frozenset({"addmm", "baddbmm", "addmv", "addbmm", "addr"})
+
+
+class RecomputePrices:
+    """Prices of the nodes of one joint graph, asked for one by one."""
+
+    def __init__(self, joint: JointGraph, prices: Prices, recomputable_ops: Collection[Any] | None) -> None:
+        self._joint = joint
+        self._prices = prices
+        self._recomputable_ops = recomputable_ops
+        self._asked_to_save = asked_to_save(joint)
+        self.asked_to_recompute = asked_to_recompute(joint)
+        self._bytes: dict[int, int] = {}
+
+    def bytes_of(self, number: int) -> int:
+        """Bytes of a node's value, at least 1."""
+        found = self._bytes.get(number)
+        if found is None:
+            found = self._bytes[number] = max(1, bytes_of(self._joint.value_of(number)))
+        return found
+
+    def kind(self, number: int) -> OpKind:
+        """The kind of a node."""
+        node = self._joint.nodes[number]
+        match node.op:
+            case "call_function":
+                return kind_of(node.target)
+            case "get_attr":
+                return OpKind.FREE
+            case _:
+                return OpKind.ONCE
+
+    def of(self, number: int, *, is_any_allowed: bool = False) -> float:
+        """The price. `is_any_allowed`: also of what is never recomputed without a memory budget."""
+        joint = self._joint
+        if not joint.is_forward[number] and joint.nodes[number].op != "placeholder":
+            return 0.0  # only the backward needs it
+        kind = self.kind(number)
+        if kind is OpKind.FREE or (number in self.asked_to_recompute and kind is not OpKind.ONCE):
+            return 0.0
+        if kind is OpKind.ONCE or number in self._asked_to_save or not self._is_listed(number):
+            return INFINITE
+        if kind in (OpKind.HEAVY, OpKind.OTHER):
+            return self._price_of_kernel(number, kind) if is_any_allowed else INFINITE
+        if kind is OpKind.FACTORY:
+            return self._prices.constant * self.bytes_of(number)
+        read = max((self.bytes_of(i) for i in joint.inputs[number]), default=0)
+        if kind is OpKind.REDUCTION:
+            return self._prices.reduction * read
+        traffic = max(read, self.bytes_of(number))
+        if self._name(number) in SLOW_POINTWISE_OPS:
+            return self._prices.slow * traffic
+        return (self._prices.materialized if self._is_read_unfused(number) else self._prices.fused) * traffic
+
+    def is_written_anyway(self, number: int) -> bool:
+        """Whether the forward has the value in memory even if it is fused as far as possible."""
+        joint = self._joint
+        return not is_fusible(self.kind(number)) or any(
+            not is_fusible(self.kind(u)) for u in joint.users[number] if joint.is_forward[u]
+        )
+
+    def _is_listed(self, number: int) -> bool:
+        if self._recomputable_ops is None:
+            return True
+        target = self._joint.nodes[number].target
+        return target in self._recomputable_ops or getattr(target, "overloadpacket", None) in self._recomputable_ops
+
+    def _name(self, number: int) -> str:
+        facts = self._joint.facts[number]
+        return "" if facts is None else facts.name.partition("::")[2]
+
+    def _is_read_unfused(self, number: int) -> bool:
+        """Whether a kernel of the backward that nothing can be fused into reads the value, as it is or through views."""
+        joint = self._joint
+        waiting = list(joint.users[number])
+        while waiting:
+            user = waiting.pop()
+            kind = self.kind(user)
+            if kind is OpKind.FREE:
+                waiting += joint.users[user]
+            elif joint.is_backward[user] and not is_fusible(kind):
+                return True
+        return False
+
+    def _price_of_kernel(self, number: int, kind: OpKind) -> float:
+        inputs = sum(self.bytes_of(i) for i in self._joint.inputs[number])
+        traffic = float(inputs + self.bytes_of(number))
+        if kind is OpKind.OTHER:
+            return _PASSES_OF_OTHER * traffic
+        return traffic + self._flops(number) / _FLOPS_PER_BYTE
+
+    def _flops(self, number: int) -> float:
+        """Of matrix products, convolutions and attention; of what is none of them, as if it read each byte often."""
+        node, name = self._joint.nodes[number], self._name(number)
+        values = [a.meta.get("val") if isinstance(a, torch.fx.Node) else None for a in node.args]
+        if name in _OPS_WITH_LEADING_BIAS:
+            values = values[1:]
+        out = self._joint.value_of(number)
+        first, second = (*values, None, None)[:2]
+        if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+            return _FLOPS_PER_BYTE * self.bytes_of(number)
+        if name.startswith(("_scaled_dot", "_flash", "_efficient")):
+            return 4.0 * _count(first) * hint_of(second.shape[-2])
+        if not isinstance(out, torch.Tensor) or first.ndim == 0:
+            return _FLOPS_PER_BYTE * self.bytes_of(number)
+        if "conv" in name:
+            return 2.0 * _count(out) * _count(second) / max(1, hint_of(second.shape[0]))
+        return 2.0 * _count(out) * hint_of(first.shape[-1])
+
+
+def _count(tensor: torch.Tensor) -> float:
+    count = 1.0
+    for size in tensor.shape:
+        count *= hint_of(size)
+    return count
