@@ -62,6 +62,9 @@ from torch.fx import traceback as _fx_traceback
 # Code is printed when it is first asked for: a graph module that only serves to be compiled never needs it.
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
+# A graph whose inputs and outputs are flat.
+from torch.fx.graph import CodeGen as PlainCodeGen
+
 # A graph whose inputs or outputs are nested containers: fx prints the flattening and unflattening code.
 from torch.fx.graph import _PyTreeCodeGen as PyTreeCodeGen
 from torch.fx.graph import _PyTreeInfo as PyTreeInfo
@@ -99,6 +102,9 @@ _NO_CONTEXT = contextlib.nullcontext()
 # Within `with without_dispatch():` no Python mode or subclass sees a call. The public equivalents are generators, and slow.
 without_dispatch = torch._C._DisableTorchDispatch
 _NOT_THERE = object()
+
+# Within `with below_autograd():` ops run their kernels, and autograd does not see them.
+below_autograd = torch._C._AutoDispatchBelowAutograd
 
 # Errors about shapes that torch's meta kernels and users catch by type. Named here one by one; nothing else is taken from there.
 UPSTREAM_SHAPE_ERRORS = ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound", "ConstraintViolationError")
@@ -319,6 +325,7 @@ __all__ = [
     "HigherOrderOperator",
     "LazyGraphModule",
     "OpOverload",
+    "PlainCodeGen",
     "PreDispatchSlot",
     "PyTreeCodeGen",
     "PyTreeInfo",
@@ -329,6 +336,7 @@ __all__ = [
     "active_dispatch_modes",
     "active_fake_mode",
     "autograd_sequence_number",
+    "below_autograd",
     "call_replaced",
     "call_slot",
     "children_replaced",

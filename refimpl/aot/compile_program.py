@@ -5,6 +5,7 @@ Counterpart: torch/_functorch/_aot_autograd/graph_compile.py aot_stage1_graph_ca
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 
 from refimpl._torch import FakeTensorMode
 from refimpl.aot.analysis import ProgramAnalysis
+from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.input_plan import InputPlan, alias_groups, duplicate_groups, plan_for, trivial_plan
@@ -68,7 +70,7 @@ def functional_program(
     if not needed.is_trivial:
         traced = _trace(function, args, needed, fake_mode, config, wants_backward)
         plan = needed
-    slots = plan.slot_values(args)
+    slots = [*plan.slot_values(args), *traced.captured]
     groups = alias_groups(slots) if traced.analysis.mutated_inputs else ()
     functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
     program = FunctionalProgram(
@@ -96,15 +98,24 @@ def _trace(
         pre_dispatch=config.pre_dispatch,
     )
     is_leaf = [not isinstance(v, torch.Tensor) or v.is_leaf for v in values]
-    return trace_program(
+    trace = functools.partial(
+        trace_program,
         function,
-        fakes,
-        plan,
-        fake_mode,
-        options,
+        plan=plan,
+        fake_mode=fake_mode,
+        options=options,
         is_leaf=is_leaf,
         wants_backward=wants_backward,
         has_tangents=not config.no_tangents,
+        real_slots=values,
+    )
+    try:
+        return trace(fakes)
+    except CapturedTensor:
+        pass
+    return trace(
+        fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes),
+        lifts_captured=True,
     )
 
 
@@ -154,6 +165,7 @@ def _compile_inference(program: FunctionalProgram, config: AOTConfig) -> FlatCal
         inference=with_flat_bases(compiled, program.replaced),
         training=None,
         aot_id=config.aot_id,
+        captured=program.traced.captured,
     )
 
 
@@ -173,7 +185,14 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     with graph_being_compiled(config.aot_id, "forward"):
         forward = boxed(config.fw_compiler(forward_module, _examples(forward_module)))
     training = differentiable_call(with_flat_bases(forward, program.replaced), get_backward, analysis)
-    return runtime_wrapper(analysis, program.traced.plan, inference=None, training=training, aot_id=config.aot_id)
+    return runtime_wrapper(
+        analysis,
+        program.traced.plan,
+        inference=None,
+        training=training,
+        aot_id=config.aot_id,
+        captured=program.traced.captured,
+    )
 
 
 class _LazyCompile:

@@ -37,7 +37,7 @@ def _modes_of(value: Any) -> list[FakeTensorMode]:
     if isinstance(value, FakeTensor):
         return [value.fake_mode]
     if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
-        names, _ = value.__tensor_flatten__()  # type: ignore[attr-defined]
+        names, _ = value.__tensor_flatten__()
         return [mode for name in names for mode in _modes_of(getattr(value, name))]
     return []
 
@@ -49,7 +49,6 @@ def fake_slots(
 
     A tensor that stands at two positions gets two fakes over one storage.
     """
-    seen: set[int] = set()
     fakes: list[Any] = []
     for position, value in enumerate(values):
         if not isinstance(value, torch.Tensor):
@@ -57,11 +56,8 @@ def fake_slots(
             continue
         is_static = position < num_static or not dynamic
         fake = _fake(value, fake_mode, f"input{first_source + position}", is_static=is_static)
-        is_ours = not isinstance(value, FakeTensor) and id(value) not in seen
-        seen.add(id(value))
-        if not (is_ours and fake.is_leaf and not fake._is_view()):
-            fake = unrelated_alias(fake)
-        fakes.append(fake.requires_grad_(value.requires_grad))
+        # The mode keeps what it made for a tensor: a program may change the geometry of what it is given.
+        fakes.append(unrelated_alias(fake).requires_grad_(value.requires_grad))
     return fakes
 
 

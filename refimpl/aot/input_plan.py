@@ -120,7 +120,7 @@ def plan_for(args: Sequence[Any], *, written: Sequence[int], reshaped: Sequence[
     slots: list[Slot] = []
     slot_of: dict[tuple[int, ...], int] = {}
     arguments: list[Derived] = []
-    for position, arg in enumerate(args):
+    for position in range(len(args)):
         original = duplicate_of.get(position, position)
         members = member_of.get(original)
         key = members or (original,)

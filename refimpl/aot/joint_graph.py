@@ -18,6 +18,7 @@ import torch
 
 from refimpl._torch import (
     FakeTensorMode,
+    PlainCodeGen,
     identity_saved_tensors_hooks_if_any,
     storage_key,
 )
@@ -30,6 +31,7 @@ from refimpl.aot.analysis import (
     ProgramAnalysis,
     TangentInfo,
 )
+from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.aot.input_plan import InputPlan, view_of_base
@@ -53,6 +55,7 @@ class TracedProgram:
     example_inputs: tuple[Any, ...]
     example_tangents: tuple[Any, ...]
     fake_mode: FakeTensorMode
+    captured: tuple[torch.Tensor, ...] = ()  # tensors of closures and globals: placeholders after the plan's slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +90,24 @@ def trace_program(
     is_leaf: Sequence[bool],
     wants_backward: bool | None = None,
     has_tangents: bool = True,
+    real_slots: Sequence[Any] = (),
+    lifts_captured: bool = False,
 ) -> TracedProgram:
     """Trace `function(*arguments)`, which returns a flat sequence.
 
     slots: fake tensors (see refimpl.aot.fake_arguments) and other values; is_leaf: of each slot, whether the real tensor is a leaf;
     wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
     differentiable output is a scalar whose incoming gradient is 1.
-    Whatever the program raises goes through.
+    real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well.
+    Whatever the program raises goes through; CapturedTensor, if it uses one and that was not asked for.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
+    if lifts_captured:
+        state.captured = CapturedInputsMode(state, fake_mode, real_slots)
     with _surroundings():
         graph_module = Trace(options).run(state.run, (list(slots),))
     graph = graph_module.graph
-    graph.set_codegen(torch.fx.graph.CodeGen())
+    graph.set_codegen(PlainCodeGen())
     assert state.analysis is not None
     if not state.analysis.has_backward:
         _rename_placeholders(graph, "arg{}_1")
@@ -108,9 +116,10 @@ def trace_program(
         graph_module=graph_module,
         analysis=state.analysis,
         plan=plan,
-        example_inputs=tuple(slots),
+        example_inputs=tuple(state.leaves),
         example_tangents=tuple(state.tangents),
         fake_mode=fake_mode,
+        captured=() if state.captured is None else tuple(state.captured.tensors),
     )
 
 
@@ -128,11 +137,13 @@ class _JointTraceState:
     ) -> None:
         self.function = function
         self.plan = plan
-        self.is_leaf = is_leaf
+        self.is_leaf = list(is_leaf)
         self.wants_backward = wants_backward
         self.has_tangents = has_tangents
         self.analysis: ProgramAnalysis | None = None
         self.tangents: list[torch.Tensor] = []
+        self.leaves: list[Any] = []
+        self.captured: CapturedInputsMode | None = None
         self._is_in_backward = False
         self._forward_outputs: list[Any] = []
         self._differentiable: dict[int, torch.Tensor] = {}  # forward output position -> tensor with a gradient
@@ -143,11 +154,13 @@ class _JointTraceState:
         self.recording = trace.recording
         self.builder = trace.builder
         self.builder.annotators.append(self._annotate)
-        leaves = primals
-        self._accumulated = [_accumulated(leaf) for leaf in leaves]
-        inputs = [self._program_input(leaf, self.is_leaf[i]) for i, leaf in enumerate(leaves)]
-        self._starts = [_Start.of(t) if isinstance(t, torch.Tensor) else None for t in inputs]
+        self._inputs: list[Any] = []
+        self._starts: list[_Start | None] = []
+        self._accumulated: list[Any] = []
         self._placeholders = [n for n in self.builder.graph.nodes if n.op == "placeholder"]
+        for leaf, is_leaf in zip(primals, self.is_leaf, strict=True):
+            self._add_input(leaf, is_leaf)
+        inputs, leaves = self._inputs, self.leaves
         arguments = [
             view_of_base(inputs[d.slot], d) if d.geometry is not None else inputs[d.slot] for d in self.plan.arguments
         ]
@@ -156,7 +169,13 @@ class _JointTraceState:
             for i, (a, d) in enumerate(zip(arguments, self.plan.arguments, strict=True))
             if d.geometry
         ]
-        results = list(self.function(*arguments))
+        if self.captured is None:
+            self.recording.on_captured = refuse_captured
+            results = list(self.function(*arguments))
+        else:
+            with self.captured:
+                results = [self.captured.replaced(r) for r in self.function(*arguments)]
+        self.recording.on_captured = None
         with paused_recordings():
             self._aliases = AliasMap(self.builder.graph)
             for position, leaf in enumerate(leaves):
@@ -191,6 +210,31 @@ class _JointTraceState:
         node.meta["grad_mode"] = torch.is_grad_enabled()
         if self._is_in_backward:
             node.meta["partitioner_tag"] = "is_backward"
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether the trace has a node for the tensor."""
+        return self.recording.tracker.find(tensor) is not None
+
+    def input_at(self, position: int) -> Any:
+        """What the program sees of a slot."""
+        return self._inputs[position]
+
+    def add_captured(self, fake: torch.Tensor, *, is_leaf: bool) -> Any:
+        """A placeholder for a tensor that the program takes from around it; returns what the program is to see of it."""
+        with paused_recordings():
+            node = self.builder.late_placeholder(f"primals_{len(self._placeholders) + 1}", fake)
+            self.recording.track(fake, node)
+        self._placeholders.append(node)
+        self.is_leaf.append(is_leaf)
+        return self._add_input(fake, is_leaf)
+
+    def _add_input(self, leaf: Any, is_leaf: bool) -> Any:
+        value = self._program_input(leaf, is_leaf)
+        self.leaves.append(leaf)
+        self._inputs.append(value)
+        self._starts.append(_Start.of(value) if isinstance(value, torch.Tensor) else None)
+        self._accumulated.append(_accumulated(leaf))
+        return value
 
     def _program_input(self, leaf: Any, is_leaf: bool) -> Any:
         """What the program sees of a slot: a leaf, or a tensor with a history, as the real one is."""

@@ -31,7 +31,7 @@ def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """First byte, and the byte after the last."""
-    first = tensor.storage_offset()
+    first = int(tensor.storage_offset())
     last = first + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return first * tensor.element_size(), (last + 1) * tensor.element_size()
 
@@ -39,6 +39,6 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 def _addresses(tensor: torch.Tensor) -> set[int]:
     width = tensor.element_size()
     steps = [range(0, n * s, s) if s else (0,) for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
-    first = tensor.storage_offset()
+    first = int(tensor.storage_offset())
     starts = {(first + sum(index)) * width for index in itertools.product(*steps)}
     return starts if width == 1 else {start + byte for start in starts for byte in range(width)}

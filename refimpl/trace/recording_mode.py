@@ -87,6 +87,8 @@ class RecordingMode(TorchDispatchMode):
         self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
         self.reused_graphs: dict[Any, Any] = {}
         self.decomposed: Any = None  # the outermost op whose decomposition is running
+        # Told of every tensor from outside of the trace that an op is about to use; literals of the program are none.
+        self.on_captured: Callable[[torch.Tensor], None] | None = None
         builder.annotators.append(preserved_meta_writer(self))
         self._tracer_around: Any = (
             None  # torch's, which is none of ours' business once another runs inside of this trace
@@ -299,6 +301,10 @@ class RecordingMode(TorchDispatchMode):
         # A literal must be fresh on every run of the graph: an in-place op would otherwise change the stored attribute.
         if func is torch.ops.aten.lift_fresh.default:
             func = torch.ops.aten.lift_fresh_copy.default
+        elif self.on_captured is not None:
+            for tensor in tensors:
+                if type(tensor) is not FakeTensor and self.tracker.find(tensor) is None:
+                    self.on_captured(tensor)
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
         result = self._run(func, args, kwargs, tensors)
         self.bind_fresh_symbols(result, node)

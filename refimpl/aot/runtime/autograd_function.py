@@ -64,8 +64,8 @@ def differentiable_call(
     def call(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
         if is_any_autocast_enabled():
             with without_autocast():
-                return Compiled.apply(holder, *slots)  # type: ignore[return-value]
-        return Compiled.apply(holder, *slots)  # type: ignore[return-value]
+                return Compiled.apply(holder, *slots)
+        return Compiled.apply(holder, *slots)
 
     return call
 
@@ -84,7 +84,7 @@ def _refuse_gradients(gradients: Sequence[Any], origins: Sequence[torch.Tensor])
     with torch.enable_grad():
         anchors = [t for t in origins if t.requires_grad]
         tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
-        wrapped = iter(_Refusal.apply(len(tensors), *tensors, *anchors))  # type: ignore[arg-type]
+        wrapped = iter(_Refusal.apply(len(tensors), *tensors, *anchors))
     return [next(wrapped) if isinstance(g, torch.Tensor) else g for g in gradients]
 
 

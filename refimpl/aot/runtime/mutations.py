@@ -6,7 +6,6 @@ Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 

@@ -33,6 +33,7 @@ def runtime_wrapper(
     training: DifferentiableCall | None,
     aot_id: int,
     keeps_mutations: bool = False,
+    captured: Sequence[torch.Tensor] = (),
 ) -> FlatCall:
     """A function of the flat list of arguments that returns the flat list of results. One of `inference`, `training` is given.
 
@@ -48,7 +49,7 @@ def runtime_wrapper(
         (i, mutation.position, apply_mutation(mutation)) for i, mutation in analysis.argument_mutations
     ]
     makers = [_output_maker(info) for info in analysis.outputs]
-    prologue = _prologue(plan, aot_id)
+    prologue = _prologue(plan, aot_id, captured)
     if not mutations and prologue is None and all(info.kind is OutputKind.FRESH for info in analysis.outputs):
         positions = [info.position for info in analysis.outputs]
 
@@ -103,9 +104,11 @@ def _training_run(training: DifferentiableCall, analysis: ProgramAnalysis) -> Ca
     return run
 
 
-def _prologue(plan: InputPlan, aot_id: int) -> Callable[[list[Any]], list[Any]] | None:
+def _prologue(
+    plan: InputPlan, aot_id: int, captured: Sequence[torch.Tensor]
+) -> Callable[[list[Any]], list[Any]] | None:
     """Arguments to slots; None if they are the same."""
-    if plan.is_trivial:
+    if plan.is_trivial and not captured:
         return None
     duplicates = [
         (i, plan.slots[d.slot].members[0])
@@ -117,7 +120,7 @@ def _prologue(plan: InputPlan, aot_id: int) -> Callable[[list[Any]], list[Any]] 
         for position, original in duplicates:
             if args[position] is not args[original]:
                 raise DuplicatesExpected(aot_id, position, original)
-        return plan.slot_values(args)
+        return [*plan.slot_values(args), *captured]
 
     return prologue
 

@@ -1,0 +1,12 @@
+"""Backends: what runs a graph. A backend takes a GraphModule and its example inputs and returns a callable."""
+
+from __future__ import annotations
+
+from refimpl.backends.eager import aot_eager, eager, interpreter
+from refimpl.backends.registry import Backend, list_backends, lookup_backend, register_backend
+
+register_backend("eager", eager)
+register_backend("interpreter", interpreter)
+register_backend("aot_eager", aot_eager)
+
+__all__ = ["Backend", "aot_eager", "eager", "interpreter", "list_backends", "lookup_backend", "register_backend"]

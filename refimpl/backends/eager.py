@@ -1,0 +1,36 @@
+"""Backends that run the graph's own ops with PyTorch's kernels, unchanged.
+
+Counterpart: torch/_dynamo/backends/debugging.py eager, aot_eager
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl.aot.aot_function import aot_module_simplified
+from refimpl.aot.partition import min_cut_rematerialization_partition
+
+
+def eager(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The graph's code as it is printed."""
+    return graph_module
+
+
+def interpreter(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The graph node by node; an error names the node and the line of the program that it comes from."""
+    running = torch.fx.Interpreter(graph_module)
+
+    def run(*args: Any) -> Any:
+        return running.run(*args)
+
+    return run
+
+
+def aot_eager(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Forward and backward graphs of aten overloads, each run by `eager`. The graph must return a tuple or list."""
+    return aot_module_simplified(
+        graph_module, example_inputs, fw_compiler=eager, partition_fn=min_cut_rematerialization_partition
+    )

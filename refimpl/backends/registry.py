@@ -1,0 +1,50 @@
+"""Backends by name.
+
+Counterpart: torch/_dynamo/backends/registry.py
+Differs: a name may also be `module:function`, which is imported; entry points of installed packages are not searched.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl.errors import BadParameter
+
+Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+_BACKENDS: dict[str, Backend] = {}
+
+
+def register_backend(name: str, backend: Backend) -> None:
+    """Raises BadParameter if another backend has the name."""
+    if _BACKENDS.get(name, backend) is not backend:
+        raise BadParameter(seen=f"register_backend({name!r}) a second time", expected="a name that is free")
+    _BACKENDS[name] = backend
+
+
+def list_backends() -> list[str]:
+    """All names, sorted."""
+    return sorted(_BACKENDS)
+
+
+def lookup_backend(backend: str | Backend) -> Backend:
+    """A backend by name, or `module:function`; a callable is one already. Raises BadParameter that lists the names."""
+    if callable(backend):
+        return backend
+    if backend in _BACKENDS:
+        return _BACKENDS[backend]
+    module_name, separator, attribute = backend.partition(":")
+    expected = f"one of {', '.join(list_backends())}, `module:function`, or a callable of (GraphModule, example inputs)"
+    if not separator:
+        raise BadParameter(seen=f"backend={backend!r}", expected=expected)
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadParameter(seen=f"backend={backend!r}: {error}", expected=expected) from error
+    if not callable(found):
+        raise BadParameter(seen=f"backend={backend!r}, a {type(found).__name__}", expected=expected)
+    return found

@@ -1,0 +1,140 @@
+"""The road from a Python function to what runs in its place, in one readable function per length of road.
+
+Counterpart: torch.compile (from AOT autograd on), torch/_functorch/aot_autograd.py aot_function
+Differs: every call is checked against what was compiled (`CallKey`), and compiled anew where it differs.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from refimpl._torch import pytree
+from refimpl.aot import options as aot_options
+from refimpl.aot.call_key import CallKey, call_key
+from refimpl.aot.compile_program import compile_program
+from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
+from refimpl.aot.joint_split import split_joint
+from refimpl.aot.options import AOTConfig
+from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.aot.runtime.wrapper import FlatCall
+from refimpl.backends import Backend, lookup_backend
+from refimpl.errors import BadParameter
+from refimpl.trace.options import DecompositionTable
+
+Partition = Literal["default", "min_cut"] | None
+_PARTITIONS: dict[Any, Callable[..., Any]] = {
+    None: split_joint,
+    "default": default_partition,
+    "min_cut": min_cut_rematerialization_partition,
+}
+
+
+def compile_aot(
+    fn: Callable[..., Any],
+    *,
+    backend: str | Backend = "eager",
+    partition: Partition | Callable[..., Any] = "default",
+    dynamic: bool = False,
+    decompositions: DecompositionTable | None = None,
+    functionalization: Literal["table", "scatter"] = "table",
+) -> Callable[..., Any]:
+    """A function (or module) like `fn`, which is traced with its backward, functionalized, partitioned, and run by `backend`.
+
+    backend: a name (`refimpl.backends.list_backends()`), `module:function`, or a callable of (GraphModule, example inputs), for
+    forward, backward and inference graphs alike; partition: "default", "min_cut", None for the joint graph as it is, or a
+    partition function; dynamic: sizes are symbols, compiled anew only where a guard fails.
+    Parameters and buffers of a module are read at every call. Raises BadParameter for an unknown name, and what `fn` raises.
+    """
+    compiler = lookup_backend(backend)
+    if not callable(partition) and partition not in _PARTITIONS:
+        raise BadParameter(
+            seen=f"partition={partition!r}", expected='"default", "min_cut", None or a partition function'
+        )
+    partition_fn = partition if callable(partition) else _PARTITIONS[partition]
+    target = _Target.of(fn)
+
+    def compile_flat(flat: Callable[..., Any], leaves: Sequence[Any]) -> FlatCall:
+        config = AOTConfig(
+            fw_compiler=compiler,
+            bw_compiler=compiler,
+            inference_compiler=compiler,
+            partition_fn=partition_fn,
+            decompositions=decompositions or {},
+            dynamic_shapes=dynamic,
+            num_params_buffers=target.count_state(),
+            aot_id=next(aot_options.AOT_COUNTER),
+            functionalization=functionalization,
+        )
+        return compile_program(flat, leaves, config)
+
+    return _compiled_by_call(target, compile_flat, dynamic=dynamic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """A function, or a module as a function of its state and arguments."""
+
+    fn: Callable[..., Any]
+    module: torch.nn.Module | None
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any]) -> _Target:
+        return cls(fn=fn, module=fn if isinstance(fn, torch.nn.Module) else None)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return {} if self.module is None else parameters_and_buffers(self.module)
+
+    def count_state(self) -> int:
+        return len(self.state())
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    key: CallKey
+    call: FlatCall
+    out_spec: pytree.TreeSpec
+
+
+def _compiled_by_call(
+    target: _Target, compile_flat: Callable[[Callable[..., Any], Sequence[Any]], FlatCall], *, dynamic: bool
+) -> Callable[..., Any]:
+    """A function that compiles for every kind of call once, and runs what was compiled."""
+    entries: list[_Entry] = []
+    lock = threading.RLock()
+
+    def entry_for(state: dict[str, torch.Tensor], leaves: list[Any], in_spec: pytree.TreeSpec) -> _Entry:
+        key = call_key(leaves, in_spec, tuple(state), target.module, dynamic=dynamic)
+        for entry in entries:
+            if entry.key.admits(key, leaves):
+                return entry
+        with lock:
+            count = len(state)
+            specs: list[pytree.TreeSpec] = []
+            run = target.fn if target.module is None else functional_call_of(target.module, tuple(state))
+
+            def flat(*values: Any) -> list[Any]:
+                args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
+                result = run(*args, **kwargs) if target.module is None else run(values[:count], args, kwargs)
+                results, spec = pytree.tree_flatten(result)
+                specs.append(spec)
+                return results
+
+            entry = _Entry(key, compile_flat(flat, leaves), specs[-1])
+            entries.append(entry)
+            return entry
+
+    @functools.wraps(target.fn if target.module is None else target.module.forward)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        state = target.state()
+        user_leaves, in_spec = pytree.tree_flatten((args, kwargs))
+        leaves = [*state.values(), *user_leaves]
+        entry = entry_for(state, leaves, in_spec)
+        return pytree.tree_unflatten(entry.call(leaves), entry.out_spec)
+
+    return compiled
