@@ -258,6 +258,11 @@ def is_any_autocast_enabled() -> bool:
 without_autocast = torch._C._DisableAutocast
 
 
+def graph_codegen(graph: torch.fx.Graph) -> torch.fx.graph.CodeGen:
+    """What prints the graph as Python, and knows the containers its inputs and outputs come in."""
+    return graph._codegen
+
+
 def call_slot(module: torch.nn.Module) -> Callable[..., Any]:
     """What calling the module runs."""
     compiled = module.__dict__.get("_compiled_call_impl")
@@ -345,6 +350,7 @@ __all__ = [
     "enter_autocast",
     "exit_autocast",
     "fake_object",
+    "graph_codegen",
     "has_no_dispatch_of_its_own",
     "hop_utils",
     "identity_saved_tensors_hooks_if_any",

@@ -60,12 +60,22 @@ def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConf
 
 
 def functional_program(
-    function: FlatFunction, args: Sequence[Any], config: AOTConfig, *, wants_backward: bool | None = None
+    function: FlatFunction,
+    args: Sequence[Any],
+    config: AOTConfig,
+    *,
+    wants_backward: bool | None = None,
+    check: Callable[[TracedProgram], None] | None = None,
 ) -> FunctionalProgram:
-    """Trace, then functionalize. A program that writes to memory which two arguments share is traced a second time."""
+    """Trace, then functionalize. A program that writes to memory which two arguments share is traced a second time.
+
+    `check` sees the first trace, in which every argument has a placeholder; what it raises goes through.
+    """
     fake_mode = fake_mode_for(args, dynamic=config.dynamic_shapes)
     plan = trivial_plan(len(args))
     traced = _trace(function, args, plan, fake_mode, config, wants_backward)
+    if check is not None:
+        check(traced)
     needed = _needed_plan(args, traced.analysis)
     if not needed.is_trivial:
         traced = _trace(function, args, needed, fake_mode, config, wants_backward)
@@ -95,6 +105,7 @@ def _trace(
         tracing_mode="symbolic" if _is_symbolic(fake_mode, config) else "fake",
         allow_non_fake_inputs=True,
         record_stack_traces=config.record_stack_traces,
+        record_module_stack=config.is_export,
         pre_dispatch=config.pre_dispatch,
     )
     is_leaf = [not isinstance(v, torch.Tensor) or v.is_leaf for v in values]
@@ -145,8 +156,9 @@ def _mark_mutated(program: FunctionalProgram) -> None:
         node = by_name.get(traced[position].name)
         if node is not None:
             node.meta["is_mutated_input"] = True
+    primals = program.primals
     for group in program.replaced:
-        by_name[group.name].meta["is_mutated_input"] = True
+        primals[group.position].meta["is_mutated_input"] = True
 
 
 def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:

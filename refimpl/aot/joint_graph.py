@@ -104,11 +104,20 @@ def trace_program(
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
+
+    def run(primals: list[Any]) -> list[Any]:
+        return state.run(primals)
+
+    if hasattr(function, "_orig_mod"):  # the module whose calls the trace notes
+        run._orig_mod = function._orig_mod  # type: ignore[attr-defined]
     with _surroundings():
-        graph_module = Trace(options).run(state.run, (list(slots),))
+        graph_module = Trace(options).run(run, (list(slots),))
     graph = graph_module.graph
     graph.set_codegen(PlainCodeGen())
     assert state.analysis is not None
+    if state.analysis.backward_error is not None:
+        _erase_backward(graph, len(state.leaves))
+        state.tangents.clear()
     if not state.analysis.has_backward:
         _rename_placeholders(graph, "arg{}_1")
     graph_module.recompile()
@@ -310,7 +319,9 @@ class _JointTraceState:
         ]
         shared: dict[torch.fx.Node, set[int]] = {}
         for result, base in zip(results, base_nodes, strict=True):
-            if base is not None and base.op != "placeholder" and not self._keeps_own_gradient(result):
+            # Without tangents nobody makes views again: the caller takes what the graph returns.
+            is_replayed = base is not None and base.op != "placeholder" and self.has_tangents
+            if base is not None and is_replayed and not self._keeps_own_gradient(result):
                 shared.setdefault(base, set()).add(id(result))
         infos: list[OutputInfo] = []
         bases: list[int] = []
@@ -493,6 +504,15 @@ def _same_number(x: Any, y: Any) -> bool:
     if type(x) is int and type(y) is int:
         return x == y
     return x is y or getattr(getattr(x, "node", None), "expr", x) == getattr(getattr(y, "node", None), "expr", y)
+
+
+def _erase_backward(graph: torch.fx.Graph, num_primals: int) -> None:
+    """Removes what was recorded of a backward before autograd refused the rest."""
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    tangents = placeholders[num_primals:]
+    backward = [n for n in graph.nodes if n.meta.get("partitioner_tag") == "is_backward"]
+    for node in reversed([*tangents, *backward]):
+        graph.erase_node(node)
 
 
 def _rename_placeholders(graph: torch.fx.Graph, pattern: str) -> None:

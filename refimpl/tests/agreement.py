@@ -82,16 +82,27 @@ def _facts(tensor: torch.Tensor, tensors: Sequence[torch.Tensor]) -> tuple[Any, 
 
 
 def assert_agrees(fn: Callable[..., Any], make: MakeArguments, *, calls: int = 1, **options: Any) -> None:
-    """Compiled and eager see the same. `make` gives (sources of gradients, arguments), new ones at every call."""
+    """Compiled and eager see the same. `make` gives (sources of gradients, arguments), new ones at every call.
+
+    Where eager refuses backward because the results were written to afterwards, compiled need not: it has saved other values.
+    """
     __tracebackhide__ = True
-    expected = observe(fn, make, calls=calls)
-    actual = observe(compile_aot(fn, **options), make, calls=calls)
-    assert expected.error == actual.error, f"backward: {expected.error!r} in eager, {actual.error!r} compiled"
-    for what in ("facts", "results", "arguments", "gradients"):
-        wanted, found = getattr(expected, what), getattr(actual, what)
-        assert len(wanted) == len(found), f"{len(found)} {what}, but should be {len(wanted)}"
-        for index, (a, b) in enumerate(zip(wanted, found, strict=True)):
-            if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-                torch.testing.assert_close(b, a, msg=lambda m, w=what, i=index: f"{w}[{i}]: {m}")
-            else:
-                assert b == a, f"{what}[{index}] is {b}, but should be {a}"
+    for writes in (False, True):
+        expected = observe(fn, make, calls=calls, writes_afterwards=writes)
+        actual = observe(compile_aot(fn, **options), make, calls=calls, writes_afterwards=writes)
+        if not writes:
+            assert expected.error == actual.error, f"backward: {expected.error!r} in eager, {actual.error!r} compiled"
+        for what in ("facts", "results", "arguments", "gradients"):
+            if what == "gradients" and expected.error:
+                continue
+            _assert_same(what, getattr(expected, what), getattr(actual, what))
+
+
+def _assert_same(what: str, expected: list[Any], actual: list[Any]) -> None:
+    __tracebackhide__ = True
+    assert len(expected) == len(actual), f"{len(actual)} {what}, but should be {len(expected)}"
+    for index, (a, b) in enumerate(zip(expected, actual, strict=True)):
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            torch.testing.assert_close(b, a, msg=lambda m, i=index: f"{what}[{i}]: {m}")
+        else:
+            assert b == a, f"{what}[{index}] is {b}, but should be {a}"

@@ -63,8 +63,14 @@ def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Te
         return None
     if real_mode is None:
         raise AssertionError("a real tensor is described: expected the mode that owns the snapshots of real tensors")
+    offset = tensor.storage_offset()
     with without_dispatch():
-        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        if offset == 0:
+            meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        else:  # as_strided counts from the beginning of the storage
+            elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+            whole = torch.empty((elements,), dtype=tensor.dtype, device="meta")
+            meta = whole.as_strided(tensor.shape, tensor.stride(), offset)
     return FakeTensor(real_mode, meta, tensor.device)
 
 

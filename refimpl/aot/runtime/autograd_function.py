@@ -41,7 +41,8 @@ def differentiable_call(
             ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
             ctx.save_for_backward(*[v for v in saved if isinstance(v, torch.Tensor)])
             holder += outs[:count]
-            return tuple([outs[p] for p in differentiable])
+            # A view made in here, or an input returned as it is, could not be written to afterwards.
+            return tuple([outs[p].detach() for p in differentiable])
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:

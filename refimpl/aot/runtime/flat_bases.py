@@ -21,7 +21,7 @@ def with_flat_bases(compiled: BoxedCall, replaced: Sequence[AliasGroup]) -> Boxe
     dropped = {member for group in replaced for member in group.members[1:]}
 
     def call(slots: list[Any]) -> Any:
-        inputs = [first[i].flat_base(slot) if i in first else slot for i, slot in enumerate(slots) if i not in dropped]
+        inputs = [first[i].base(slots) if i in first else slot for i, slot in enumerate(slots) if i not in dropped]
         return compiled(inputs)
 
     return call
