@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch
 
 from refimpl._torch import OpOverload
+from refimpl.functionalize.geometry import extent_of, is_same_shape
 from refimpl.functionalize.schemas import (
     METADATA_OPS,
     RESIZE_OPS,
@@ -123,6 +124,20 @@ class AliasMap:
         """The owners of all memory that is written, in the order of the first writes."""
         return tuple(self._writes)
 
+    def grown_by(self, node: torch.fx.Node, call: torch.fx.Node | None) -> torch.fx.Node | None:
+        """The node that the tensor is from the call on, if the call resized it beyond its memory; else None."""
+        if not self.grown:
+            return None
+        tensor = self._tensor[node]
+        return next(
+            (
+                new
+                for new, old in self.grown.items()
+                if old is tensor and call in (new, new.args[0] if new.args else None)
+            ),
+            None,
+        )
+
     # ------------------------------------------------------------------------------------------------------ the walk
 
     def _own(self, node: torch.fx.Node) -> None:
@@ -197,6 +212,9 @@ class AliasMap:
             given = given[index]
         if not isinstance(given, torch.fx.Node):
             self._own(node)
+        elif alias.kind == "same" and effects_of(call.target).is_out_variant and _is_resized(given, node):
+            self._own(node)
+            self.grown[node] = self._tensor[given]
         elif alias.kind == "same":
             self._be(node, given)
         else:
@@ -222,8 +240,8 @@ class AliasMap:
         """A view of the memory there is; where that does not suffice, memory of its own that begins like the old."""
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
-        before, after = source.meta["val"], node.meta["val"]
-        if after.numel() <= before.numel():
+        memory, after = self._storage_view(self._tensor[source]).meta["val"], node.meta["val"]
+        if after.numel() <= source.meta["val"].numel() or extent_of(after)[1] <= extent_of(memory)[1]:
             self._as_strided_like(node, source, node)
         else:
             self._own(node)
@@ -233,6 +251,12 @@ class AliasMap:
         value = like.meta["val"]
         args = (VIEWED, list(value.shape), list(value.stride()), value.storage_offset())
         self._view(node, source, AS_STRIDED, args, {}, None)
+
+
+def _is_resized(before: torch.fx.Node, after: torch.fx.Node) -> bool:
+    """Whether an `out=` tensor had another shape before the call."""
+    a, b = before.meta.get("val"), after.meta.get("val")
+    return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and not is_same_shape(a.shape, b.shape)
 
 
 def _strided_arguments(call: torch.fx.Node, viewed: torch.fx.Node) -> tuple[Any, Any, Any]:

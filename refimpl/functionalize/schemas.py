@@ -84,7 +84,7 @@ class OpEffects:
 _NOTHING = OpEffects((), (), False)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def effects_of(target: Any) -> OpEffects:
     """Of any target of a node; what is no overload has none."""
     if not isinstance(target, OpOverload):

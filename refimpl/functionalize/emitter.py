@@ -1,0 +1,165 @@
+"""Writes the new graph: nodes with fresh `meta["val"]`, and the origin of the node that they are made for.
+
+Counterpart: none; torch's functionalization runs inside of a trace, whose proxy mode writes the nodes
+Differs: most nodes are copies of given ones and keep their `val`; the op runs on fake tensors only where an argument has another
+layout, or other memory behind it, than in the given graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor, FakeTensorMode
+from refimpl.errors import RefimplError
+from refimpl.functionalize.geometry import is_same_layout
+from refimpl.functionalize.schemas import nodes_in
+from refimpl.trace.graph_builder import GraphBuilder
+from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
+
+_OF_THE_VALUE = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})
+_VALUES_OF_THEIR_OWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+
+
+class EmitterState:
+    """Mutable; one per pass. `origin` is the given node for which new ones are made now."""
+
+    def __init__(self, fake_mode: FakeTensorMode | None) -> None:
+        self.builder = GraphBuilder()
+        self.builder.fake_mode = fake_mode
+        self.symbols = SymbolState(self.builder)
+        self.origin: torch.fx.Node | None = None
+        self.attributes: dict[str, Any] = {}
+        self.extras: set[torch.fx.Node] = set()  # made by the pass, or views: removed if nothing uses them
+        self._is_symbolic = fake_mode is not None and fake_mode.shape_env is not None
+        self.builder.annotators.append(self._annotate)
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        return self.builder.graph
+
+    # ---------------------------------------------------------------------------------------------------- making nodes
+
+    def copy(self, node: torch.fx.Node, args: Any, kwargs: Any) -> torch.fx.Node:
+        """The given node with other arguments."""
+        new = self.graph.create_node(node.op, node.target, args, kwargs, name=node.name, type_expr=node.type)
+        new.meta = dict(node.meta)
+        if not self._keeps_value(node, new):
+            self._compute(new, node)
+        self.note_symbols(new)
+        return new
+
+    def call(self, target: Any, *args: Any, is_extra: bool = True, **kwargs: Any) -> torch.fx.Node:
+        """A call that the given graph does not have. Raises what the op raises for its arguments, and makes no node then."""
+        value = self.run(target, args, kwargs)
+        node = self.builder.call(target, args, kwargs)
+        self.builder.describe(node, value)
+        self.note_symbols(node)
+        if is_extra:
+            self.extras.add(node)
+        return node
+
+    def element(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
+        """The result of a call at an index."""
+        item = self.builder.getitem(node, index, node.meta["val"][index])
+        self.note_symbols(item)
+        self.extras.add(item)
+        return item
+
+    def number(self, value: Any) -> Any:
+        """A number, or a list of them, as an argument: nodes in place of symbolic ones."""
+        if isinstance(value, SYMBOLIC_TYPES):
+            return self.symbols.node_of(value)
+        if isinstance(value, (list, tuple)):
+            return [self.number(item) for item in value]
+        return value
+
+    def run(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """The result on the fake values of the nodes."""
+        return target(*_values(args), **_values(kwargs))
+
+    # --------------------------------------------------------------------------------------------------------- values
+
+    def note_symbols(self, node: torch.fx.Node) -> None:
+        """Sizes can be read from the node from now on."""
+        if not self._is_symbolic:
+            return
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            self.symbols.track_sizes(value, node)
+        elif isinstance(value, SYMBOLIC_TYPES):
+            self.symbols.track_value(value, node)
+
+    def _keeps_value(self, given: torch.fx.Node, new: torch.fx.Node) -> bool:
+        """Whether the value of the given node is right for the new one: its arguments look as they did."""
+        given_arguments = nodes_in([*given.args, *given.kwargs.values()])
+        new_arguments = nodes_in([*new.args, *new.kwargs.values()])
+        for before, now in zip(given_arguments, new_arguments, strict=True):
+            a, b = before.meta.get("val"), now.meta.get("val")
+            if a is b:
+                continue
+            if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+                if not is_same_layout(a, b):
+                    return False
+            elif isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+                return False
+        return True
+
+    def _compute(self, new: torch.fx.Node, given: torch.fx.Node) -> None:
+        if new.op != "call_function" or given.meta.get("val") is None:
+            return
+        if any(tag in getattr(given.target, "tags", ()) for tag in _VALUES_OF_THEIR_OWN):
+            return
+        if new.target is operator.getitem:
+            source, index = new.args
+            value = source.meta["val"][index]  # type: ignore[union-attr]
+        else:
+            try:
+                value = self.run(new.target, new.args, new.kwargs)
+            except RefimplError:
+                raise
+            except Exception:
+                self.graph.erase_node(new)
+                raise
+        self.builder.describe(new, value)
+
+    def _annotate(self, node: torch.fx.Node) -> None:
+        if self.origin is not None:
+            node.meta.update({key: value for key, value in self.origin.meta.items() if key not in _OF_THE_VALUE})
+
+
+def _values(value: Any) -> Any:
+    if isinstance(value, torch.fx.Node):
+        return value.meta["val"]
+    if isinstance(value, (list, tuple)):
+        return [_values(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _values(item) for key, item in value.items()}
+    return value
+
+
+def map_nodes(value: Any, map_node: Callable[[torch.fx.Node], Any]) -> Any:
+    """The argument with other nodes in it."""
+    if isinstance(value, torch.fx.Node):
+        return map_node(value)
+    if isinstance(value, (list, tuple)):
+        items = [map_nodes(item, map_node) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: map_nodes(item, map_node) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(map_nodes(part, map_node) for part in (value.start, value.stop, value.step)))
+    return value
+
+
+def fake_mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:
+    """The mode of the fake tensors that describe the nodes."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, FakeTensor):
+                return item.fake_mode
+    return None

@@ -1,0 +1,44 @@
+"""What functionalization cannot do, and graphs that it got wrong: each names the node and the user's line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from refimpl.errors import RefimplError
+
+_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+def line_of(node: Any) -> str:
+    """ " (file.py:12)" from the node's stack trace; empty without one."""
+    lines = _LINE.findall(node.meta.get("stack_trace") or "") if node is not None else []
+    return f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
+
+
+class CannotFunctionalize(RefimplError, RuntimeError):
+    """An op whose effect on memory has no functional counterpart here."""
+
+    def __init__(self, node: Any, *, seen: str, expected: str, do: str) -> None:
+        super().__init__(
+            f"cannot functionalize {node} = {getattr(node, 'target', None)}{line_of(node)}: {seen}\n"
+            f"  expected: {expected}\n  what to do: {do}"
+        )
+
+
+class ResizedView(RefimplError, RuntimeError):
+    """A view made larger than it is: memory that other tensors share would have to grow."""
+
+    def __init__(self, node: Any) -> None:
+        super().__init__(
+            "Attempted to resize a view tensor to a larger size. This is not allowed in the functionalization pass, at "
+            f"{node}{line_of(node)}\n  expected: resize_ to a larger size of a tensor that is no view\n"
+            "  what to do: resize the tensor that was viewed, or clone the view first"
+        )
+
+
+class NotFunctional(RefimplError, AssertionError):
+    """The verifier found what a functional graph must not have. A defect of the pass, not of the program."""
+
+    def __init__(self, node: Any, *, seen: str, expected: str) -> None:
+        super().__init__(f"the functionalized graph is wrong at {node}{line_of(node)}: {seen}\n  expected: {expected}")

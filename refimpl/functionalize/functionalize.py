@@ -1,0 +1,324 @@
+"""functionalize_graph: a graph of aten ops with mutation and views becomes one without mutation.
+
+Counterpart: torch/_subclasses/functional_tensor.py FunctionalTensorMode, FunctionalizeFallbackKernel.cpp, torch.func.functionalize
+Differs: a pass over a recorded graph, not a wrapper around tensors while they are computed: a pure function that knows what
+comes later, so that what is never written is copied as it is, and that works on real, fake and symbolic traces alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import (
+    FakeTensorMode,
+    LazyGraphModule,
+    below_autograd,
+    enable_python_dispatcher,
+    graph_codegen,
+    without_autocast,
+)
+from refimpl.functionalize.aliases import AliasMap, is_view_call
+from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
+from refimpl.functionalize.errors import CannotFunctionalize, ResizedView
+from refimpl.functionalize.flat_bases import AliasGroup, flattened
+from refimpl.functionalize.geometry import is_same_layout
+from refimpl.functionalize.memory import MemoryState, Strategy
+from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of
+from refimpl.functionalize.verify import verify_functional, verify_reads
+from refimpl.functionalize.views import ViewWriter
+from refimpl.functionalize.writes import CallWriter
+from refimpl.trace.recording_mode import paused_recordings
+
+Node = torch.fx.Node
+_aten = torch.ops.aten
+_SIZE_READS = frozenset({_aten.sym_size.int, _aten.sym_size.default, _aten.sym_numel.default})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functionalized:
+    """`written` are positions of the given placeholders whose data some op writes, also through a view or an alias.
+
+    `written_attributes` gives for every attribute of the module that is written the node of its value at the end; the caller
+    puts it among the outputs, or writes it back. `replaced`: see AliasGroup; without groups placeholders are the given ones.
+    """
+
+    graph_module: torch.fx.GraphModule
+    written: tuple[int, ...]
+    replaced: tuple[AliasGroup, ...] = ()
+    written_attributes: tuple[tuple[str, Node], ...] = ()
+
+
+def functionalize_graph(
+    gm: torch.fx.GraphModule,
+    *,
+    alias_groups: Sequence[Sequence[int]] = (),
+    strategy: Strategy = "table",
+    keeps_views: bool = True,
+    is_exact: bool = False,
+) -> Functionalized:
+    """The graph without mutation; `gm` is not changed. Outputs as given: a mutated placeholder among them has its last value.
+
+    `alias_groups`: positions of placeholders that share a storage. `strategy`: how a write through a view reaches the base, by
+    the inverse of each view or by index. Without `keeps_views` view ops become their `*_copy` forms. `is_exact` writes every
+    view of the program, and regenerates what is written at once, as torch's own functionalization does.
+
+    Raises CannotFunctionalize for an op whose effect has no rule, and NotFunctional if the result breaks the pass's own rules.
+    """
+    prepared = flattened(gm.graph, alias_groups)
+    fake_mode = fake_mode_of(prepared.graph)
+    with _only_metadata(fake_mode):
+        run = _Pass(gm, prepared.graph, fake_mode, strategy, keeps_views=keeps_views, is_exact=is_exact)
+        run.all_nodes()
+        groups = tuple(group.with_value(run.final_value(node)) for group, node in prepared.groups)
+        attributes = run.attribute_values()
+        kept = [group.value for group in groups if group.value is not None] + [node for _, node in attributes]
+        if not is_exact:
+            run.remove_unused(kept)
+    if not groups:  # of flattened containers; groups change the number of inputs
+        run.emit.graph.set_codegen(copy.copy(graph_codegen(gm.graph)))
+    verify_functional(run.emit.graph)
+    verify_reads(prepared.graph, run.memory)
+    module = LazyGraphModule(run.emit.attributes, run.emit.graph, type(gm).__name__)
+    module.meta.update(gm.meta)
+    return Functionalized(graph_module=module, written=prepared.written, replaced=groups, written_attributes=attributes)
+
+
+@contextlib.contextmanager
+def _only_metadata(fake_mode: FakeTensorMode | None) -> Any:
+    """Ops run on fake tensors for their metadata: no gradients, casts or traces."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(paused_recordings())
+        stack.enter_context(without_autocast())
+        stack.enter_context(below_autograd())
+        if fake_mode is not None:
+            stack.enter_context(fake_mode)
+            if fake_mode.shape_env is not None:
+                stack.enter_context(enable_python_dispatcher())
+        yield
+
+
+class _Pass:
+    """One walk over the graph, in order."""
+
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        graph: torch.fx.Graph,
+        fake_mode: FakeTensorMode | None,
+        strategy: Strategy,
+        *,
+        keeps_views: bool,
+        is_exact: bool,
+    ) -> None:
+        self.gm = gm
+        self.given = graph
+        self.emit = EmitterState(fake_mode)
+        self.views = ViewWriter(self.emit, keeps_views=keeps_views, is_exact=is_exact)
+        self.aliases = AliasMap(graph)
+        self.memory = MemoryState(self.aliases, self.emit, self.views, strategy)
+        self.results: dict[tuple[Node, int | None], Node] = {}  # of calls with several results, see CallWriter
+        self.calls = CallWriter(self.emit, self.memory, self.results)
+        self.new = self.views.new_of
+        self.is_exact = is_exact
+        self.keeps_views = keeps_views
+
+    def all_nodes(self) -> None:
+        for node in self.given.nodes:
+            self.emit.origin = node
+            self._visit(node)
+        self.emit.origin = None
+
+    def _visit(self, node: Node) -> None:
+        match node.op:
+            case "placeholder":
+                self._own(node, self.emit.copy(node, node.args, node.kwargs))
+            case "get_attr":
+                self._attribute(node)
+            case "output":
+                self._output(node)
+            case "call_function":
+                self._call(node)
+            case _:
+                raise CannotFunctionalize(
+                    node,
+                    seen=f"a {node.op} node",
+                    expected="calls of aten overloads",
+                    do="trace the module with make_fx",
+                )
+
+    def _own(self, node: Node, value: Node) -> None:
+        self.new[node] = value
+        self.memory.own(node, value)
+
+    def _value(self, node: Node) -> Any:
+        """What a node of the given graph is now."""
+        return self.memory.read(node) if self.memory.is_known(node) else self.new[node]
+
+    def _argument(self, node: Node) -> Any:
+        value = self._value(node)
+        assert self.emit.origin is not None
+        self.memory.note_read(self.emit.origin, node, value)
+        return value
+
+    # ---------------------------------------------------------------------------------------------------- kinds of nodes
+
+    def _attribute(self, node: Node) -> None:
+        assert isinstance(node.target, str)
+        base = self.aliases.base_of(node)
+        if base is not node:
+            self.new[node] = self.new[base]
+            return
+        self.emit.attributes[node.target] = operator.attrgetter(node.target)(self.gm)
+        self._own(node, self.emit.copy(node, (), {}))
+
+    def _call(self, node: Node) -> None:
+        target: Any = node.target
+        if target in _SIZE_READS and isinstance(node.args[0], Node):
+            known = self.memory.any_value(node.args[0])
+            if known is not None:
+                self.new[node] = self.emit.copy(node, (known, *map_nodes(node.args[1:], self._argument)), {})
+                return
+        if target is operator.getitem:
+            self._element(node)
+        elif target in RESIZE_OPS or target in SET_OPS:
+            self._change_memory(node)
+        elif effects_of(target).written:
+            self.calls.write_call(node, self._argument)
+            self._after_write(node)
+        elif target in METADATA_OPS:
+            self.memory.read(node)
+        elif is_view_call(node):
+            self._view(node)
+        else:
+            args, kwargs = map_nodes(node.args, self._argument), map_nodes(node.kwargs, self._argument)
+            self._own(node, self.emit.copy(node, args, kwargs))
+
+    def _after_write(self, node: Node) -> None:
+        value = self.results.get((node, None))
+        if value is not None:
+            self._own(node, value)
+        if self.is_exact:
+            for parameter in effects_of(node.target).written:
+                map_nodes(parameter.of(node.args, node.kwargs), self.memory.read)
+
+    def _element(self, node: Node) -> None:
+        call, index = node.args
+        assert isinstance(call, Node)
+        if self.aliases.tensor_of(node) is not node:  # what the op wrote to, or the same element again
+            return
+        if self.aliases.step_of(node) is not None:
+            if call in self.new:
+                self._keep_view(node, self.emit.copy(node, (self.new[call], index), {}))
+            else:
+                self.memory.read(node)
+            return
+        value = self.results.get((call, index)) if isinstance(index, int) else None
+        if value is None:
+            value = self.emit.copy(node, (self._value(call), index), {})
+        self._own(node, value)
+
+    def _view(self, node: Node) -> None:
+        """At version 0 views are what they were; later they are views of the value now."""
+        result = effects_of(node.target).results[0]
+        assert result is not None
+        viewed = result.parameter.of(node.args, node.kwargs)
+        if not isinstance(viewed, Node):
+            self._own(node, self.emit.copy(node, *map_nodes((node.args, node.kwargs), self._argument)))
+            return
+        source = self.memory.read(viewed)
+        base = self.aliases.base_of(viewed)
+        like = viewed.meta.get("val")
+        is_unchanged = self.memory.version_of(base) == 0 and not self.memory.is_outgrown(base)
+        if self.keeps_views and is_unchanged and _looks_alike(source, like):
+            args, kwargs = map_nodes(node.args, self._argument), map_nodes(node.kwargs, self._argument)
+            new = self.emit.copy(node, args, kwargs)
+            self.emit.extras.add(new)
+            if result.is_list:
+                self.new[node] = new
+            else:
+                self._keep_view(node, new)
+        elif not result.is_list:
+            self.memory.read(node)
+
+    def _keep_view(self, node: Node, value: Node) -> None:
+        self.emit.extras.add(value)
+        self.memory.keep_view(node, value)
+
+    def _change_memory(self, node: Node) -> None:
+        """`set_` and `resize_`: the tensor object is a view from now on, or owns other memory."""
+        source = node.args[0]
+        assert isinstance(source, Node)
+        if self.aliases.step_of(node) is not None:
+            self.memory.read(node)
+            return
+        if node not in self.aliases.grown:
+            if node.target is _aten.set_.default:
+                like = node.meta["val"]
+                self._own(node, self.emit.call(_aten.empty.memory_format, [0], dtype=like.dtype, device=like.device))
+                return
+            raise CannotFunctionalize(
+                node,
+                seen="the tensor is made to use a storage that no tensor of the graph has",
+                expected="set_ to a tensor",
+                do="use tensor.set_(other_tensor)",
+            )
+        if self.aliases.step_of(source) is not None:
+            raise ResizedView(node)
+        size = node.args[1] if node.target is _aten.resize_.default else self.emit.number(node.meta["val"].shape)
+        kwargs = {} if node.target is _aten.resize_as_.default else dict(node.kwargs)
+        value = self.emit.call(
+            _aten.resize.default, self.memory.read(source), map_nodes(size, self._argument), **kwargs
+        )
+        self.memory.outgrow(self.aliases.tensor_of(source), node)
+        self._own(node, value)
+
+    def _output(self, node: Node) -> None:
+        self.emit.graph.output(map_nodes(node.args[0], self._output_value), type_expr=node.type)
+        self.emit.graph.output_node().meta.update(node.meta)
+
+    def _output_value(self, node: Node) -> Any:
+        """The value at the end. What is no input has the strides it had in the program, since the caller sees them."""
+        value = self._argument(node)
+        like = node.meta.get("val")
+        base = self.aliases.base_of(node)
+        is_seen = isinstance(like, torch.Tensor) and base.op == "call_function" and self.keeps_views
+        if base in self.aliases.grown and base.target not in RESIZE_OPS:
+            is_seen = False  # the strides of an out= tensor that was resized are what the op likes; fake kernels do not know them
+        if is_seen and not _looks_alike(value, like):
+            return self.views.with_layout(value, like)
+        return value
+
+    # --------------------------------------------------------------------------------------------------------- the end
+
+    def final_value(self, node: Node) -> Node:
+        return self._before_output(node)
+
+    def attribute_values(self) -> tuple[tuple[str, Node], ...]:
+        """Of every attribute that is written, by its name."""
+        written = [base for base in self.aliases.written_bases() if base.op == "get_attr"]
+        return tuple((str(base.target), self._before_output(base)) for base in written)
+
+    def _before_output(self, node: Node) -> Node:
+        with self.emit.graph.inserting_before(self.emit.graph.output_node()):
+            return self.memory.read(node)
+
+    def remove_unused(self, kept: Sequence[Node]) -> None:
+        """Views and inverses that nothing reads in the end."""
+        extras = self.emit.extras.difference(kept)
+        for node in reversed(self.emit.graph.nodes):
+            if node in extras and not node.users:
+                self.emit.graph.erase_node(node)
+
+
+def _looks_alike(value: Node, like: Any) -> bool:
+    now = value.meta.get("val")
+    if not isinstance(now, torch.Tensor) or not isinstance(like, torch.Tensor):
+        return True
+    return is_same_layout(now, like)

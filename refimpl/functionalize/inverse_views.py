@@ -1,0 +1,204 @@
+"""For every view op how to write through it: the value of the viewed tensor after the view got a new value.
+
+Counterpart: aten/src/ATen/FunctionalInverses.cpp
+Differs: written from what each view means. Where a view needs nothing of what it does not show, the old value is not read. A view
+op without a row here is written through by index (refimpl.functionalize.index_scatter).
+
+A rule is `rule(write, v)`: `write` knows the step, `v` is the new value of the view; it gives the new value of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl.functionalize.aliases import ViewStep
+from refimpl.functionalize.geometry import is_same_shape
+from refimpl.functionalize.views import ViewWriter
+
+_aten = torch.ops.aten
+Node = torch.fx.Node
+
+
+@dataclass(frozen=True, slots=True)
+class ViewWrite:
+    """A write through one view. `read_source` gives the source's value before the write."""
+
+    step: ViewStep
+    views: ViewWriter
+    read_source: Callable[[], Node]
+
+    @property
+    def source(self) -> torch.Tensor:
+        """What the source was like in the given graph."""
+        return self.step.source.meta["val"]
+
+    @property
+    def view(self) -> torch.Tensor:
+        """What the view was like in the given graph."""
+        return self.step.node.meta["val"]
+
+    def arguments(self) -> list[Any]:
+        """All of the view op's arguments after the viewed tensor, in the new graph; the schema's defaults for those not given."""
+        placeholder: Any = None
+        args, kwargs = self.views.arguments(self.step, placeholder)
+        parameters = self.step.target._schema.arguments
+        rest = [kwargs.get(p.name, p.default_value) for p in parameters[max(1, len(args)) :]]
+        return [*args[1:], *rest]
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        """An op in the new graph."""
+        return self.views.emit.call(target, *args, **kwargs)
+
+    def view_call(self, target: Any, *args: Any) -> Node:
+        """A view op, or its copying form, in the new graph."""
+        return self.call(self.views.op(target), *args)
+
+
+Rule = Callable[[ViewWrite, Node], Node]
+
+
+def _reshape(write: ViewWrite, v: Node) -> Node:
+    return write.views.reshape(v, write.views.emit.number(write.source.shape))
+
+
+def _identity(write: ViewWrite, v: Node) -> Node:
+    return write.view_call(write.step.target, v) if write.views.is_exact else v
+
+
+def _transpose(write: ViewWrite, v: Node) -> Node:
+    return write.view_call(_aten.transpose.int, v, *write.arguments())
+
+
+def _t(write: ViewWrite, v: Node) -> Node:
+    return write.view_call(_aten.t.default, v)
+
+
+def _permute(write: ViewWrite, v: Node) -> Node:
+    (dims,) = write.arguments()
+    order = [dim % len(dims) for dim in dims]
+    return write.view_call(_aten.permute.default, v, [order.index(dim) for dim in range(len(order))])
+
+
+def _unsqueeze(write: ViewWrite, v: Node) -> Node:
+    return write.view_call(_aten.squeeze.dim, v, *write.arguments())
+
+
+def _squeeze(write: ViewWrite, v: Node) -> Node:
+    """Which dimensions are gone is known from the source: of those asked for, the ones of size 1."""
+    rank = write.source.dim()
+    asked = [*write.arguments(), None][0]
+    chosen = range(rank) if asked is None else [asked] if isinstance(asked, int) else asked
+    chosen = {dim % rank for dim in chosen} if rank else set()
+    gone = [dim for dim in sorted(chosen) if type(write.source.shape[dim]) is int and write.source.shape[dim] == 1]
+    for dim in gone:
+        v = write.view_call(_aten.unsqueeze.default, v, dim)
+    return v
+
+
+def _expand(write: ViewWrite, v: Node) -> Node:
+    """All places along an expanded dimension are one place: any of them has the value."""
+    for _ in range(write.view.dim() - write.source.dim()):
+        v = write.view_call(_aten.select.int, v, 0, 0)
+    for dim, size in enumerate(write.source.shape):
+        if type(size) is int and size == 1 and not is_same_shape(v.meta["val"].shape[dim : dim + 1], [1]):
+            v = write.view_call(_aten.slice.Tensor, v, dim, 0, 1)
+    return v
+
+
+def _select(write: ViewWrite, v: Node) -> Node:
+    return write.call(_aten.select_scatter.default, write.read_source(), v, *write.arguments())
+
+
+def _slice(write: ViewWrite, v: Node) -> Node:
+    dim, start, end, step = write.arguments()
+    if step == 1 and is_same_shape(write.source.shape, write.view.shape):
+        return v
+    return write.call(_aten.slice_scatter.default, write.read_source(), v, dim, start, end, step)
+
+
+def _diagonal(write: ViewWrite, v: Node) -> Node:
+    return write.call(_aten.diagonal_scatter.default, write.read_source(), v, *write.arguments())
+
+
+def _as_strided(write: ViewWrite, v: Node) -> Node:
+    size, stride, offset = write.arguments()
+    source = write.views.with_layout(write.read_source(), write.source)
+    offset = write.views.offset(source, write.source, offset)
+    return write.call(_aten.as_strided_scatter.default, source, v, size, stride, offset)
+
+
+def _split(write: ViewWrite, v: Node) -> Node:
+    call = write.step.node.args[0]
+    index = write.step.output_index
+    assert isinstance(call, Node) and index is not None
+    _, dim = write.arguments()
+    sizes = [part.shape[dim] for part in call.meta["val"]]
+    start: Any = sum(sizes[:index])
+    number = write.views.emit.number
+    start, end = number(start), number(start + sizes[index])
+    if len(sizes) == 1:
+        return v
+    return write.call(_aten.slice_scatter.default, write.read_source(), v, dim, start, end)
+
+
+def _unbind(write: ViewWrite, v: Node) -> Node:
+    (dim,) = write.arguments()
+    return write.call(_aten.select_scatter.default, write.read_source(), v, dim, write.step.output_index)
+
+
+def _view_dtype(write: ViewWrite, v: Node) -> Node:
+    return write.views.reinterpreted(_aten.view.dtype, v, write.source.dtype)
+
+
+def _view_as_real(write: ViewWrite, v: Node) -> Node:
+    return write.views.reinterpreted(_aten.view_as_complex.default, v)
+
+
+def _view_as_complex(write: ViewWrite, v: Node) -> Node:
+    return write.views.reinterpreted(_aten.view_as_real.default, v)
+
+
+def _conj(write: ViewWrite, v: Node) -> Node:
+    """The values themselves: a pending conjugation would change what the base is."""
+    return write.call(_aten.conj_physical.default, v)
+
+
+def _neg(write: ViewWrite, v: Node) -> Node:
+    return write.call(_aten.neg.default, v)
+
+
+INVERSES: dict[Any, Rule] = {
+    _aten.view.default: _reshape,
+    _aten._unsafe_view.default: _reshape,
+    _aten._reshape_alias.default: _reshape,
+    _aten.alias.default: _identity,
+    _aten.detach.default: _identity,
+    _aten.lift_fresh.default: _identity,
+    _aten._fw_primal.default: _identity,
+    _aten.transpose.int: _transpose,
+    _aten.t.default: _t,
+    _aten.permute.default: _permute,
+    _aten.unsqueeze.default: _unsqueeze,
+    _aten.squeeze.default: _squeeze,
+    _aten.squeeze.dim: _squeeze,
+    _aten.squeeze.dims: _squeeze,
+    _aten.expand.default: _expand,
+    _aten.select.int: _select,
+    _aten.slice.Tensor: _slice,
+    _aten.diagonal.default: _diagonal,
+    _aten.as_strided.default: _as_strided,
+    _aten.split.Tensor: _split,
+    _aten.split_with_sizes.default: _split,
+    _aten.unsafe_split.Tensor: _split,
+    _aten.unsafe_split_with_sizes.default: _split,
+    _aten.unbind.int: _unbind,
+    _aten.view.dtype: _view_dtype,
+    _aten.view_as_real.default: _view_as_real,
+    _aten.view_as_complex.default: _view_as_complex,
+    _aten._conj.default: _conj,
+    _aten._neg_view.default: _neg,
+}

@@ -1,0 +1,184 @@
+"""What every piece of memory holds at a point of the program, as nodes of the new graph: reading and writing tensors.
+
+Counterpart: FunctionalStorageImpl, FunctionalTensorWrapper::sync_, regenerate_from_base
+Differs: values are kept per tensor and version, so that a view is regenerated only when it is stale and used.
+
+The state of a base is the node of its value and a version, which counts the writes. A tensor's value may be used while its version
+is the base's. After a write the new values of the view, and of what lies between it and the base, are known by construction; they
+are kept where their layout is the tensor's own, and no two of its elements share a place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+from refimpl._torch import FakeTensor
+from refimpl.functionalize.aliases import REINTERPRETING, AliasMap, ViewStep
+from refimpl.functionalize.emitter import EmitterState
+from refimpl.functionalize.errors import CannotFunctionalize
+from refimpl.functionalize.geometry import is_same_layout, may_overlap_itself
+from refimpl.functionalize.index_scatter import write_by_index
+from refimpl.functionalize.inverse_views import INVERSES, ViewWrite
+from refimpl.functionalize.views import ViewWriter
+
+Node = torch.fx.Node
+Strategy = Literal["table", "scatter"]
+
+
+class MemoryState:
+    """Mutable; one per pass. Nodes given to its methods are of the given graph, nodes it gives of the new one."""
+
+    def __init__(self, aliases: AliasMap, emit: EmitterState, views: ViewWriter, strategy: Strategy) -> None:
+        self.aliases = aliases
+        self.emit = emit
+        self.views = views
+        self.strategy = strategy
+        self._versions: dict[Node, int] = {}
+        self._values: dict[Node, tuple[int, Node]] = {}
+        self._calls: dict[Node, tuple[int, Node]] = {}  # of view ops with several results
+        self.stamps: dict[Node, list[tuple[Node, int]]] = {}  # new node -> the tensors and versions whose value it is
+        self.reads: list[tuple[Node, Node, Node]] = []  # for the verifier: reader, what it reads, the new node for it
+        self.outgrown: dict[Node, Node] = {}  # bases whose memory was replaced by larger memory, and by whom
+
+    def own(self, base: Node, value: Node) -> None:
+        """The memory of `base` begins with this value."""
+        self._versions[base] = 0
+        self._keep(base, value)
+
+    def version_of(self, base: Node) -> int:
+        """How often the memory of `base` was written so far."""
+        return self._versions[base]
+
+    def note_read(self, reader: Node, read: Node, value: Node) -> None:
+        """For the verifier."""
+        if self.is_known(read):
+            self.reads.append((reader, read, value))
+
+    def is_outgrown(self, base: Node) -> bool:
+        """Whether larger memory has taken the place of this."""
+        return base in self.outgrown
+
+    def is_known(self, node: Node) -> bool:
+        """Whether the memory that the node's tensor is in has begun to be."""
+        return self.aliases.base_of(node) in self._versions
+
+    def keep_view(self, tensor: Node, value: Node) -> None:
+        """The value of a view that was written from the source's value of now."""
+        self._keep(tensor, value)
+
+    def any_value(self, node: Node) -> Node | None:
+        """A value that the tensor has now or had before: its sizes can be read from it."""
+        kept = self._values.get(self.aliases.tensor_of(node))
+        return None if kept is None else kept[1]
+
+    def read(self, node: Node) -> Node:
+        """The tensor's value now."""
+        tensor = self.aliases.tensor_of(node)
+        base = self.aliases.base_of(tensor)
+        if base in self.outgrown:
+            tensor, base = self._grown(node, tensor, base)
+        version = self._versions[base]
+        chain: list[ViewStep] = []
+        while True:
+            kept = self._values.get(tensor)
+            if kept is not None and kept[0] == version:
+                value = kept[1]
+                break
+            step = self.aliases.step_of(tensor)
+            assert step is not None, f"{node} is read before it has a value"
+            chain.append(step)
+            tensor = step.source
+        for step in reversed(chain):
+            value = self._regenerate(step, value, version)
+            self._keep(step.node, value)
+        return value
+
+    def write(self, node: Node, value: Node) -> None:
+        """The tensor gets this value, of its shape and dtype, and all that share memory with it change too."""
+        tensor = self.aliases.tensor_of(node)
+        base = self.aliases.base_of(tensor)
+        if base in self.outgrown:
+            tensor, base = self._grown(node, tensor, base)
+        fresh: list[tuple[Node, Node]] = [(tensor, value)]
+        while (step := self.aliases.step_of(tensor)) is not None:
+            tensor, value = self._write_source(step, value)
+            fresh.append((tensor, value))
+        self._versions[base] += 1
+        self._keep(base, value)
+        if self.views.is_exact:
+            return
+        for written, known in fresh[:-1]:
+            if _is_as_good(known, written):
+                self._keep(written, known)
+
+    def outgrow(self, base: Node, successor: Node) -> None:
+        """From now on the tensor object that owned the memory is `successor`; views of it are of memory that has moved."""
+        self.outgrown[base] = successor
+
+    # ------------------------------------------------------------------------------------------------------- one step
+
+    def _write_source(self, step: ViewStep, value: Node) -> tuple[Node, Node]:
+        """The tensor that the written one is a view of, perhaps by several steps, and its new value."""
+        source = step.source
+        rule = INVERSES.get(step.target)
+        by_index = self.strategy == "scatter" or rule is None
+        if not by_index or step.target in REINTERPRETING:
+            if rule is None:
+                raise CannotFunctionalize(
+                    step.node,
+                    seen="it is a view, and something writes through it",
+                    expected="views that have a rule in refimpl.functionalize.inverse_views",
+                    do="write to a tensor that is no such view",
+                )
+            write = ViewWrite(step, self.views, lambda: self.read(source))
+            return source, rule(write, value)
+        steps = [step]
+        while self.strategy == "scatter":
+            before = self.aliases.step_of(steps[0].source)
+            if before is None or before.target in REINTERPRETING:
+                break
+            steps.insert(0, before)
+        source = steps[0].source
+        return source, write_by_index(self.views, steps, self.read(source), value)
+
+    def _regenerate(self, step: ViewStep, parent: Node, version: int) -> Node:
+        source = step.source.meta["val"]
+        origin = self.emit.origin
+        self.emit.origin = step.node
+        try:
+            if step.output_index is None:
+                return self.views.apply(step, parent, source)
+            call: Any = step.node.args[0]
+            kept = self._calls.get(call)
+            if kept is None or kept[0] != version:
+                kept = self._calls[call] = version, self.views.apply(step, parent, source)
+            return self.emit.element(kept[1], step.output_index)
+        finally:
+            self.emit.origin = origin
+
+    def _keep(self, tensor: Node, value: Node) -> None:
+        version = self._versions[self.aliases.base_of(tensor)]
+        self._values[tensor] = version, value
+        self.stamps.setdefault(value, []).append((tensor, version))
+
+    def _grown(self, node: Node, tensor: Node, base: Node) -> tuple[Node, Node]:
+        while base in self.outgrown:
+            if tensor is not base:
+                raise CannotFunctionalize(
+                    node,
+                    seen=f"it is a view of {base}, whose memory {self.outgrown[base]} has made larger",
+                    expected="no use of a view after what it views was resized",
+                    do="take the view again after the resize",
+                )
+            tensor = base = self.outgrown[base]
+        return tensor, base
+
+
+def _is_as_good(value: Node, tensor: Node) -> bool:
+    """Whether a value that was written may stand for the tensor itself: laid out alike, each element in a place of its own."""
+    like, now = tensor.meta["val"], value.meta["val"]
+    if not isinstance(like, FakeTensor) or not isinstance(now, FakeTensor) or like.layout is not torch.strided:
+        return False
+    return is_same_layout(like, now) and not may_overlap_itself(like)

@@ -1,0 +1,50 @@
+"""What must hold after the pass: no op writes, and no op reads a value that was written over.
+
+Counterpart: torch/_functorch/_aot_autograd/functional_utils.py assert_functional_graph
+Differs: reads are checked too, by counting writes anew in the given graph.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from refimpl.functionalize.errors import NotFunctional
+from refimpl.functionalize.memory import MemoryState
+from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of, nodes_in
+
+
+def verify_functional(graph: torch.fx.Graph) -> None:
+    """Raises NotFunctional if an op of the graph writes to an argument or changes what memory it means."""
+    for node in graph.nodes:
+        target = node.target
+        if node.op == "call_function" and (
+            effects_of(target).written or target in METADATA_OPS or target in RESIZE_OPS or target in SET_OPS
+        ):
+            raise NotFunctional(node, seen=f"{target} writes to its arguments", expected="no op with a mutable schema")
+
+
+def verify_reads(given: torch.fx.Graph, memory: MemoryState) -> None:
+    """Raises NotFunctional if a node of the new graph was given a value older than the last write before it."""
+    aliases = memory.aliases
+    reads: dict[torch.fx.Node, list[tuple[torch.fx.Node, torch.fx.Node]]] = {}
+    for reader, read, value in memory.reads:
+        reads.setdefault(reader, []).append((read, value))
+    counts: dict[torch.fx.Node, int] = {}
+    for node in given.nodes:
+        for read, value in reads.get(node, ()):
+            base = aliases.base_of(read)
+            if memory.is_outgrown(base):
+                continue
+            expected = counts.get(base, 0)
+            tensor = aliases.tensor_of(read)
+            found = [version for stamped, version in memory.stamps.get(value, ()) if stamped is tensor]
+            if expected not in found:
+                raise NotFunctional(
+                    node,
+                    seen=f"it reads {value} for {read}, which is its value after {found} writes to {base}",
+                    expected=f"the value after {expected} writes",
+                )
+        if node.op == "call_function":
+            for parameter in effects_of(node.target).written:
+                for written in nodes_in(parameter.of(node.args, node.kwargs)):
+                    counts[aliases.base_of(written)] = counts.get(aliases.base_of(written), 0) + 1

@@ -1,0 +1,125 @@
+"""A mutating call becomes the functional one, and its new values are written to memory.
+
+Counterpart: the functionalization kernels of torchgen/gen_functionalization_type.py, torch/_higher_order_ops/auto_functionalize.py
+Differs: one rule for all ops, by schema. An op without a functional overload is called on clones, by torch's operator
+`auto_functionalized`, which backends know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor
+from refimpl.functionalize.counterparts import FunctionalForm, functional_form
+from refimpl.functionalize.emitter import EmitterState, map_nodes
+from refimpl.functionalize.errors import CannotFunctionalize
+from refimpl.functionalize.geometry import is_same_shape
+from refimpl.functionalize.memory import MemoryState
+from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
+
+_aten = torch.ops.aten
+Node = torch.fx.Node
+
+
+class CallWriter:
+    """Writes calls of mutating ops. `results` gets what they return that is memory of its own, by (call, index)."""
+
+    def __init__(self, emit: EmitterState, memory: MemoryState, results: dict[tuple[Node, int | None], Node]) -> None:
+        self.emit = emit
+        self.memory = memory
+        self.results = results
+
+    def write_call(self, node: Node, map_argument: Any) -> None:
+        """Emit the functional form of the call and write its new values."""
+        target: Any = node.target
+        form = functional_form(target)
+        if form is None:
+            self._call_on_clones(node, map_argument)
+            return
+        args, kwargs = form.arguments(target, node.args, node.kwargs)
+        args, kwargs = map_nodes(args, map_argument), map_nodes(kwargs, map_argument)
+        if form.options:
+            out = next(n for p in effects_of(target).written for n in nodes_in(p.of(node.args, node.kwargs)))
+            like = out.meta["val"]
+            kwargs.update({name: getattr(like, name) for name in ("dtype", "device") if name in form.options})
+        call = self.emit.call(form.target, *args, is_extra=_is_removable(form), **kwargs)
+        is_single = len(form.returns) == 1
+        values = [call] if is_single else [self.emit.element(call, i) for i in range(len(form.returns))]
+        self._hand_out(node, form.returns, values)
+
+    def _call_on_clones(self, node: Node, map_argument: Any) -> None:
+        target: Any = node.target
+        effects = effects_of(target)
+        names = [argument.name for argument in target._schema.arguments]
+        given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        for argument in target._schema.arguments:
+            if argument.name not in given and argument.has_default_value():
+                given[argument.name] = argument.default_value
+        kwargs = map_nodes(given, map_argument)
+        call = self.emit.call(torch.ops.higher_order.auto_functionalized, target, is_extra=False, **kwargs)
+        count = max(1, len(effects.results))
+        for index, alias in enumerate(effects.results):
+            if alias is None:
+                key = None if len(effects.results) == 1 else index
+                self.results[node, key] = self.emit.element(call, index)
+            elif alias.kind == "view":
+                raise CannotFunctionalize(
+                    node,
+                    seen="it writes to an argument and returns a view",
+                    expected="ops that return what they wrote to, or memory of their own",
+                    do="return nothing from the op, and take the view outside of it",
+                )
+        for position, parameter in enumerate(effects.written):
+            if parameter.of(node.args, node.kwargs) is not None:
+                self._write(node, parameter, self.emit.element(call, count + position))
+
+    def _hand_out(self, node: Node, returns: tuple[int | Parameter, ...], values: list[Node]) -> None:
+        results = effects_of(node.target).results
+        for returned, value in zip(returns, values, strict=True):
+            if isinstance(returned, Parameter):
+                self._write(node, returned, value)
+            else:
+                self.results[node, None if len(results) == 1 else returned] = value
+
+    def _write(self, node: Node, parameter: Parameter, value: Node) -> None:
+        given = parameter.of(node.args, node.kwargs)
+        if isinstance(given, (list, tuple)):
+            for index, item in enumerate(given):
+                if isinstance(item, Node):
+                    self._write_tensor(item, self.emit.element(value, index))
+        elif isinstance(given, Node):
+            self._write_tensor(given, value)
+
+    def _write_tensor(self, node: Node, value: Node) -> None:
+        grown = self.memory.aliases.grown_by(node, self.emit.origin)
+        like = (grown or node).meta["val"]
+        value = self._converted(node, value, like)
+        if grown is None:
+            self.memory.write(node, value)
+            return
+        self.memory.outgrow(self.memory.aliases.tensor_of(node), grown)
+        self.memory.own(grown, value)
+
+    def _converted(self, node: Node, value: Node, like: Any) -> Node:
+        """With the dtype and the shape of what is written to: an in-place op keeps both, whatever it computes."""
+        now = value.meta["val"]
+        if not isinstance(now, FakeTensor) or not isinstance(like, torch.Tensor):
+            return value
+        if now.dtype != like.dtype:
+            value = self.emit.call(_aten._to_copy.default, value, dtype=like.dtype)
+        if not is_same_shape(now.shape, like.shape):
+            if now.dim() > like.dim():
+                raise CannotFunctionalize(
+                    node,
+                    seen=f"it has shape {tuple(like.shape)}, and gets a value of shape {tuple(now.shape)}",
+                    expected="a value that can be expanded to the shape of the tensor that is written to",
+                    do="resize the tensor before",
+                )
+            value = self.emit.call(_aten.expand.default, value, self.emit.number(like.shape))
+        return value
+
+
+def _is_removable(form: FunctionalForm) -> bool:
+    return torch.Tag.nondeterministic_seeded not in form.target.tags
