@@ -1,21 +1,31 @@
 """The subjects of the reference implementation, and what it offers in upstream's place. The only module outside refimpl
 that imports it.
 
-Counterpart: torch/fx/experimental/proxy_tensor.py make_fx
+Counterpart: torch/fx/experimental/proxy_tensor.py make_fx; the backend aot_eager of torch.compile
 """
 
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
 
 import refimpl
+from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.make_fx import GraphTracedSubject, flat_function
+from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
+from refimpl.pipeline import Partition, compile_aot
 
 SOURCE_FOLDER = Path(refimpl.__file__).parent
+# kind of subject -> how forward and backward are told apart: not at all, by need, or by the smallest cut
+PARTITIONS: Mapping[str, Partition] = MappingProxyType(
+    {"refimpl.joint": None, "refimpl.partitioned": "min_cut", "refimpl.aot": "default"}
+)
 
 
 def substituted_names() -> tuple[str, ...]:
@@ -39,3 +49,32 @@ class RefimplMakeFx(GraphTracedSubject):
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
         mode = self.spec.options.get("mode", "real")
         return refimpl.make_fx(flat_function(flat), tracing_mode=mode, _allow_non_fake_inputs=mode != "real")(*tensors)
+
+
+class RefimplAot:
+    """refimpl.compile_aot, with the partition that the kind of subject stands for; graphs run as they are.
+
+    It compiles anew for every kind of call by itself; what the program reads besides its arguments it does not guard.
+    """
+
+    def __init__(self, spec: SubjectSpec) -> None:
+        self.spec = spec
+        self._graphs = 0
+
+    def reset(self) -> None:
+        self._graphs = 0
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        def run_as_it_is(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            self._graphs += 1
+            return graph_module
+
+        return compile_aot(
+            request.target,
+            backend=run_as_it_is,
+            partition=PARTITIONS[self.spec.kind],
+            dynamic=bool(self.spec.options.get("dynamic", request.dynamic)),
+        )
+
+    def counters(self) -> Counters:
+        return Counters(graphs=self._graphs, graph_breaks=0)

@@ -49,6 +49,7 @@ class BuiltIn:
 
 
 _COMPILED = "oracle.subjects.torch_compile:TorchCompile"
+_REFIMPL_AOT = "oracle.subjects.refimpl:RefimplAot"
 BUILT_IN: dict[str, BuiltIn] = {
     "eager": BuiltIn(
         kind="eager",
@@ -120,6 +121,27 @@ BUILT_IN: dict[str, BuiltIn] = {
         code="oracle.subjects.refimpl:RefimplMakeFx",
         options={"mode": OptionSpec(choices=("real", "fake", "symbolic"))},
         description="the reference implementation's proxy tracing, then the graph",
+    ),
+    "refimpl.joint": BuiltIn(
+        kind="refimpl.joint",
+        guards=False,
+        code=_REFIMPL_AOT,
+        options={"dynamic": _FLAG},
+        description="the reference implementation's joint graph, functional, run as forward and backward without a partitioner",
+    ),
+    "refimpl.partitioned": BuiltIn(
+        kind="refimpl.partitioned",
+        guards=False,
+        code=_REFIMPL_AOT,
+        options={"dynamic": _FLAG},
+        description="the same, split by the reference implementation's min-cut partitioner",
+    ),
+    "refimpl.aot": BuiltIn(
+        kind="refimpl.aot",
+        guards=False,
+        code=_REFIMPL_AOT,
+        options={"dynamic": _FLAG},
+        description="the same, split by need: refimpl.compile_aot as it comes",
     ),
 }
 _GIVEN_BY_USER = {

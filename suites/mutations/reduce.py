@@ -54,6 +54,9 @@ def _steps(recipe: Recipe) -> Iterator[Recipe]:
     if len(recipe.outputs) > 1:
         for position in reversed(range(len(recipe.outputs))):
             yield replace(recipe, outputs=_without(recipe.outputs, position))
+    if recipe.outputs:
+        yield replace(recipe, outputs=())
+        yield from (replace(recipe, outputs=(a.name,)) for a in recipe.arguments if len(recipe.outputs) > 1)
     for position, argument in enumerate(recipe.arguments):
         if len(recipe.arguments) > 1 and not _mentions(recipe.body().split("\n", 1)[1], argument.name):
             yield replace(recipe, arguments=_without(recipe.arguments, position))
