@@ -119,6 +119,7 @@ def _trace(
         wants_backward=wants_backward,
         has_tangents=not config.no_tangents,
         real_slots=values,
+        keeps_captured=config.is_export,
     )
     try:
         return trace(fakes)

@@ -92,16 +92,19 @@ def trace_program(
     has_tangents: bool = True,
     real_slots: Sequence[Any] = (),
     lifts_captured: bool = False,
+    keeps_captured: bool = False,
 ) -> TracedProgram:
     """Trace `function(*arguments)`, which returns a flat sequence.
 
     slots: fake tensors (see refimpl.aot.fake_arguments) and other values; is_leaf: of each slot, whether the real tensor is a leaf;
     wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
     differentiable output is a scalar whose incoming gradient is 1.
-    real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well.
-    Whatever the program raises goes through; CapturedTensor, if it uses one and that was not asked for.
+    real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
+    keeps_captured: they are constants of the graph, as an exported one has them.
+    Whatever the program raises goes through; CapturedTensor, if it uses one and neither was asked for.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
+    state.keeps_captured = keeps_captured
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
 
@@ -153,6 +156,7 @@ class _JointTraceState:
         self.tangents: list[torch.Tensor] = []
         self.leaves: list[Any] = []
         self.captured: CapturedInputsMode | None = None
+        self.keeps_captured = False
         self._is_in_backward = False
         self._forward_outputs: list[Any] = []
         self._differentiable: dict[int, torch.Tensor] = {}  # forward output position -> tensor with a gradient
@@ -179,7 +183,7 @@ class _JointTraceState:
             if d.geometry
         ]
         if self.captured is None:
-            self.recording.on_captured = refuse_captured
+            self.recording.on_captured = None if self.keeps_captured else refuse_captured
             results = list(self.function(*arguments))
         else:
             with self.captured:
