@@ -6,8 +6,19 @@ from refimpl.errors import DataDependentRead, RefimplError, UnsupportedByRefimpl
 from refimpl.trace.decompositions import decomposition_table, get_decompositions
 from refimpl.trace.make_fx import make_fx
 
+_AOT = "refimpl.aot"
+_FUNCTORCH = "torch._functorch"
+_LOGGING = f"{_FUNCTORCH}._aot_autograd.logging_utils"
 # Upstream dotted name -> the name here that stands in for it, same signature.
 SUBSTITUTIONS: dict[str, str] = {
+    f"{_LOGGING}.get_aot_compilation_context": f"{_AOT}.compilation_context.get_aot_compilation_context",
+    f"{_FUNCTORCH}.aot_autograd.AOT_COUNTER": f"{_AOT}.options.AOT_COUNTER",
+    f"{_FUNCTORCH}.aot_autograd.aot_function": f"{_AOT}.aot_function.aot_function",
+    f"{_FUNCTORCH}.aot_autograd.aot_module": f"{_AOT}.aot_function.aot_module",
+    f"{_FUNCTORCH}.aot_autograd.aot_module_simplified": f"{_AOT}.aot_function.aot_module_simplified",
+    f"{_FUNCTORCH}.compile_utils.fx_graph_cse": f"{_AOT}.compile_utils.fx_graph_cse",
+    f"{_FUNCTORCH}.partitioners.default_partition": f"{_AOT}.partition.default_partition",
+    f"{_FUNCTORCH}.partitioners.min_cut_rematerialization_partition": f"{_AOT}.partition.min_cut_rematerialization_partition",
     "torch.fx.experimental.proxy_tensor.make_fx": "refimpl.make_fx",
     "torch.fx.experimental.proxy_tensor.DecompositionInterpreter": "refimpl.trace.proxy_tensor.DecompositionInterpreter",
     "torch.fx.experimental.proxy_tensor.ProxyTorchDispatchMode": "refimpl.trace.proxy_tensor.ProxyTorchDispatchMode",
