@@ -20,7 +20,7 @@ from refimpl.functionalize.schemas import nodes_in
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 
-_OF_THE_VALUE = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})
+OF_THE_VALUE = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})
 _VALUES_OF_THEIR_OWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
 
@@ -74,7 +74,10 @@ class EmitterState:
         if isinstance(value, SYMBOLIC_TYPES):
             return self.symbols.node_of(value)
         if isinstance(value, (list, tuple)):
-            return [self.number(item) for item in value]
+            items = [self.number(item) for item in value]
+            return tuple(items) if isinstance(value, tuple) and not isinstance(value, torch.Size) else items
+        if isinstance(value, dict):
+            return {key: self.number(item) for key, item in value.items()}
         return value
 
     def run(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -128,7 +131,7 @@ class EmitterState:
 
     def _annotate(self, node: torch.fx.Node) -> None:
         if self.origin is not None:
-            node.meta.update({key: value for key, value in self.origin.meta.items() if key not in _OF_THE_VALUE})
+            node.meta.update({key: value for key, value in self.origin.meta.items() if key not in OF_THE_VALUE})
 
 
 def _values(value: Any) -> Any:

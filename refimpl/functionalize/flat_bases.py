@@ -14,7 +14,12 @@ from typing import Any
 
 import torch
 
-from refimpl.functionalize.aliases import AliasMap
+from refimpl.functionalize.aliases import AS_STRIDED, AliasMap
+from refimpl.functionalize.emitter import OF_THE_VALUE, fake_mode_of
+from refimpl.functionalize.errors import CannotFunctionalize
+from refimpl.functionalize.geometry import do_overlap, extent_of, is_dense
+from refimpl.trace.metadata import describe
+from refimpl.trace.recording_mode import paused_recordings
 
 Node = torch.fx.Node
 _aten = torch.ops.aten
@@ -64,5 +69,191 @@ def flattened(graph: torch.fx.Graph, alias_groups: Sequence[Sequence[int]]) -> F
     """Replace what has to be replaced in a copy of the graph."""
     aliases = AliasMap(graph)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    direct = {i for i, node in enumerate(placeholders) if aliases.writes_to(node)}
-    return Flattened(graph=graph, written=tuple(sorted(direct)), groups=())
+    written = {i for i, node in enumerate(placeholders) if aliases.writes_to(node)}
+    components: list[tuple[int, ...]] = []
+    grouped: set[int] = set()
+    for group in alias_groups:
+        for component in _connected([i for i in group if _is_strided(placeholders[i])], placeholders, aliases):
+            grouped.update(component)
+            if (len(component) > 1 and written.intersection(component)) or any(
+                _needs_flat(placeholders[i], aliases) for i in component
+            ):
+                components.append(component)
+    components.extend((i,) for i, node in enumerate(placeholders) if i not in grouped and _needs_flat(node, aliases))
+    inner = [node for node in aliases.written_bases() if node.op != "placeholder" and _needs_flat(node, aliases)]
+    for component in components:
+        reached = {
+            i
+            for i in component
+            if any(_do_regions_overlap(placeholders[i], placeholders[j], aliases) for j in written & {*component})
+        }
+        written |= reached
+    positions = tuple(sorted(written))
+    if not components and not inner:
+        return Flattened(graph=graph, written=positions, groups=())
+    rewriting = _Rewriting(graph, aliases, placeholders)
+    groups = rewriting.replace_placeholders(sorted(components))
+    rewriting.copy_the_rest(frozenset(inner))
+    return Flattened(graph=rewriting.graph, written=positions, groups=groups)
+
+
+# ------------------------------------------------------------------------------------------------------------ what to flatten
+
+
+def _is_strided(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
+
+
+def _region(node: Node, aliases: AliasMap) -> list[torch.Tensor]:
+    """What is used of the memory: the tensor itself, and what `as_strided` sees beyond it."""
+    strided = [
+        member.meta["val"]
+        for member in aliases.members_of(node)
+        if (step := aliases.step_of(member)) is not None and step.target is AS_STRIDED and step.source is node
+    ]
+    return [node.meta["val"], *strided]
+
+
+def _needs_flat(node: Node, aliases: AliasMap) -> bool:
+    """Whether the memory is written, and used in places that the tensor does not show or shows twice."""
+    if not aliases.writes_to(node) or not _is_strided(node):
+        return False
+    value, *strided = _region(node, aliases)
+    if not strided:
+        return False
+    if not is_dense(value):
+        return True
+    first, last = extent_of(value)
+    return any(bool(extent_of(view)[0] < first) or bool(extent_of(view)[1] > last) for view in strided)
+
+
+def _do_regions_overlap(a: Node, b: Node, aliases: AliasMap) -> bool:
+    return a is b or any(do_overlap(x, y) for x in _region(a, aliases) for y in _region(b, aliases))
+
+
+def _connected(group: Sequence[int], placeholders: Sequence[Node], aliases: AliasMap) -> list[tuple[int, ...]]:
+    """The group in parts of which none overlaps another."""
+    parts: list[list[int]] = []
+    for index in group:
+        touching = [
+            part
+            for part in parts
+            if any(_do_regions_overlap(placeholders[index], placeholders[other], aliases) for other in part)
+        ]
+        merged = [index, *(other for part in touching for other in part)]
+        parts = [part for part in parts if part not in touching]
+        parts.append(merged)
+    return [tuple(sorted(part)) for part in parts]
+
+
+# ------------------------------------------------------------------------------------------------------------- the rewriting
+
+
+class _Rewriting:
+    """A copy of a graph under way. Offsets stay offsets into the storage: the flat tensors are views of it like any other."""
+
+    def __init__(self, given: torch.fx.Graph, aliases: AliasMap, placeholders: Sequence[Node]) -> None:
+        self.given = given
+        self.aliases = aliases
+        self.placeholders = placeholders
+        self.graph = torch.fx.Graph()
+        self.new: dict[Node, Node] = {}
+        self.fake_mode = fake_mode_of(given)
+
+    def replace_placeholders(self, components: Sequence[tuple[int, ...]]) -> tuple[tuple[AliasGroup, Node], ...]:
+        """Copy the placeholders, one flat placeholder at the first member's place for each component."""
+        first = {component[0]: component for component in components}
+        replaced = {i for component in components for i in component}
+        groups: list[tuple[AliasGroup, Node]] = []
+        position = 0
+        for index, node in enumerate(self.placeholders):
+            if index in first:
+                groups.append(self._flat_placeholder(node, first[index], position))
+            elif index not in replaced:
+                self.new[node] = self.graph.node_copy(node)
+            else:
+                continue
+            position += 1
+        for group, flat in groups:
+            for index in group.members:
+                self._member(self.placeholders[index], flat)
+        return tuple(groups)
+
+    def copy_the_rest(self, inner: frozenset[Node]) -> None:
+        """Copy all other nodes; memory of the program's own that has to be flat is copied into a flat tensor first."""
+        for node in self.given.nodes:
+            if node.op == "placeholder":
+                continue
+            new = self.graph.node_copy(node, self.new.__getitem__)
+            self.new[node] = new
+            if node in inner:
+                self._flatten(node, new)
+
+    def _flat_placeholder(self, node: Node, component: tuple[int, ...], position: int) -> tuple[AliasGroup, Node]:
+        regions = [view for i in component for view in _region(self.placeholders[i], self.aliases)]
+        dtype = min((view.dtype for view in regions), key=lambda d: d.itemsize)
+        widest = max(view.dtype.itemsize for view in regions)
+        bounds = [tuple(end * view.dtype.itemsize for end in extent_of(view)) for view in regions]
+        start: Any = bounds[0][0]
+        stop: Any = bounds[0][1]
+        for low, high in bounds[1:]:
+            start = low if bool(low < start) else start
+            stop = high if bool(high > stop) else stop
+        start = start // widest * widest
+        stop = (stop + widest - 1) // widest * widest
+        offset, end = start // dtype.itemsize, stop // dtype.itemsize
+        group = AliasGroup(members=component, position=position, dtype=dtype, offset=offset, numel=end - offset)
+        flat = self.graph.placeholder(f"{node.name}_base")
+        self._describe(flat, node, self._storage(end, dtype, node).as_strided((end - offset,), (1,), offset))
+        return group, flat
+
+    def _storage(self, numel: Any, dtype: torch.dtype, like: Node) -> torch.Tensor:
+        assert self.fake_mode is not None
+        with self.fake_mode, paused_recordings():
+            return torch.empty((numel,), dtype=dtype, device=like.meta["val"].device)
+
+    def _member(self, node: Node, flat: Node) -> None:
+        """The placeholder as a view of the flat one."""
+        value = node.meta["val"]
+        source = flat
+        if value.dtype != flat.meta["val"].dtype:
+            source = self._view(node, _aten.view.dtype, flat, value.dtype)
+        new = self._view(node, AS_STRIDED, source, list(value.shape), list(value.stride()), value.storage_offset())
+        if value.is_conj():
+            new = self._view(node, _aten._conj.default, new)
+        if value.is_neg():
+            new = self._view(node, _aten._neg_view.default, new)
+        self.new[node] = new
+
+    def _flatten(self, node: Node, new: Node) -> None:
+        if node.op != "call_function":
+            raise CannotFunctionalize(
+                node,
+                seen="as_strided writes to, or beside, an attribute that is not dense in memory",
+                expected="an attribute whose elements are neighbours in memory",
+                do="make it contiguous, or pass it as an input",
+            )
+        value = node.meta["val"]
+        end: Any = 0
+        for view in _region(node, self.aliases):
+            last = extent_of(view)[1]
+            end = last if bool(last > end) else end
+        whole = self.graph.call_function(AS_STRIDED, (new, [end], [1], 0))
+        self._describe(whole, node, self._storage(end, value.dtype, node))
+        flat = self.graph.call_function(_aten.clone.default, (whole,))
+        self._describe(flat, node, self._storage(end, value.dtype, node))
+        self.new[node] = self._view(
+            node, AS_STRIDED, flat, list(value.shape), list(value.stride()), value.storage_offset()
+        )
+
+    def _view(self, like: Node, target: Any, source: Node, *args: Any) -> Node:
+        node = self.graph.call_function(target, (source, *args))
+        assert self.fake_mode is not None
+        with self.fake_mode, paused_recordings():
+            self._describe(node, like, target(source.meta["val"], *args))
+        return node
+
+    def _describe(self, node: Node, like: Node, value: torch.Tensor) -> None:
+        node.meta.update({key: item for key, item in like.meta.items() if key not in OF_THE_VALUE})
+        describe(node, value, self.fake_mode)

@@ -238,7 +238,7 @@ class _Pass:
         is_unchanged = self.memory.version_of(base) == 0 and not self.memory.is_outgrown(base)
         if self.keeps_views and is_unchanged and _looks_alike(source, like):
             args, kwargs = map_nodes(node.args, self._argument), map_nodes(node.kwargs, self._argument)
-            new = self.emit.copy(node, args, kwargs)
+            new = self.emit.copy(node, self.emit.number(args), kwargs)
             self.emit.extras.add(new)
             if result.is_list:
                 self.new[node] = new

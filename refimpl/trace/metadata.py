@@ -18,6 +18,7 @@ from refimpl._torch import (
     TensorMetadata,
     inside_fake_kernel,
     is_traceable_wrapper_subclass,
+    set_bits,
     without_dispatch,
 )
 
@@ -71,6 +72,8 @@ def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Te
             elements = tensor.untyped_storage().nbytes() // tensor.element_size()
             whole = torch.empty((elements,), dtype=tensor.dtype, device="meta")
             meta = whole.as_strided(tensor.shape, tensor.stride(), offset)
+        if tensor.is_conj() or tensor.is_neg():
+            set_bits(meta, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
     return FakeTensor(real_mode, meta, tensor.device)
 
 
