@@ -18,6 +18,7 @@ from refimpl._torch import pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.call_key import CallKey, call_key
 from refimpl.aot.compile_program import compile_program
+from refimpl.aot.flat_function import unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.joint_split import split_joint
 from refimpl.aot.options import AOTConfig
@@ -98,7 +99,7 @@ class _Target:
 class _Entry:
     key: CallKey
     call: FlatCall
-    out_spec: pytree.TreeSpec
+    unflatten: Callable[[list[Any]], Any]
 
 
 def _compiled_by_call(
@@ -115,8 +116,8 @@ def _compiled_by_call(
                 return entry
         with lock:
             count = len(state)
-            specs: list[pytree.TreeSpec] = []
             run = target.fn if target.module is None else functional_call_of(target.module, tuple(state))
+            specs: list[pytree.TreeSpec] = []
 
             def flat(*values: Any) -> list[Any]:
                 args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
@@ -125,7 +126,8 @@ def _compiled_by_call(
                 specs.append(spec)
                 return results
 
-            entry = _Entry(key, compile_flat(flat, leaves), specs[-1])
+            call = compile_flat(flat, leaves)
+            entry = _Entry(key, call, unflattener(specs[-1]))
             entries.append(entry)
             return entry
 
@@ -135,6 +137,6 @@ def _compiled_by_call(
         user_leaves, in_spec = pytree.tree_flatten((args, kwargs))
         leaves = [*state.values(), *user_leaves]
         entry = entry_for(state, leaves, in_spec)
-        return pytree.tree_unflatten(entry.call(leaves), entry.out_spec)
+        return entry.unflatten(entry.call(leaves))
 
     return compiled

@@ -14,6 +14,7 @@ import torch
 from refimpl._torch import FakeTensor, pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.compile_program import compile_program
+from refimpl.aot.flat_function import flattened, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.options import AOTConfig, Compiler
 from refimpl.aot.partition import default_partition
@@ -48,17 +49,17 @@ def aot_function(
         fw_compiler, bw_compiler, partition_fn, decompositions, num_params_buffers, keep_inference_input_mutations,
         inference_compiler, dynamic=dynamic, enable_log=enable_log,
     )  # fmt: skip
-    cached: list[tuple[FlatCall, pytree.TreeSpec]] = []
+    cached: list[tuple[FlatCall, Callable[[list[Any]], Any]]] = []
 
     @functools.wraps(fn)
     def returned_function(*args: Any, **kwargs: Any) -> Any:
-        leaves, in_spec = pytree.tree_flatten((args, kwargs))
         if not cached:
-            flat, out_spec = _flattened(fn, in_spec)
+            leaves, in_spec = pytree.tree_flatten((args, kwargs))
+            flat, out_spec = flattened(fn, in_spec)
             call = compile_program(flat, leaves, config)
-            cached.append((call, out_spec()))
-        call, spec = cached[0]
-        return pytree.tree_unflatten(call(leaves), spec)
+            cached.append((call, unflattener(out_spec())))
+        call, unflatten = cached[0]
+        return unflatten(call(pytree.arg_tree_leaves(*args, **kwargs)))
 
     return returned_function
 
@@ -164,21 +165,6 @@ def _config(
         aot_id=next(aot_options.AOT_COUNTER),
         enable_log=enable_log,
     )
-
-
-def _flattened(
-    fn: Callable[..., Any], in_spec: pytree.TreeSpec
-) -> tuple[Callable[..., list[Any]], Callable[[], pytree.TreeSpec]]:
-    """`fn` on leaves, and after a call the structure of its result."""
-    found: list[pytree.TreeSpec] = []
-
-    def flat(*leaves: Any) -> list[Any]:
-        args, kwargs = pytree.tree_unflatten(list(leaves), in_spec)
-        results, spec = pytree.tree_flatten(fn(*args, **kwargs))
-        found.append(spec)
-        return results
-
-    return flat, lambda: found[-1]
 
 
 def _as_sequence(result: Any) -> Sequence[Any]:

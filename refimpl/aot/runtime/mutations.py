@@ -34,6 +34,9 @@ def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _write_unseen(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    if not tensor.requires_grad and not value.requires_grad:
+        tensor.copy_(value)
+        return
     with torch.no_grad():
         tensor.detach().copy_(value)
 

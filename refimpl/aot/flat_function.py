@@ -1,0 +1,39 @@
+"""Functions of containers as functions of their leaves.
+
+Counterpart: torch/_functorch/_aot_autograd/utils.py create_tree_flattened_fn, PytreeThunk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refimpl._torch import pytree
+
+
+def flattened(
+    fn: Callable[..., Any], in_spec: pytree.TreeSpec
+) -> tuple[Callable[..., list[Any]], Callable[[], pytree.TreeSpec]]:
+    """`fn` on the leaves of (args, kwargs), and what gives the structure of its last result."""
+    found: list[pytree.TreeSpec] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = pytree.tree_unflatten(list(leaves), in_spec)
+        results, spec = pytree.tree_flatten(fn(*args, **kwargs))
+        found.append(spec)
+        return results
+
+    return flat, lambda: found[-1]
+
+
+def unflattener(spec: pytree.TreeSpec) -> Callable[[list[Any]], Any]:
+    """A function that puts leaves into their containers; flat results take no detour."""
+    if spec.is_leaf():
+        return _only
+    if spec.type in (tuple, list) and all(child.is_leaf() for child in spec.children()):
+        return spec.type
+    return lambda leaves: pytree.tree_unflatten(leaves, spec)
+
+
+def _only(leaves: list[Any]) -> Any:
+    return leaves[0]

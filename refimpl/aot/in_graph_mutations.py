@@ -1,0 +1,97 @@
+"""Inference graphs that write to their inputs themselves.
+
+Counterpart: keep_inference_input_mutations of torch/_functorch/_aot_autograd/graph_capture_wrappers.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from refimpl.aot.analysis import ForwardOutput, InputInfo, InputMutation, OutputInfo, OutputKind, ProgramAnalysis, ReplayStep
+
+Node = torch.fx.Node
+
+
+def with_mutations_in_graph(
+    graph_module: torch.fx.GraphModule, analysis: ProgramAnalysis, slots: list[Node | None]
+) -> tuple[torch.fx.GraphModule, ProgramAnalysis]:
+    """Writes of data at the end of the graph, in the place of outputs for it. What changes geometry stays outside.
+
+    slots: the placeholder of each slot, None for one that is part of a flat base.
+    """
+    kept = [
+        (position, slots[position], info.mutation)
+        for position, info in enumerate(analysis.inputs)
+        if info.mutation is not None and slots[position] is not None and _can_be_kept(info.mutation)
+    ]
+    if not kept:
+        return graph_module, analysis
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    returned: list[Any] = []
+    for node in graph_module.graph.nodes:
+        if node.op == "output":
+            returned = [copies.get(value, value) for value in node.args[0]]
+        else:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    for _, slot, mutation in kept:
+        assert slot is not None
+        write = graph.call_function(torch.ops.aten.copy_.default, (copies[slot], returned[mutation.position]))
+        write.meta = dict(slot.meta)
+    gone = {mutation.position for _, _, mutation in kept}
+    graph.output([value for position, value in enumerate(returned) if position not in gone])
+    moved = _Moved(gone)
+    return torch.fx.GraphModule(graph_module, graph), moved.analysis(analysis, {position for position, _, _ in kept})
+
+
+def _can_be_kept(mutation: InputMutation) -> bool:
+    return mutation.writes_data and mutation.geometry is None and not mutation.sets_storage and not mutation.requires_grad
+
+
+class _Moved:
+    """Positions of forward outputs once those at `gone` are left out."""
+
+    def __init__(self, gone: set[int]) -> None:
+        self.gone = gone
+
+    def position(self, position: int) -> int:
+        return position - sum(1 for g in self.gone if g < position)
+
+    def analysis(self, analysis: ProgramAnalysis, kept_inputs: set[int]) -> ProgramAnalysis:
+        return replace(
+            analysis,
+            inputs=tuple(
+                replace(info, mutation=None if i in kept_inputs else self._mutation(info))
+                for i, info in enumerate(analysis.inputs)
+            ),
+            outputs=tuple(self._output(info) for info in analysis.outputs),
+            bases=tuple(map(self.position, analysis.bases)),
+            num_forward_outputs=analysis.num_forward_outputs - len(self.gone),
+            argument_mutations=tuple(
+                (i, replace(mutation, position=self.position(mutation.position)))
+                for i, mutation in analysis.argument_mutations
+            ),
+        )
+
+    def _mutation(self, info: InputInfo) -> InputMutation | None:
+        mutation = info.mutation
+        return None if mutation is None else replace(mutation, position=self.position(mutation.position))
+
+    def _output(self, info: OutputInfo) -> OutputInfo:
+        source = info.source
+        if info.kind is OutputKind.VIEW_OF_INTERMEDIATE and source is not None:
+            source = self.position(source)
+        steps = tuple(self._step(step) for step in info.steps)
+        return replace(info, position=self.position(info.position), source=source, steps=steps)
+
+    def _step(self, step: ReplayStep) -> ReplayStep:
+        keywords = tuple((name, self._argument(value)) for name, value in step.keywords)
+        return replace(step, arguments=tuple(map(self._argument, step.arguments)), keywords=keywords)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, ForwardOutput):
+            return ForwardOutput(self.position(value.position))
+        return tuple(map(self._argument, value)) if isinstance(value, tuple) else value
