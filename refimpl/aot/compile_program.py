@@ -18,13 +18,16 @@ from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
+from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.input_plan import InputPlan, alias_groups, duplicate_groups, plan_for, trivial_plan
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
+from refimpl.aot.outer_graph import WrapperResult
 from refimpl.aot.partition import default_partition
 from refimpl.aot.runtime.autograd_function import differentiable_call
 from refimpl.aot.runtime.flat_bases import with_flat_bases
 from refimpl.aot.runtime.graph_call import BoxedCall, boxed
+from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.functionalize import AliasGroup, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -49,6 +52,13 @@ class FunctionalProgram:
         """The placeholders that are no tangents."""
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
         return placeholders[: len(placeholders) - len(self.traced.example_tangents)]
+
+    def slot_placeholders(self) -> list[torch.fx.Node | None]:
+        """The placeholder of each slot; None for slots that a flat base has replaced."""
+        members = {member for group in self.replaced for member in group.members}
+        flat = {group.position for group in self.replaced}
+        own = iter(node for position, node in enumerate(self.primals) if position not in flat)
+        return [None if i in members else next(own) for i in range(self.traced.num_dense_slots)]
 
 
 def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConfig) -> FlatCall:
@@ -80,7 +90,7 @@ def functional_program(
     if not needed.is_trivial:
         traced = _trace(function, args, needed, fake_mode, config, wants_backward)
         plan = needed
-    slots = [*plan.slot_values(args), *traced.captured]
+    slots = traced.dense_slots([*plan.slot_values(args), *traced.captured])
     groups = alias_groups(slots) if traced.analysis.mutated_inputs else ()
     functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
     program = FunctionalProgram(
@@ -121,14 +131,15 @@ def _trace(
         real_slots=values,
         keeps_captured=config.is_export,
     )
-    try:
-        return trace(fakes)
-    except CapturedTensor:
-        pass
-    return trace(
-        fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes),
-        lifts_captured=True,
-    )
+    lifts_captured = has_wrappers = False
+    while True:
+        try:
+            return trace(fakes, lifts_captured=lifts_captured, has_wrappers=has_wrappers)
+        except CapturedTensor:
+            lifts_captured = True
+        except WrapperResult:
+            has_wrappers = True
+        fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
 
 
 def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:
@@ -151,12 +162,12 @@ def _mark_mutated(program: FunctionalProgram) -> None:
     """What the epilogue writes to is not there any more when backward runs: partitioners must not save it."""
     if not program.analysis.mutated_inputs:
         return
-    by_name = {node.name: node for node in program.graph_module.graph.nodes if node.op == "placeholder"}
-    traced = [n for n in program.traced.graph_module.graph.nodes if n.op == "placeholder"]
+    slots = program.slot_placeholders()
     for position in program.analysis.mutated_inputs:
-        node = by_name.get(traced[position].name)
-        if node is not None:
-            node.meta["is_mutated_input"] = True
+        for dense in program.traced.dense_positions(position):
+            node = slots[dense]
+            if node is not None:
+                node.meta["is_mutated_input"] = True
     primals = program.primals
     for group in program.replaced:
         primals[group.position].meta["is_mutated_input"] = True
@@ -169,13 +180,15 @@ def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:
 def _compile_inference(program: FunctionalProgram, config: AOTConfig) -> FlatCall:
     compiler = config.inference_compiler or config.fw_compiler
     assert compiler is not None
-    graph_module = program.graph_module
+    graph_module, analysis = program.graph_module, program.analysis
+    if config.keep_inference_input_mutations and program.traced.layout is None:
+        graph_module, analysis = with_mutations_in_graph(graph_module, analysis, program.slot_placeholders())
     with graph_being_compiled(config.aot_id, "inference"):
         compiled = boxed(compiler(graph_module, _examples(graph_module)))
     return runtime_wrapper(
-        program.analysis,
+        analysis,
         program.traced.plan,
-        inference=with_flat_bases(compiled, program.replaced),
+        inference=_with_wrappers(with_flat_bases(compiled, program.replaced), program),
         training=None,
         aot_id=config.aot_id,
         captured=program.traced.captured,
@@ -189,7 +202,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         partition = config.partition_fn or default_partition
         primals = [node.meta.get("val") for node in program.primals]
         forward_module, backward_module = partition(
-            joint, (primals, list(program.traced.example_tangents)), num_fwd_outputs=analysis.num_forward_outputs
+            joint, (primals, list(program.traced.example_tangents)), num_fwd_outputs=program.traced.num_dense_outputs
         )
         get_backward = _LazyCompile(backward_module, config)
     else:  # autograd refused: the forward runs, asking for a gradient raises
@@ -197,7 +210,13 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     assert config.fw_compiler is not None
     with graph_being_compiled(config.aot_id, "forward"):
         forward = boxed(config.fw_compiler(forward_module, _examples(forward_module)))
-    training = differentiable_call(with_flat_bases(forward, program.replaced), get_backward, analysis)
+    layout = program.traced.layout
+    training = differentiable_call(
+        _with_wrappers(with_flat_bases(forward, program.replaced), program),
+        get_backward if layout is None else with_wrapped_gradients(get_backward, layout),
+        analysis,
+        None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
+    )
     return runtime_wrapper(
         analysis,
         program.traced.plan,
@@ -206,6 +225,12 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         aot_id=config.aot_id,
         captured=program.traced.captured,
     )
+
+
+def _with_wrappers(compiled: BoxedCall, program: FunctionalProgram) -> BoxedCall:
+    """Takes and gives wrapper subclasses, if the program does."""
+    layout = program.traced.layout
+    return compiled if layout is None else with_wrapped_slots(compiled, layout)
 
 
 class _LazyCompile:

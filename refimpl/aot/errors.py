@@ -59,3 +59,18 @@ class GradientInProgram(RefimplError, RuntimeError):
             "  expected: gradients that are returned, or asked for after the compiled function has run\n"
             "  what to do: use torch.autograd.grad inside, or call backward() outside"
         )
+
+
+class UnexpectedSubclass(RefimplError, RuntimeError):
+    """A tensor subclass other than the one a program was compiled for, as argument or as incoming gradient.
+
+    Counterpart: the RuntimeError of torch/_functorch/_aot_autograd/runtime_wrappers.py _raise_tangent_metadata_error
+    """
+
+    def __init__(self, what: str, *, seen: str, expected: str) -> None:
+        super().__init__(
+            f"{what} of a compiled function is {seen}; when it was compiled it was taken to be {expected}.\n"
+            "  expected: the class, and the metadata of __tensor_flatten__, that the graph was traced with\n"
+            "  what to do: convert the tensor, or compile again; for a gradient, the class it has may define "
+            "__coerce_same_metadata_as_tangent__(metadata, type)"
+        )

@@ -7,12 +7,14 @@ inside of the trace (refimpl.aot.joint_graph), where gradients belong to the pro
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, inside_fake_kernel, is_traceable_wrapper_subclass
+from refimpl.aot.subclasses import fake_wrapper, rewrapped
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
@@ -55,10 +57,25 @@ def fake_slots(
             fakes.append(value)
             continue
         is_static = position < num_static or not dynamic
+        if is_traceable_wrapper_subclass(value):
+            source = 1000 * (first_source + position + 1)
+            fake = fake_wrapper(
+                value,
+                fake_mode,
+                functools.partial(_fake_parts, fake_mode=fake_mode, is_static=is_static, source=source),
+            )
+            fakes.append(fake.requires_grad_(value.requires_grad))
+            continue
         fake = _fake(value, fake_mode, f"input{first_source + position}", is_static=is_static)
         # The mode keeps what it made for a tensor: a program may change the geometry of what it is given.
         fakes.append(unrelated_alias(fake).requires_grad_(value.requires_grad))
     return fakes
+
+
+def _fake_parts(parts: list[torch.Tensor], *, fake_mode: FakeTensorMode, is_static: bool, source: int) -> list[Any]:
+    return fake_slots(
+        parts, fake_mode, num_static=len(parts) if is_static else 0, dynamic=not is_static, first_source=source
+    )
 
 
 def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
@@ -73,7 +90,7 @@ def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
             alias._is_param = True  # what isinstance(fake, Parameter) reads
         return alias
     if is_traceable_wrapper_subclass(fake):
-        return fake.detach()
+        return rewrapped(fake)
     raise UnsupportedByRefimpl(
         seen=f"a {type(fake).__name__} as an argument",
         supported="fake tensors and wrapper subclasses of them",

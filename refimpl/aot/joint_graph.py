@@ -35,11 +35,13 @@ from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.aot.input_plan import InputPlan, view_of_base
+from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
 from refimpl.aot.replay import has_custom_function, replay_steps
+from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.errors import RefimplError
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.trace.options import TraceOptions
-from refimpl.trace.recording_mode import paused_recordings
+from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.tracing import Trace, current_trace
 
 FlatFunction = Callable[..., Sequence[Any]]
@@ -55,7 +57,26 @@ class TracedProgram:
     example_inputs: tuple[Any, ...]
     example_tangents: tuple[Any, ...]
     fake_mode: FakeTensorMode
+    layout: ProgramLayout | None = None  # of wrappers among inputs and outputs, where there are any
     captured: tuple[torch.Tensor, ...] = ()  # tensors of closures and globals: placeholders after the plan's slots
+
+    def dense_slots(self, slots: Sequence[Any]) -> list[Any]:
+        """The values of the graph's placeholders."""
+        return list(slots) if self.layout is None else self.layout.dense_inputs(slots)
+
+    def dense_positions(self, slot: int) -> Sequence[int]:
+        """Of the placeholders for one slot."""
+        return (slot,) if self.layout is None else self.layout.dense_positions(slot)
+
+    @property
+    def num_dense_slots(self) -> int:
+        """Of the placeholders for slots."""
+        return len(self.analysis.inputs) if self.layout is None else dense_count(self.layout.inputs)
+
+    @property
+    def num_dense_outputs(self) -> int:
+        """Of the forward graph."""
+        return self.analysis.num_forward_outputs if self.layout is None else self.layout.num_dense_outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +114,7 @@ def trace_program(
     real_slots: Sequence[Any] = (),
     lifts_captured: bool = False,
     keeps_captured: bool = False,
+    has_wrappers: bool = False,
 ) -> TracedProgram:
     """Trace `function(*arguments)`, which returns a flat sequence.
 
@@ -101,10 +123,13 @@ def trace_program(
     differentiable output is a scalar whose incoming gradient is 1.
     real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
     keeps_captured: they are constants of the graph, as an exported one has them.
-    Whatever the program raises goes through; CapturedTensor, if it uses one and neither was asked for.
+    has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
+    Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses one and neither was asked for.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
     state.keeps_captured = keeps_captured
+    if has_wrappers or any(layout_of(slot) is not None for slot in slots):
+        state.wrapped_slots = list(slots)
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
 
@@ -114,12 +139,13 @@ def trace_program(
     if hasattr(function, "_orig_mod"):  # the module whose calls the trace notes
         run._orig_mod = function._orig_mod  # type: ignore[attr-defined]
     with _surroundings():
-        graph_module = Trace(options).run(run, (list(slots),))
+        dense = [part for slot in slots for part in dense_parts(slot)]
+        graph_module = Trace(options).run(run, (dense,))
     graph = graph_module.graph
     graph.set_codegen(PlainCodeGen())
     assert state.analysis is not None
     if state.analysis.backward_error is not None:
-        _erase_backward(graph, len(state.leaves))
+        _erase_backward(graph, dense_count([layout_of(leaf) for leaf in state.leaves]))
         state.tangents.clear()
     if not state.analysis.has_backward:
         _rename_placeholders(graph, "arg{}_1")
@@ -129,7 +155,8 @@ def trace_program(
         analysis=state.analysis,
         plan=plan,
         example_inputs=tuple(state.leaves),
-        example_tangents=tuple(state.tangents),
+        example_tangents=tuple([part for tangent in state.tangents for part in dense_parts(tangent)]),
+        layout=None if state.outer is None else state.outer.layout,
         fake_mode=fake_mode,
         captured=() if state.captured is None else tuple(state.captured.tensors),
     )
@@ -157,6 +184,8 @@ class _JointTraceState:
         self.leaves: list[Any] = []
         self.captured: CapturedInputsMode | None = None
         self.keeps_captured = False
+        self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
+        self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
         self._forward_outputs: list[Any] = []
         self._differentiable: dict[int, torch.Tensor] = {}  # forward output position -> tensor with a gradient
@@ -171,6 +200,11 @@ class _JointTraceState:
         self._starts: list[_Start | None] = []
         self._accumulated: list[Any] = []
         self._placeholders = [n for n in self.builder.graph.nodes if n.op == "placeholder"]
+        self._known: RecordingMode | OuterGraphMode = self.recording
+        if self.wrapped_slots is not None:
+            self.outer = self._known = OuterGraphMode(self.recording)
+            primals = self.outer.slots_of(self.wrapped_slots, primals)
+            self._placeholders = [self.outer.placeholder(slot) for slot in primals]
         for leaf, is_leaf in zip(primals, self.is_leaf, strict=True):
             self._add_input(leaf, is_leaf)
         inputs, leaves = self._inputs, self.leaves
@@ -184,13 +218,16 @@ class _JointTraceState:
         ]
         if self.captured is None:
             self.recording.on_captured = None if self.keeps_captured else refuse_captured
-            results = list(self.function(*arguments))
+            with self._outer_recording():
+                results = list(self.function(*arguments))
         else:
-            with self.captured:
+            with self.captured, self._outer_recording():
                 results = [self.captured.replaced(r) for r in self.function(*arguments)]
         self.recording.on_captured = None
+        if self.outer is None and any(layout_of(result) is not None for result in results):
+            raise WrapperResult
         with paused_recordings():
-            self._aliases = AliasMap(self.builder.graph)
+            self._aliases = AliasMap(self.builder.graph if self.outer is None else self.outer.graph)
             for position, leaf in enumerate(leaves):
                 if _accumulated(leaf) != self._accumulated[position]:
                     raise GradientInProgram(position)
@@ -217,7 +254,12 @@ class _JointTraceState:
             backward_error=error,
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
+        if self.outer is not None:
+            return self.outer.flattened(leaves, self._forward_outputs, returned, self.tangents)
         return [*self._forward_outputs, *returned]
+
+    def _outer_recording(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.outer is None else self.outer
 
     def _annotate(self, node: torch.fx.Node) -> None:
         node.meta["grad_mode"] = torch.is_grad_enabled()
@@ -237,6 +279,8 @@ class _JointTraceState:
         with paused_recordings():
             node = self.builder.late_placeholder(f"primals_{len(self._placeholders) + 1}", fake)
             self.recording.track(fake, node)
+            if self.outer is not None:
+                node = self.outer.placeholder(fake)
         self._placeholders.append(node)
         self.is_leaf.append(is_leaf)
         return self._add_input(fake, is_leaf)
@@ -256,9 +300,9 @@ class _JointTraceState:
         with paused_recordings():
             inner = _WithHistory.apply(leaf)
             assert isinstance(inner, torch.Tensor)
-            tracked = self.recording.tracker.find(leaf)
+            tracked = self._known.tracker.find(leaf)
             if tracked is not None:
-                self.recording.track(inner, tracked.node)
+                self._known.track(inner, tracked.node)
         return inner
 
     def _input_info(self, position: int, tensor: Any) -> InputInfo:
@@ -293,7 +337,7 @@ class _JointTraceState:
 
     def _mutation(self, position: int, tensor: torch.Tensor, start: _Start) -> InputMutation | None:
         placeholder = self._placeholders[position]
-        writes_data = bool(self._aliases.writes_to(placeholder))
+        writes_data = self._is_written(position)
         geometry = Geometry.of(tensor)
         sets_storage = geometry is not None and storage_key(tensor) != start.storage
         resizes = any(_is_resize(node) for node in placeholder.graph.nodes) and geometry != start.geometry
@@ -311,6 +355,11 @@ class _JointTraceState:
             position=len(self._forward_outputs),
         )
 
+    def _is_written(self, position: int) -> bool:
+        if self.outer is not None:
+            return self.outer.is_written(self._inputs[position])
+        return bool(self._aliases.writes_to(self._placeholders[position]))
+
     def _outputs(
         self, results: list[Any], inputs: list[Any], arguments: list[Any]
     ) -> tuple[list[OutputInfo], list[int]]:
@@ -319,7 +368,7 @@ class _JointTraceState:
         self._forward_outputs += results
         input_positions = {id(t): i for i, t in reversed(list(enumerate(arguments))) if isinstance(t, torch.Tensor)}
         base_nodes = [
-            self._aliases.base_of(self.recording.node_of(r)) if isinstance(r, torch.Tensor) else None for r in results
+            self._aliases.base_of(self._known.node_of(r)) if isinstance(r, torch.Tensor) else None for r in results
         ]
         shared: dict[torch.fx.Node, set[int]] = {}
         for result, base in zip(results, base_nodes, strict=True):
@@ -336,7 +385,7 @@ class _JointTraceState:
             if (
                 base is not None
                 and len(shared.get(base, ())) > 1
-                and not self._aliases.steps_of(self.recording.node_of(result))
+                and not self._aliases.steps_of(self._known.node_of(result))
             ):
                 positions_of_bases.setdefault(base, first + index)
         for index, (result, base) in enumerate(zip(results, base_nodes, strict=True)):
@@ -369,7 +418,7 @@ class _JointTraceState:
         bases: list[int],
     ) -> OutputInfo:
         geometry, requires_grad = Geometry.of(result), result.requires_grad
-        node = self.recording.node_of(result)
+        node = self._known.node_of(result)
         is_own = self._keeps_own_gradient(result)
         if base.op == "placeholder" and not is_own and base in self._placeholders:
             return OutputInfo(
@@ -411,18 +460,18 @@ class _JointTraceState:
         """The base as a tensor of the program, where it is still there; else its node, which has no gradient."""
         known = view._base
         if known is not None:
-            tracked = self.recording.tracker.find(known)
+            tracked = self._known.tracker.find(known)
             if (
                 tracked is not None
                 and self._aliases.base_of(tracked.node) is base
                 and not self._aliases.steps_of(tracked.node)
             ):
                 return known
-        return torch.fx.Proxy(base)
+        return torch.fx.Proxy(base) if self.outer is None else self.outer.value_of(base)
 
     def _steps(self, node: torch.fx.Node) -> tuple[Any, ...]:
         def number(value: torch.fx.Node) -> int:
-            self._forward_outputs.append(torch.fx.Proxy(value))
+            self._forward_outputs.append(torch.fx.Proxy(value) if self.outer is None else self.outer.value_of(value))
             return len(self._forward_outputs) - 1
 
         return replay_steps(self._aliases.steps_of(node), number)
@@ -431,7 +480,7 @@ class _JointTraceState:
         """Whether replaying views would lose a user's autograd.Function on the way."""
         if not tensor.requires_grad:
             return False
-        steps = self._aliases.steps_of(self.recording.node_of(tensor))
+        steps = self._aliases.steps_of(self._known.node_of(tensor))
         return bool(steps) and has_custom_function(tensor.grad_fn, len(steps))
 
     def _backward(self, leaves: list[Any]) -> tuple[list[Any] | None, Exception | None]:
@@ -466,6 +515,10 @@ class _JointTraceState:
 
     def _tangent(self, index: int, out: torch.Tensor) -> torch.Tensor:
         """A placeholder for an incoming gradient: like the output, dense."""
+        if self.outer is not None:
+            with paused_recordings(), torch.no_grad():
+                self.tangents.append(self.outer.tangent(out))
+            return self.tangents[-1]
         with paused_recordings(), torch.no_grad():
             tangent = unrelated_alias(torch.empty_like(out, memory_format=torch.preserve_format))
             node = self.builder.late_placeholder(f"tangents_{index + 1}", tangent)

@@ -15,17 +15,22 @@ from refimpl._torch import is_any_autocast_enabled, without_autocast
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.subclass_call import WrapperTangents
 from refimpl.aot.runtime.tangents import coerce_tangent
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
 
 
 def differentiable_call(
-    forward: BoxedCall, get_backward: Callable[[], BoxedCall], analysis: ProgramAnalysis
+    forward: BoxedCall,
+    get_backward: Callable[[], BoxedCall],
+    analysis: ProgramAnalysis,
+    wrapper_tangents: WrapperTangents | None = None,
 ) -> DifferentiableCall:
     """A function of (list to be filled with all forward outputs, slots) that returns the forward outputs with gradients.
 
-    `get_backward` compiles the backward graph if that is not done yet.
+    `get_backward` compiles the backward graph if that is not done yet. `wrapper_tangents` is given where wrapper subclasses are
+    among the outputs.
     """
     count = analysis.num_forward_outputs
     differentiable = analysis.differentiable
@@ -41,6 +46,9 @@ def differentiable_call(
             ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
             ctx.save_for_backward(*[v for v in saved if isinstance(v, torch.Tensor)])
             holder += outs[:count]
+            if wrapper_tangents is not None:
+                ctx.set_materialize_grads(False)
+                ctx.likes = wrapper_tangents.likes(outs)
             # A view made in here, or an input returned as it is, could not be written to afterwards.
             return tuple([outs[p].detach() for p in differentiable])
 
@@ -49,7 +57,10 @@ def differentiable_call(
             if error is not None:
                 raise _again(error)
             saved = ctx.saved_tensors
-            tangents = [coerce(grad) for coerce, grad in zip(coercions, grads, strict=True)]
+            if wrapper_tangents is None:
+                tangents = [coerce(grad) for coerce, grad in zip(coercions, grads, strict=True)]
+            else:
+                tangents = wrapper_tangents(ctx.likes, grads)
             is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*tangents, *saved))
             with torch.no_grad():
                 if is_any_autocast_enabled():

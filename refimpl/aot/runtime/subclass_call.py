@@ -1,0 +1,196 @@
+"""Compiled graphs of dense tensors, called with wrapper subclasses and returning them.
+
+Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDispatchSubclassWrapper,
+AOTDispatchAutograd.process_runtime_tangent
+Differs: a plain gradient of a wrapper output, and one that autograd leaves out, becomes a wrapper: what the class makes of zeros
+like the output and the gradient, as in eager mode, where the class sees them when its backward runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl.aot.analysis import Geometry, ProgramAnalysis, TangentInfo
+from refimpl.aot.errors import UnexpectedSubclass
+from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.tangents import coerce_tangent
+from refimpl.aot.subclasses import (
+    Layout,
+    ProgramLayout,
+    WrapperLayout,
+    append_parts,
+    build,
+    check_layout,
+    dense_count,
+    dense_parts,
+    layout_of,
+    same_context,
+)
+
+
+def with_wrapped_slots(compiled: BoxedCall, layout: ProgramLayout) -> BoxedCall:
+    """A function of slots and to forward outputs (and saved values), where `compiled` takes and gives dense tensors."""
+    inputs, num_known = layout.inputs, len(layout.inputs)
+    make_outputs = maker(layout.outputs)
+    count = layout.num_dense_outputs
+
+    def call(slots: list[Any]) -> list[Any]:
+        parts: list[Any] = []
+        for position, slot in enumerate(slots):
+            expected = inputs[position] if position < num_known else None
+            check_layout(slot, expected, f"argument {position}")
+            append_parts(slot, expected, parts)
+        slots.clear()
+        found = compiled(parts)
+        return [*make_outputs(found[:count]), *found[count:]]
+
+    return call
+
+
+def with_wrapped_gradients(get_backward: Callable[[], BoxedCall], layout: ProgramLayout) -> Callable[[], BoxedCall]:
+    """The same of the backward graph: the last of its inputs are tangents, its outputs gradients."""
+    tangents = layout.tangents
+    make_gradients = maker(layout.gradients)
+
+    def get() -> BoxedCall:
+        compiled = get_backward()
+
+        def call(args: list[Any]) -> list[Any]:
+            first = len(args) - len(tangents)
+            parts = args[:first]
+            for tangent, expected in zip(args[first:], tangents, strict=True):
+                append_parts(tangent, expected, parts)
+            args.clear()
+            return make_gradients(compiled(parts))
+
+        return call
+
+    return get
+
+
+def maker(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that makes values of these layouts from all their parts."""
+    if not any(layouts):
+        return list
+    ranges: list[tuple[Layout, int, int]] = []
+    for position, layout in enumerate(layouts):
+        first = dense_count(layouts[:position])
+        ranges.append((layout, first, first + (1 if layout is None else layout.count)))
+
+    def make(parts: Sequence[Any]) -> list[Any]:
+        return [
+            parts[first] if layout is None else build_at_runtime(layout, parts[first:last])
+            for layout, first, last in ranges
+        ]
+
+    return make
+
+
+def build_at_runtime(layout: WrapperLayout, parts: Sequence[Any]) -> Any:
+    """Symbolic sizes are read from the parts."""
+    if not layout.numbers:
+        return build(layout, parts)
+
+    def number(n: Any) -> Any:
+        if type(n) is int or n.node.is_nested_int():
+            return n
+        part, dim, is_stride = layout.numbers[n.node.expr]
+        return parts[part].stride(dim) if is_stride else parts[part].shape[dim]
+
+    return build(layout, parts, number)
+
+
+class WrapperTangents:
+    """Brings incoming gradients into the form that the backward graph takes: in the layout that they were traced with."""
+
+    def __init__(self, analysis: ProgramAnalysis, layout: ProgramLayout, examples: Sequence[torch.Tensor]) -> None:
+        self._layouts = layout.tangents
+        self._positions = analysis.differentiable
+        coercions = iter(
+            [coerce_tangent(TangentInfo(position=0, geometry=Geometry.of(t), dtype=t.dtype)) for t in examples]
+        )
+        self._coercions = [
+            [next(coercions) for _ in range(1 if layout is None else layout.count)] for layout in layout.tangents
+        ]
+
+    def likes(self, outputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
+        """Of forward outputs: functions that make zeros like those that have gradients, without keeping them."""
+        found: list[Callable[[], torch.Tensor]] = []
+        for position, layout in zip(self._positions, self._layouts, strict=True):
+            found.append(_zeros_like(outputs[position], layout))
+        return found
+
+    def __call__(self, likes: Sequence[Callable[[], torch.Tensor]], gradients: Sequence[Any]) -> list[torch.Tensor]:
+        """`gradients` has None for one that autograd leaves out. Raises UnexpectedSubclass for one of another class."""
+        return [
+            self._coerced(index, like() if gradient is None else gradient, like)
+            for index, (like, gradient) in enumerate(zip(likes, gradients, strict=True))
+        ]
+
+    def _coerced(self, index: int, gradient: torch.Tensor, like: Callable[[], torch.Tensor]) -> torch.Tensor:
+        layout = self._layouts[index]
+        gradient = as_layout(gradient, layout, like, f"gradient {index}")
+        if layout is None:
+            return self._coercions[index][0](gradient)
+        parts = [
+            coerce(part) if isinstance(part, torch.Tensor) else part
+            for coerce, part in zip(self._coercions[index], dense_parts(gradient), strict=True)
+        ]
+        return build_at_runtime(layout_of(gradient) or layout, parts)
+
+
+def as_layout(gradient: torch.Tensor, expected: Layout, like: Callable[[], torch.Tensor], what: str) -> torch.Tensor:
+    """The gradient as a value of the layout. Raises UnexpectedSubclass if it is of a class that cannot become one."""
+    layout = layout_of(gradient)
+    if layout is None and expected is None:
+        return gradient
+    if layout is None:
+        with torch.no_grad():
+            sum_ = like() + gradient
+        check_layout(sum_, expected, what)
+        return sum_
+    if expected is not None and layout.kind is expected.kind and same_context(expected, gradient, layout.context):
+        return gradient
+    coerce = getattr(gradient, "__coerce_same_metadata_as_tangent__", None)
+    context = None if expected is None else expected.context
+    kind = torch.Tensor if expected is None else expected.kind
+    found = None
+    if coerce is not None:
+        found = coerce(context) if layout.kind is kind else coerce(context, kind)
+    if found is None:
+        raise UnexpectedSubclass(
+            what,
+            seen=f"{layout.kind.__name__} with {layout.context!r}",
+            expected="a plain tensor" if expected is None else f"{kind.__name__} with {context!r}",
+        )
+    check_layout(found, expected, what)
+    return found
+
+
+def _zeros_like(output: torch.Tensor, layout: Layout) -> Callable[[], torch.Tensor]:
+    if layout is None:
+        return _zeros(output)
+    parts = [
+        _zeros(part)
+        if isinstance(part, torch.Tensor) and (part.is_floating_point() or part.is_complex())
+        else _kept(part)
+        for part in dense_parts(output)
+    ]
+    made = layout_of(output) or layout
+
+    def zeros() -> torch.Tensor:
+        return build_at_runtime(made, [make() for make in parts])
+
+    return zeros
+
+
+def _zeros(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    shape, dtype, device = tensor.shape, tensor.dtype, tensor.device
+    return lambda: torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _kept(part: Any) -> Callable[[], Any]:
+    return lambda: part

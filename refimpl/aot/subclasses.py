@@ -1,0 +1,221 @@
+"""Traceable wrapper subclasses as the dense tensors in them: taken apart, and put together again.
+
+Counterpart: torch/_functorch/_aot_autograd/subclass_utils.py, schemas.py SubclassCreationMeta
+Differs: a class is seen as what it is throughout one trace, in which autograd works on wrappers; only the graph's placeholders
+and outputs are dense. Sizes of a wrapper are no inputs: symbolic ones are found among those of its dense tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensorMode, is_traceable_wrapper_subclass
+from refimpl.aot.errors import UnexpectedSubclass
+from refimpl.errors import UnsupportedByRefimpl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapperLayout:
+    """How one wrapper is made of dense tensors. Of `inner`, None is a dense tensor (or an object that the class keeps).
+
+    size and stride are numbers, or SymInts of the trace; None for one that only the class knows (a nested int).
+    """
+
+    kind: type[torch.Tensor]
+    attributes: tuple[str, ...]
+    inner: tuple[WrapperLayout | None, ...]
+    context: Any
+    size: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    # Where symbolic sizes are read: expression -> part, dimension, whether it is the stride.
+    numbers: Mapping[Any, tuple[int, int, bool]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """Number of dense tensors."""
+        return sum(1 if layout is None else layout.count for layout in self.inner)
+
+    @classmethod
+    def of(cls, wrapper: torch.Tensor) -> WrapperLayout:
+        names, context = wrapper.__tensor_flatten__()  # type: ignore[attr-defined]
+        values = [getattr(wrapper, name) for name in names]
+        return cls(
+            kind=type(wrapper),
+            attributes=tuple(names),
+            inner=tuple(layout_of(value) for value in values),
+            context=context,
+            size=tuple(wrapper.shape),
+            stride=tuple(wrapper.stride()),
+            numbers=_numbers(wrapper),
+        )
+
+
+def _numbers(wrapper: torch.Tensor) -> dict[Any, tuple[int, int, bool]]:
+    wanted = {n.node.expr for n in (*wrapper.shape, *wrapper.stride()) if _is_symbolic(n)}
+    if not wanted:
+        return {}
+    found: dict[Any, tuple[int, int, bool]] = {}
+    names, _ = wrapper.__tensor_flatten__()  # type: ignore[attr-defined]
+    parts = [part for name in names for part in dense_parts(getattr(wrapper, name))]
+    for index, part in enumerate(parts):
+        if isinstance(part, torch.Tensor):
+            for is_stride, numbers in ((False, part.shape), (True, part.stride())):
+                for dim, n in enumerate(numbers):
+                    if _is_symbolic(n):
+                        found.setdefault(n.node.expr, (index, dim, is_stride))
+    if not wanted <= set(found):
+        raise UnsupportedByRefimpl(
+            seen=f"a {type(wrapper).__name__} with a symbolic size that none of its tensors has: {tuple(wrapper.shape)}",
+            supported="symbolic sizes of wrappers that are also sizes of their tensors",
+            do="compile with dynamic=False",
+        )
+    return {expr: found[expr] for expr in wanted}
+
+
+def _is_symbolic(number: Any) -> bool:
+    return isinstance(number, torch.SymInt) and not number.node.is_nested_int()
+
+
+Layout = WrapperLayout | None
+
+
+def layout_of(value: Any) -> Layout:
+    """None for what is no wrapper."""
+    is_wrapper = isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+    return WrapperLayout.of(value) if is_wrapper else None
+
+
+def dense_parts(value: Any) -> list[Any]:
+    """The dense tensors of a wrapper, from the outside in; else the value itself."""
+    parts: list[Any] = []
+    append_parts(value, layout_of(value), parts)
+    return parts
+
+
+def append_parts(value: Any, layout: Layout, parts: list[Any]) -> None:
+    """The same for a value of known layout."""
+    if layout is None:
+        parts.append(value)
+        return
+    for name, inner in zip(layout.attributes, layout.inner, strict=True):
+        append_parts(getattr(value, name), inner, parts)
+
+
+def build(layout: Layout, parts: Sequence[Any], number: Callable[[Any], Any] | None = None) -> Any:
+    """A value of the layout from its parts; `number` gives what stands for a size or stride. A wrapper needs no gradient."""
+    if layout is None:
+        return parts[0]
+    inner: dict[str, Any] = {}
+    first = 0
+    for name, sub in zip(layout.attributes, layout.inner, strict=True):
+        count = 1 if sub is None else sub.count
+        inner[name] = build(sub, parts[first : first + count], number)
+        first += count
+    size, stride = layout.size, layout.stride
+    if number is not None:
+        size, stride = tuple(map(number, size)), tuple(map(number, stride))
+    wrapper = layout.kind.__tensor_unflatten__(inner, layout.context, torch.Size(size), stride)  # type: ignore[attr-defined]
+    if wrapper.requires_grad and wrapper.is_leaf and not any(map(_requires_grad, inner.values())):
+        wrapper.requires_grad_(False)
+    return wrapper
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def rewrapped(wrapper: torch.Tensor) -> torch.Tensor:
+    """Another wrapper of the same dense tensors, of which autograd knows nothing. No op runs for it."""
+    return build(layout_of(wrapper), dense_parts(wrapper))
+
+
+def fake_wrapper(
+    wrapper: torch.Tensor, fake_mode: FakeTensorMode, fake_parts: Callable[[list[torch.Tensor]], list[torch.Tensor]]
+) -> torch.Tensor:
+    """A wrapper like the real one whose dense tensors are fakes, made by `fake_parts`."""
+    layout = layout_of(wrapper)
+    parts = dense_parts(wrapper)
+    fakes = fake_parts(parts)
+    symbols: dict[int, Any] = {}
+    for fake in fakes:
+        if isinstance(fake, torch.Tensor):
+            if fake.requires_grad:
+                fake.requires_grad_(False)
+            for n in (*fake.shape, *fake.stride()):
+                if _is_symbolic(n):
+                    symbols.setdefault(int(n.node.hint), n)
+
+    def number(n: Any) -> Any:
+        return symbols.get(n, n) if type(n) is int else n
+
+    with fake_mode:
+        return build(layout, fakes, number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramLayout:
+    """Which inputs, forward outputs, tangents and gradients of a traced program are wrappers; each counts once here, and as many
+    times as it has dense tensors in the graph."""
+
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    tangents: tuple[Layout, ...]
+    gradients: tuple[Layout, ...]
+
+    @property
+    def num_dense_outputs(self) -> int:
+        """How many outputs the forward graph has before saved values."""
+        return dense_count(self.outputs)
+
+    def dense_inputs(self, slots: Sequence[Any]) -> list[Any]:
+        """Slots as the graph takes them. Slots after those known here are dense."""
+        parts: list[Any] = []
+        for position, slot in enumerate(slots):
+            append_parts(slot, self.inputs[position] if position < len(self.inputs) else None, parts)
+        return parts
+
+    def dense_positions(self, position: int) -> range:
+        """Of the dense tensors of one input, among those of all."""
+        first = dense_count(self.inputs[:position]) + max(0, position - len(self.inputs))
+        layout = self.inputs[position] if position < len(self.inputs) else None
+        return range(first, first + (1 if layout is None else layout.count))
+
+
+def dense_count(layouts: Sequence[Layout]) -> int:
+    """Of values with these layouts."""
+    return sum(1 if layout is None else layout.count for layout in layouts)
+
+
+def check_layout(value: Any, expected: Layout, what: str) -> None:
+    """Raises UnexpectedSubclass if a value given to a compiled program is not made as the one it was compiled for."""
+    if expected is None:
+        if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
+            raise UnexpectedSubclass(what, seen=type(value).__name__, expected="a plain tensor")
+        return
+    if type(value) is not expected.kind:
+        raise UnexpectedSubclass(what, seen=type(value).__name__, expected=expected.kind.__name__)
+    names, context = value.__tensor_flatten__()
+    if tuple(names) != expected.attributes:
+        raise UnexpectedSubclass(what, seen=f"one with {tuple(names)}", expected=f"one with {expected.attributes}")
+    if not same_context(expected, value, context):
+        raise UnexpectedSubclass(what, seen=f"one with {context!r}", expected=f"one with {expected.context!r}")
+    for name, inner in zip(expected.attributes, expected.inner, strict=True):
+        check_layout(getattr(value, name), inner, f"{what}.{name}")
+
+
+def same_context(expected: WrapperLayout, value: Any, context: Any) -> bool:
+    """Whether the part of a wrapper that is no tensor is the same. What it says of gradients is autograd's matter."""
+    guard = getattr(expected.kind, "__metadata_guard__", None)
+    if guard is not None:
+        return bool(guard(expected.context, context))
+    if isinstance(context, dict) and isinstance(expected.context, dict):
+        return _without_gradient(context) == _without_gradient(expected.context)
+    return bool(context == expected.context)
+
+
+def _without_gradient(context: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in context.items() if key != "requires_grad"}
