@@ -7,6 +7,7 @@ loading (seconds, for the operator database) is paid once in a pass.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import time
 import traceback
@@ -19,7 +20,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import functorch.compile
 import torch
+from torch._functorch import compilers
 
 from oracle.hygiene import differences, snapshot
 from suites.conformance.guard import IndependenceGuard
@@ -70,10 +73,21 @@ def _load(job: Job) -> _Loaded:
             torch_folder=Path(torch.__file__).parent,
             refimpl_folder=Path(subject_folder),
             forbidden_functions=(torch.compile,),
+            allowed_functions=_given_by_tests(),
             public_classes=(torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module),
         )
     Phase.is_testing = True
     return _Loaded(tests=tests, names=tuple(substitutes), guard=guard, subject_folder=subject_folder)
+
+
+_COMPILERS = ("nop", "debug_nop", "ts_compile", "simple_ts_compile", "print_compile")
+
+
+def _given_by_tests() -> tuple[Any, ...]:
+    """Functions of upstream that refimpl may call: one that is public, and the compilers that tests hand over."""
+    boxed = functorch.compile.make_boxed_func(len)  # each wrapper that it makes has this code
+    named = [inspect.unwrap(getattr(compilers, name)) for name in _COMPILERS]
+    return torch.func.functional_call, boxed, *named
 
 
 def _substitutes_for(subject: str) -> tuple[dict[str, object], dict[str, str], str]:

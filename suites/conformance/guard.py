@@ -6,6 +6,8 @@ functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each wit
 * exception types of upstream are constructed, for callers catch them by type;
 * methods of public classes that live elsewhere: the operators of `torch.SymInt`, `SymFloat` and `SymBool` are functions of
   `sym_node.py`, and `torch.nn.Module` has a constructor of `torch._dynamo` once a test has used that;
+* single public functions that the runner names: `torch.func.functional_call`, which swaps a module's parameters and is
+  nothing that refimpl has a counterpart of; and the compilers that a test hands over, such as `functorch.compile.nop`;
 * finalisers, and callbacks of weak references that died, which the garbage collector calls between any two instructions;
 * `__torch_dispatch__` and `__torch_function__` of a mode or subclass, which the dispatcher calls, not refimpl.
 
@@ -58,17 +60,19 @@ class IndependenceGuard:
         torch_folder: Path,
         refimpl_folder: Path,
         forbidden_functions: tuple[Any, ...] = (),
+        allowed_functions: tuple[Any, ...] = (),
         public_classes: tuple[type, ...] = (),
     ) -> None:
         """
         forbidden_functions: single functions of modules that are not forbidden, such as `torch.compile`.
+        allowed_functions: single functions of modules that are.
         public_classes: whose methods are allowed, wherever they are written.
         """
         self._forbidden = tuple(f"{torch_folder}/{part}" for part in _FORBIDDEN)
         self._public_classes = public_classes
         self._refimpl = f"{refimpl_folder}/"
         self._codes = {function.__code__ for function in forbidden_functions}
-        self._is_forbidden: dict[types.CodeType, bool] = {}
+        self._is_forbidden: dict[types.CodeType, bool] = {function.__code__: False for function in allowed_functions}
         self.breaches: list[str] = []
 
     @contextmanager

@@ -10,6 +10,7 @@ import types
 import weakref
 from pathlib import Path
 
+import functorch.compile
 import pytest
 import torch
 from torch._dynamo import mutation_guard
@@ -285,6 +286,23 @@ def test_what_is_allowed_is_not_noted(guarded: tuple) -> None:
         module.call(torch.nn.functional.relu, torch.ones(2))
         module.call(symbolic_shapes.GuardOnDataDependentSymNode, None, "an exception type")
     assert guard.breaches == []
+
+
+def test_single_functions_are_allowed_by_name(guarded: tuple) -> None:
+    _, module = guarded
+    allowed = (torch.func.functional_call, functorch.compile.nop)
+    guard = IndependenceGuard(
+        torch_folder=Path(torch.__file__).parent,
+        refimpl_folder=Path(module.call.__code__.co_filename).parent,
+        allowed_functions=allowed,
+    )
+    graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+    with guard.watch():
+        module.call(torch.func.functional_call, torch.nn.ReLU(), {}, (torch.ones(2),))
+        module.call(functorch.compile.nop, graph, [])
+    assert guard.breaches == []
+    with guard.watch(), pytest.raises(IndependenceBreach):
+        module.call(functorch.compile.aot_function, torch.sin, functorch.compile.nop)
 
 
 def test_methods_of_public_classes_are_allowed_wherever_they_are_written(guarded: tuple) -> None:
