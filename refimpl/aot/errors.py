@@ -74,3 +74,18 @@ class UnexpectedSubclass(RefimplError, RuntimeError):
             "  what to do: convert the tensor, or compile again; for a gradient, the class it has may define "
             "__coerce_same_metadata_as_tangent__(metadata, type)"
         )
+
+
+class StaleWrapper(RefimplError, RuntimeError):
+    """A wrapper subclass that backward needs was written to after forward.
+
+    Counterpart: the RuntimeError of autograd's saved variables, which see the wrapper in eager mode
+    """
+
+    def __init__(self, kind: type, shape: tuple[int, ...], version: int, expected: int) -> None:
+        super().__init__(
+            f"one of the variables needed for gradient computation has been modified by an inplace operation: [{kind.__name__} "
+            f"{list(shape)}] is at version {version}; expected version {expected} instead\n"
+            "  expected: tensors that are as they were when the forward ran\n"
+            "  what to do: write to a copy of the tensor"
+        )

@@ -78,11 +78,15 @@ def duplicate_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """Positions of tensors whose memory may overlap, two or more each. Disjoint parts of one storage are no aliases."""
+    """Positions of tensors whose memory may overlap, two or more each. Disjoint parts of one storage are no aliases.
+
+    Of wrapper subclasses, which have no memory of their own, views of one wrapper are aliases.
+    """
     by_storage: dict[int, list[int]] = {}
     for position, arg in enumerate(args):
-        if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None and not is_traceable_wrapper_subclass(arg):
-            by_storage.setdefault(storage_key(arg), []).append(position)
+        if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None:
+            is_wrapper = is_traceable_wrapper_subclass(arg)
+            by_storage.setdefault(-id(base_of(arg)) if is_wrapper else storage_key(arg), []).append(position)
     groups: list[tuple[int, ...]] = []
     for positions in by_storage.values():
         while len(positions) > 1:

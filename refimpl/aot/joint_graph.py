@@ -37,6 +37,7 @@ from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
 from refimpl.aot.replay import has_custom_function, replay_steps
+from refimpl.aot.unannotated_writes import name_writes
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.errors import RefimplError
 from refimpl.functionalize.aliases import AliasMap
@@ -224,9 +225,12 @@ class _JointTraceState:
             with self.captured, self._outer_recording():
                 results = [self.captured.replaced(r) for r in self.function(*arguments)]
         self.recording.on_captured = None
-        if self.outer is None and any(layout_of(result) is not None for result in results):
+        if self.outer is not None:
+            self.outer.node_of(results)
+        elif any(layout_of(result) is not None for result in results):
             raise WrapperResult
         with paused_recordings():
+            name_writes(self.builder.graph)
             self._aliases = AliasMap(self.builder.graph if self.outer is None else self.outer.graph)
             for position, leaf in enumerate(leaves):
                 if _accumulated(leaf) != self._accumulated[position]:
@@ -277,7 +281,8 @@ class _JointTraceState:
     def add_captured(self, fake: torch.Tensor, *, is_leaf: bool) -> Any:
         """A placeholder for a tensor that the program takes from around it; returns what the program is to see of it."""
         with paused_recordings():
-            node = self.builder.late_placeholder(f"primals_{len(self._placeholders) + 1}", fake)
+            number = sum(n.op == "placeholder" for n in self.builder.graph.nodes) + 1
+            node = self.builder.late_placeholder(f"primals_{number}", fake)
             self.recording.track(fake, node)
             if self.outer is not None:
                 node = self.outer.placeholder(fake)

@@ -90,9 +90,7 @@ class OuterGraphMode(TorchDispatchMode):
 
     def placeholder(self, value: Any) -> torch.fx.Node:
         """An input of the program."""
-        after = next((node for node in self.graph.nodes if node.op != "placeholder"), None)
-        with self.graph.inserting_before(after):
-            node = self.graph.placeholder(f"input_{len(list(self.graph.find_nodes(op='placeholder')))}")
+        node = self.graph.placeholder(f"input_{len(self.graph.nodes)}")
         node.meta["val"] = value
         if isinstance(value, torch.Tensor):
             self._describe(value, node)

@@ -62,6 +62,8 @@ class GraphBuilder:
     def late_placeholder(self, name: str, value: Any) -> torch.fx.Node:
         """An input found after calls were recorded: comes after the inputs there are."""
         after = next((node for node in self.graph.nodes if node.op != "placeholder"), None)
+        if after is None:  # fx would put it before all others
+            return self.placeholder(name, value)
         with self.graph.inserting_before(after):
             return self.placeholder(name, value)
 

@@ -49,6 +49,7 @@ def differentiable_call(
             if wrapper_tangents is not None:
                 ctx.set_materialize_grads(False)
                 ctx.likes = wrapper_tangents.likes(outs)
+                ctx.watched = wrapper_tangents.watch(slots, outs, saved)
             # A view made in here, or an input returned as it is, could not be written to afterwards.
             return tuple([outs[p].detach() for p in differentiable])
 
@@ -60,6 +61,7 @@ def differentiable_call(
             if wrapper_tangents is None:
                 tangents = [coerce(grad) for coerce, grad in zip(coercions, grads, strict=True)]
             else:
+                ctx.watched.check()
                 tangents = wrapper_tangents(ctx.likes, grads)
             is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*tangents, *saved))
             with torch.no_grad():

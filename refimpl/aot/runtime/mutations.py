@@ -21,7 +21,7 @@ def apply_mutation(mutation: InputMutation) -> Apply:
         return _set_storage
     if geometry is None:
         if not mutation.writes_data:
-            return _require_gradient
+            return _require_gradient if mutation.requires_grad else _require_no_gradient
         if mutation.is_visible_to_autograd:
             return _write
         return _write_unseen if mutation.bumps_version else _write_unnoticed
@@ -47,7 +47,11 @@ def _write_unnoticed(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _require_gradient(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    tensor.requires_grad_(value.requires_grad)
+    tensor.requires_grad_()
+
+
+def _require_no_gradient(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    tensor.requires_grad_(False)
 
 
 def _set_storage(tensor: torch.Tensor, value: torch.Tensor) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.analysis import Geometry, ProgramAnalysis, TangentInfo
-from refimpl.aot.errors import UnexpectedSubclass
+from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.tangents import coerce_tangent
 from refimpl.aot.subclasses import (
@@ -29,6 +29,20 @@ from refimpl.aot.subclasses import (
     layout_of,
     same_context,
 )
+
+
+class WatchedWrappers:
+    """Wrappers of which backward keeps a dense tensor, and their versions: a write to a wrapper is not seen on its parts."""
+
+    def __init__(self, wrappers: Sequence[Any], kept: Sequence[Any]) -> None:
+        needed = {id(value) for value in kept}
+        self._seen = [(w, w._version) for w in wrappers if any(id(part) in needed for part in dense_parts(w))]
+
+    def check(self) -> None:
+        """Raises StaleWrapper, as autograd does for plain tensors, if one was written to."""
+        for wrapper, version in self._seen:
+            if wrapper._version != version:
+                raise StaleWrapper(type(wrapper), tuple(wrapper.shape), wrapper._version, version)
 
 
 def with_wrapped_slots(compiled: BoxedCall, layout: ProgramLayout) -> BoxedCall:
@@ -109,6 +123,8 @@ class WrapperTangents:
     def __init__(self, analysis: ProgramAnalysis, layout: ProgramLayout, examples: Sequence[torch.Tensor]) -> None:
         self._layouts = layout.tangents
         self._positions = analysis.differentiable
+        self._wrapper_slots = [i for i, sub in enumerate(layout.inputs) if sub is not None]
+        self._wrapper_outputs = [i for i, sub in enumerate(layout.outputs) if sub is not None]
         coercions = iter(
             [coerce_tangent(TangentInfo(position=0, geometry=Geometry.of(t), dtype=t.dtype)) for t in examples]
         )
@@ -122,6 +138,11 @@ class WrapperTangents:
         for position, layout in zip(self._positions, self._layouts, strict=True):
             found.append(_zeros_like(outputs[position], layout))
         return found
+
+    def watch(self, slots: Sequence[Any], outputs: Sequence[Any], kept: Sequence[Any]) -> WatchedWrappers:
+        """To be made when backward's values are saved, and checked when they are used."""
+        wrappers = [slots[i] for i in self._wrapper_slots]
+        return WatchedWrappers([*wrappers, *(outputs[i] for i in self._wrapper_outputs)], kept)
 
     def __call__(self, likes: Sequence[Callable[[], torch.Tensor]], gradients: Sequence[Any]) -> list[torch.Tensor]:
         """`gradients` has None for one that autograd leaves out. Raises UnexpectedSubclass for one of another class."""
