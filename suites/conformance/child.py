@@ -86,8 +86,8 @@ _COMPILERS = ("nop", "debug_nop", "ts_compile", "simple_ts_compile", "print_comp
 def _given_by_tests() -> tuple[Any, ...]:
     """Functions of upstream that refimpl may call: one that is public, and the compilers that tests hand over."""
     boxed = functorch.compile.make_boxed_func(len)  # each wrapper that it makes has this code
-    named = [inspect.unwrap(getattr(compilers, name)) for name in _COMPILERS]
-    return torch.func.functional_call, boxed, *named
+    named = [getattr(compilers, name) for name in _COMPILERS]
+    return torch.func.functional_call, boxed, *named, *map(inspect.unwrap, named)
 
 
 def _substitutes_for(subject: str) -> tuple[dict[str, object], dict[str, str], str]:

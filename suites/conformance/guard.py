@@ -7,7 +7,8 @@ functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each wit
 * methods of public classes that live elsewhere: the operators of `torch.SymInt`, `SymFloat` and `SymBool` are functions of
   `sym_node.py`, and `torch.nn.Module` has a constructor of `torch._dynamo` once a test has used that;
 * single public functions that the runner names: `torch.func.functional_call`, which swaps a module's parameters and is
-  nothing that refimpl has a counterpart of; and the compilers that a test hands over, such as `functorch.compile.nop`;
+  nothing that refimpl has a counterpart of; and what a test hands over: compilers such as `functorch.compile.nop`, and as a
+  program what a transform of `torch.func` returned (the transforms themselves are forbidden);
 * finalisers, and callbacks of weak references that died, which the garbage collector calls between any two instructions;
 * `__torch_dispatch__` and `__torch_function__` of a mode or subclass, which the dispatcher calls, not refimpl.
 
@@ -19,6 +20,7 @@ first start. Before that it is a profile function, which sees every call; what t
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 import weakref
@@ -38,6 +40,7 @@ _FORBIDDEN = (
     "_subclasses/functional_tensor.py",
     "_subclasses/functional_tensor/",
 )
+_TRANSFORMS = ("_functorch/apis.py", "_functorch/eager_transforms.py")
 _CALLED_BY_OTHERS = ("__torch_dispatch__", "__torch_function__", "__del__")
 
 
@@ -68,6 +71,7 @@ class IndependenceGuard:
         allowed_functions: single functions of modules that are.
         public_classes: whose methods are allowed, wherever they are written.
         """
+        self._transforms = tuple(f"{torch_folder}/{file}" for file in _TRANSFORMS)
         self._forbidden = tuple(f"{torch_folder}/{part}" for part in _FORBIDDEN)
         self._public_classes = public_classes
         self._refimpl = f"{refimpl_folder}/"
@@ -129,6 +133,10 @@ class IndependenceGuard:
             return False
         forbidden = name.startswith(self._forbidden) or code in self._codes
         if forbidden and (code.co_name in _CALLED_BY_OTHERS or self._is_public_method(code)):
+            forbidden = False
+        if (
+            name in self._transforms and code.co_flags & inspect.CO_NESTED
+        ):  # what a transform returns, not the transform
             forbidden = False
         self._is_forbidden[code] = forbidden
         return forbidden

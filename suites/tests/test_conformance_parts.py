@@ -305,6 +305,16 @@ def test_single_functions_are_allowed_by_name(guarded: tuple) -> None:
         module.call(functorch.compile.aot_function, torch.sin, functorch.compile.nop)
 
 
+def test_a_transformed_program_is_allowed_and_the_transform_is_not(guarded: tuple) -> None:
+    guard, module = guarded
+    program = torch.func.grad(lambda x: x.sin().sum())
+    with guard.watch():
+        module.call(program, torch.ones(2))
+    assert guard.breaches == []
+    with guard.watch(), pytest.raises(IndependenceBreach):
+        module.call(torch.func.vmap, torch.sin)
+
+
 def test_methods_of_public_classes_are_allowed_wherever_they_are_written(guarded: tuple) -> None:
     guard, module = guarded
     mutation_guard.install_generation_tagging_init()  # from here on torch.nn.Module has a constructor of torch._dynamo
