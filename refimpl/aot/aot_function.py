@@ -14,7 +14,7 @@ import torch
 from refimpl._torch import FakeTensor, pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.compile_program import compile_program
-from refimpl.aot.flat_function import flattened, unflattener
+from refimpl.aot.flat_function import flattened, leaves_of, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.options import AOTConfig, Compiler
 from refimpl.aot.partition import default_partition
@@ -59,7 +59,7 @@ def aot_function(
             call = compile_program(flat, leaves, config)
             cached.append((call, unflattener(out_spec())))
         call, unflatten = cached[0]
-        return unflatten(call(pytree.arg_tree_leaves(*args, **kwargs)))
+        return unflatten(call(leaves_of(args, kwargs)))
 
     return returned_function
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from refimpl._torch import pytree
 
 
@@ -24,6 +26,13 @@ def flattened(
         return results
 
     return flat, lambda: found[-1]
+
+
+def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of a call; arguments that are all tensors are leaves themselves."""
+    if not kwargs and all([isinstance(a, torch.Tensor) for a in args]):
+        return list(args)
+    return pytree.arg_tree_leaves(*args, **kwargs)
 
 
 def unflattener(spec: pytree.TreeSpec) -> Callable[[list[Any]], Any]:

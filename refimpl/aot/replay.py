@@ -16,6 +16,27 @@ from refimpl.aot.analysis import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
 
 
+Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
+
+_aten = torch.ops.aten
+# The same views as methods, whose calls cost a third.
+_METHODS: dict[Any, Callable[..., torch.Tensor]] = {
+    _aten.view.default: torch.Tensor.view,
+    _aten.t.default: torch.Tensor.t,
+    _aten.transpose.int: torch.Tensor.transpose,
+    _aten.permute.default: torch.Tensor.permute,
+    _aten.select.int: torch.Tensor.select,
+    _aten.unsqueeze.default: torch.Tensor.unsqueeze,
+    _aten.squeeze.default: torch.Tensor.squeeze,
+    _aten.squeeze.dim: torch.Tensor.squeeze,
+    _aten.expand.default: torch.Tensor.expand,
+    _aten.detach.default: torch.Tensor.detach,
+    _aten.as_strided.default: torch.Tensor.as_strided,
+    _aten.diagonal.default: torch.Tensor.diagonal,
+    _aten.unfold.default: torch.Tensor.unfold,
+}
+
+
 def replay_steps(steps: Sequence[ViewStep], number: Callable[[torch.fx.Node], int]) -> tuple[ReplayStep, ...]:
     """`number` gives the position among the forward outputs of a node that stands for a symbolic number."""
     return tuple(_replay_step(step, number) for step in steps)
@@ -40,24 +61,57 @@ def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> Repl
     )
 
 
-def replay(base: torch.Tensor, steps: Sequence[ReplayStep], numbers: Sequence[Any]) -> torch.Tensor:
-    """The view of `base`. `numbers` are the forward outputs, of which steps take symbolic numbers."""
-    value: Any = base
-    for step in steps:
-        arguments = [_filled(a, value, numbers) for a in step.arguments]
-        keywords = {name: _filled(a, value, numbers) for name, a in step.keywords}
-        was_enabled = torch.is_grad_enabled()
-        if was_enabled and not step.has_gradient:
-            set_grad_enabled(False)
-            try:
-                value = step.target(*arguments, **keywords)
-            finally:
-                set_grad_enabled(True)
-        else:
-            value = step.target(*arguments, **keywords)
-        if step.element is not None:
-            value = value[step.element]
-    return value
+def replayer(steps: Sequence[ReplayStep]) -> Replay:
+    """A function of (base, forward outputs) that gives the view; steps take symbolic numbers from the forward outputs."""
+    functions = [_function(step) for step in steps]
+    if len(functions) == 1:
+        return functions[0]
+
+    def replay(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+        for function in functions:
+            base = function(base, numbers)
+        return base
+
+    return replay
+
+
+def _function(step: ReplayStep) -> Replay:
+    target, arguments, keywords, element = step.target, step.arguments, step.keywords, step.element
+    is_plain = not keywords and arguments[:1] == (VIEWED,) and not _has_numbers(arguments)
+    if is_plain and element is None:
+        method = _METHODS.get(target, target)
+        rest = [_filled(a, None, ()) for a in arguments[1:]]
+
+        def view(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+            return method(base, *rest)
+
+    else:
+
+        def view(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+            filled = [_filled(a, base, numbers) for a in arguments]
+            value = target(*filled, **{name: _filled(a, base, numbers) for name, a in keywords})
+            return value if element is None else value[element]
+
+    return view if step.has_gradient else _without_gradient(view)
+
+
+def _without_gradient(view: Replay) -> Replay:
+    def quiet(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return view(base, numbers)
+        set_grad_enabled(False)
+        try:
+            return view(base, numbers)
+        finally:
+            set_grad_enabled(True)
+
+    return quiet
+
+
+def _has_numbers(argument: Any) -> bool:
+    if isinstance(argument, tuple):
+        return any(map(_has_numbers, argument))
+    return isinstance(argument, ForwardOutput)
 
 
 def _filled(argument: Any, viewed: Any, numbers: Sequence[Any]) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
 
 
@@ -250,7 +252,15 @@ def transpose_first(x: Any, y: Any) -> Any:
     return x.sum() + y.sum()
 
 
-ALIASED = [_overlapping, lambda: _overlapping(False), _disjoint, _base_and_view, _same_twice, _detached_alias, _one_view]
+ALIASED = [
+    _overlapping,
+    lambda: _overlapping(False),
+    _disjoint,
+    _base_and_view,
+    _same_twice,
+    _detached_alias,
+    _one_view,
+]
 ALIASED_IDS = ["overlapping", "overlapping_no_grad", "disjoint", "base_and_view", "same_twice", "detached", "one_view"]
 
 
@@ -269,3 +279,79 @@ def test_metadata_of_aliased_arguments(make: Any) -> None:
 @pytest.mark.parametrize("program", [in_place, view_then_write, siblings], ids=lambda p: p.__name__)
 def test_second_call_agrees_with_eager(program: Any) -> None:
     assert_agrees(program, _two, calls=2)
+
+
+def test_captured_tensor_gets_its_gradient() -> None:
+    weight = torch.randn(3, 4, requires_grad=True)
+
+    def program(x: Any, y: Any) -> Any:
+        return (x * weight).sin() + y
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    program(x, y).sum().backward()
+    expected = weight.grad
+    weight.grad = None
+    compile_aot(program)(x, y).sum().backward()
+    torch.testing.assert_close(weight.grad, expected)
+
+
+def test_captured_module_gets_its_gradients_and_buffers() -> None:
+    def run(compile_it: bool) -> tuple[Any, Any, Any]:
+        torch.manual_seed(1)
+        norm = torch.nn.BatchNorm1d(4)
+
+        def program(x: Any) -> Any:
+            return norm(x).relu()
+
+        fn = compile_aot(program) if compile_it else program
+        x = torch.randn(8, 4)
+        fn(x)
+        fn(x).sum().backward()
+        return norm.weight.grad, norm.running_mean, norm.num_batches_tracked
+
+    for expected, actual in zip(run(False), run(True), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_captured_tensor_is_written() -> None:
+    total = torch.zeros(3)
+
+    def program(x: Any) -> Any:
+        total.add_(x)
+        return total * 2
+
+    compiled = compile_aot(program)
+    compiled(torch.ones(3))
+    result = compiled(torch.ones(3))
+    assert total.tolist() == [2.0, 2.0, 2.0]
+    assert not total.requires_grad
+    assert result.tolist() == [4.0, 4.0, 4.0]
+
+
+def test_captured_tensor_that_is_an_argument_too() -> None:
+    shared = torch.ones(3, requires_grad=True)
+
+    def program(x: Any) -> Any:
+        return x * shared
+
+    compile_aot(program)(shared).sum().backward()
+    assert shared.grad is not None
+    assert shared.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_module_agrees_with_eager(dynamic: bool) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.GELU(), torch.nn.Linear(6, 2))
+    twin = copy.deepcopy(module)
+    compiled = compile_aot(twin, dynamic=dynamic, partition="min_cut")
+    for size in (5, 7):
+        x = torch.randn(size, 4)
+        expected, actual = module(x), compiled(x)
+        torch.testing.assert_close(actual, expected)
+        expected.square().sum().backward()
+        actual.square().sum().backward()
+    for (name, a), (_, b) in zip(module.named_parameters(), twin.named_parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, msg=name)
+    for (name, a), (_, b) in zip(module.named_buffers(), twin.named_buffers(), strict=True):
+        torch.testing.assert_close(b, a, msg=name)

@@ -15,7 +15,7 @@ from refimpl._torch import is_any_autocast_enabled, set_grad_enabled, without_au
 from refimpl.aot.analysis import OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.errors import DuplicatesExpected
 from refimpl.aot.input_plan import InputPlan
-from refimpl.aot.replay import replay
+from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.mutations import apply_mutation
@@ -126,7 +126,7 @@ def _prologue(
 
 
 def _output_maker(info: OutputInfo) -> OutputMaker:
-    position, source, steps = info.position, info.source, info.steps
+    position, source, view = info.position, info.source, replayer(info.steps)
     match info.kind:
         case OutputKind.FRESH | OutputKind.CONSTANT:
             return lambda args, slots, forward, results: forward[position]
@@ -138,7 +138,7 @@ def _output_maker(info: OutputInfo) -> OutputMaker:
             return lambda args, slots, forward, results: results[source]
         case OutputKind.VIEW_OF_INPUT:
             assert source is not None
-            return lambda args, slots, forward, results: replay(slots[source], steps, forward)
+            return lambda args, slots, forward, results: view(slots[source], forward)
         case OutputKind.VIEW_OF_INTERMEDIATE:
             assert source is not None
-            return lambda args, slots, forward, results: replay(forward[source], steps, forward)
+            return lambda args, slots, forward, results: view(forward[source], forward)
