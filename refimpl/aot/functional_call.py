@@ -1,15 +1,24 @@
-"""Modules as functions of their parameters and buffers.
+"""Modules as functions of their parameters and buffers; functions of containers as functions of leaves.
 
-Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py create_functional_call
+Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py create_functional_call; utils.py create_tree_flattened_fn,
+root_module_when_exporting_non_strict, PytreeThunk
+Differs: graph modules are not searched for symbols without a hint: the trace makes these itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.func import functional_call
+from torch.fx import traceback as fx_traceback
+
+from refimpl._torch import is_opaque_object, pytree
+from refimpl.aot.export_errors import OutputNotSequence, UnknownOutput
+from refimpl.trace.graph_builder import LITERALS
+
+_LEAVES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator, *LITERALS)
 
 
 def parameters_and_buffers(mod: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -27,3 +36,118 @@ def functional_call_of(mod: torch.nn.Module, names: Sequence[str]) -> Callable[.
         return functional_call(mod, dict(zip(names, values, strict=True)), tuple(args), kwargs, tie_weights=False)
 
     return call
+
+
+def call_and_read_buffers(
+    mod: torch.nn.Module, values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """What `mod` returns with `values` in the place of its own, and which buffers it has assigned something else to.
+
+    Buffers that it has registered on the way are among these; they are removed from the module.
+    """
+    reader = _BufferReader(mod)
+    named = {f"module.{name}": value for name, value in values.items()}
+    result, buffers = functional_call(reader, named, (args, kwargs), tie_weights=False)
+    assigned = {name: value for name, value in buffers.items() if value is not values.get(name)}
+    for name in assigned.keys() - values.keys():
+        path, _, last = name.rpartition(".")
+        delattr(mod.get_submodule(path), last)
+    return result, assigned
+
+
+class _BufferReader(torch.nn.Module):
+    """Runs a module, and looks at its buffers while it still has the values it ran with."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        module = self.module
+        names = [name for name, _ in module.named_buffers(remove_duplicate=False)]
+        if isinstance(module, torch.fx.GraphModule):  # what its nodes say of themselves goes on to those of the trace
+            with fx_traceback.preserve_node_meta():
+                result = torch.fx.Interpreter(module).run(*args, *kwargs.values())
+        else:
+            result = module(*args, **kwargs)
+        return result, {name: _attribute(module, name) for name in names}
+
+
+def _attribute(module: torch.nn.Module, name: str) -> Any:
+    path, _, last = name.rpartition(".")
+    return getattr(module.get_submodule(path), last)
+
+
+def create_functional_call(
+    mod: torch.nn.Module,
+    params_spec: pytree.TreeSpec | list[str],
+    params_len: int,
+    store_orig_mod: bool = False,
+    strict_out_tuple: bool = True,
+) -> Callable[..., Any]:
+    """A function of the leaves of parameters and buffers, then `mod`'s own arguments.
+
+    `params_spec` is the structure of a dictionary by name, or the list of names. With `store_orig_mod` a trace of the function
+    finds the module as `_orig_mod`. With `strict_out_tuple` a result that is no tuple or list raises OutputNotSequence.
+    """
+
+    def functional(*args: Any, **kwargs: Any) -> Any:
+        leaves = args[:params_len]
+        if isinstance(params_spec, pytree.TreeSpec):
+            values = pytree.tree_unflatten(leaves, params_spec)
+        else:
+            values = dict(zip(params_spec, leaves, strict=True))
+        result, _ = call_and_read_buffers(mod, values, args[params_len:], kwargs)
+        if strict_out_tuple and not isinstance(result, (tuple, list)):
+            raise OutputNotSequence(result)
+        return result
+
+    if store_orig_mod:
+        functional._orig_mod = mod  # type: ignore[attr-defined]
+    return functional
+
+
+class PytreeThunk:
+    """The structure of a result, known once the function has run. Mutable: set by each call, to the same."""
+
+    def __init__(self) -> None:
+        self.spec: pytree.TreeSpec | None = None
+
+    def set(self, spec: pytree.TreeSpec) -> None:
+        """Raises AssertionError if a call before has found another structure."""
+        assert self.spec is None or self.spec == spec, f"the function returned {spec}, and {self.spec} before"
+        self.spec = spec
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        """The leaves in their containers."""
+        assert self.spec is not None, "the function has not run"
+        return pytree.tree_unflatten(list(leaves), self.spec)
+
+
+def create_tree_flattened_fn(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None
+) -> tuple[Callable[..., list[Any]], PytreeThunk]:
+    """`fn` as a function of the leaves of (args, kwargs) that returns a list of leaves, and the structure of what it returns.
+
+    Raises UnknownOutput for a leaf that is neither a tensor nor something a graph can hold.
+    """
+    _, in_spec = pytree.tree_flatten((args, kwargs or {}))
+    out_spec = PytreeThunk()
+
+    def flat_fn(*leaves: Any) -> list[Any]:
+        positional, named = pytree.tree_unflatten(list(leaves), in_spec)
+        results, spec = pytree.tree_flatten(fn(*positional, **named))
+        for result in results:
+            if not isinstance(result, _LEAVES) and not is_opaque_object(result):
+                raise UnknownOutput(result)
+        out_spec.set(spec)
+        return results
+
+    if hasattr(fn, "_orig_mod"):
+        flat_fn._orig_mod = fn._orig_mod  # type: ignore[attr-defined]
+    return flat_fn, out_spec
+
+
+def root_module_when_exporting_non_strict(flat_fn: Callable[..., Any]) -> torch.nn.Module | None:
+    """The user's module, where export has wrapped it in another that names it as `_export_root`."""
+    return getattr(getattr(flat_fn, "_orig_mod", None), "_export_root", None)
