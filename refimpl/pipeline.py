@@ -16,8 +16,8 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.aot import options as aot_options
-from refimpl.aot.call_key import CallKey, call_key
-from refimpl.aot.compile_program import compile_program
+from refimpl.aot.call_key import CallKey, call_key, shape_guard
+from refimpl.aot.compile_program import CompiledProgram, compile_program
 from refimpl.aot.flat_function import unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.joint_split import split_joint
@@ -60,7 +60,7 @@ def compile_aot(
     partition_fn = partition if callable(partition) else _PARTITIONS[partition]
     target = _Target.of(fn)
 
-    def compile_flat(flat: Callable[..., Any], leaves: Sequence[Any]) -> FlatCall:
+    def compile_flat(flat: Callable[..., Any], leaves: Sequence[Any]) -> CompiledProgram:
         config = AOTConfig(
             fw_compiler=compiler,
             bw_compiler=compiler,
@@ -98,24 +98,26 @@ class _Target:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     key: CallKey
+    guard: Callable[[Sequence[Any]], bool] | None
     call: FlatCall
     unflatten: Callable[[list[Any]], Any]
 
 
 def _compiled_by_call(
-    target: _Target, compile_flat: Callable[[Callable[..., Any], Sequence[Any]], FlatCall], *, dynamic: bool
+    target: _Target, compile_flat: Callable[[Callable[..., Any], Sequence[Any]], CompiledProgram], *, dynamic: bool
 ) -> Callable[..., Any]:
     """A function that compiles for every kind of call once, and runs what was compiled."""
     entries: list[_Entry] = []
     lock = threading.RLock()
 
     def entry_for(state: dict[str, torch.Tensor], leaves: list[Any], in_spec: pytree.TreeSpec) -> _Entry:
-        key = call_key(leaves, in_spec, tuple(state), target.module, dynamic=dynamic)
+        count = len(state)
+        num_static = count if dynamic else len(leaves)
+        key = call_key(leaves, in_spec, tuple(state), target.module, num_static=num_static)
         for entry in entries:
-            if entry.key.admits(key, leaves):
+            if entry.key == key and (entry.guard is None or entry.guard(leaves)):
                 return entry
         with lock:
-            count = len(state)
             run = target.fn if target.module is None else functional_call_of(target.module, tuple(state))
             specs: list[pytree.TreeSpec] = []
 
@@ -126,8 +128,9 @@ def _compiled_by_call(
                 specs.append(spec)
                 return results
 
-            call = compile_flat(flat, leaves)
-            entry = _Entry(key, call, unflattener(specs[-1]))
+            compiled = compile_flat(flat, leaves)
+            guard = shape_guard(compiled.program, count) if dynamic else None
+            entry = _Entry(key, guard, compiled.call, unflattener(specs[-1]))
             entries.append(entry)
             return entry
 

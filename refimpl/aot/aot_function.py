@@ -56,7 +56,7 @@ def aot_function(
         if not cached:
             leaves, in_spec = pytree.tree_flatten((args, kwargs))
             flat, out_spec = flattened(fn, in_spec)
-            call = compile_program(flat, leaves, config)
+            call = compile_program(flat, leaves, config).call
             cached.append((call, unflattener(out_spec())))
         call, unflatten = cached[0]
         return unflatten(call(leaves_of(args, kwargs)))
@@ -127,7 +127,7 @@ def aot_module_simplified(
         fw_compiler, bw_compiler, partition_fn, decompositions, count, keep_inference_input_mutations, inference_compiler,
         dynamic=dynamic, enable_log=True,
     )  # fmt: skip
-    compiled = compile_program(functional, [*values, *args], config)
+    compiled = compile_program(functional, [*values, *args], config).call
 
     def forward(*runtime_args: Any) -> Any:
         return compiled([*values, *runtime_args])

@@ -6,30 +6,27 @@ Differs: one value compared as a whole. What Python state a function reads besid
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refimpl._torch import is_any_autocast_enabled, is_traceable_wrapper_subclass, pytree, storage_key
+from refimpl.aot.compile_program import FunctionalProgram
+from refimpl.symbolic.shape_env import ShapeEnv
 
 _DEVICE_TYPES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Equal keys, equal graphs. With symbolic sizes the guards of the shape env decide too (`admits`)."""
+    """Equal keys, equal graphs; where sizes are symbols the guards of the shape env decide too (`shape_guard`)."""
 
     modes: Hashable
     structure: Hashable
     leaves: tuple[Hashable, ...]
     shared: Hashable
-    guards: Any = field(default=None, compare=False)
-
-    def admits(self, other: CallKey, leaves: Sequence[Any]) -> bool:
-        """Whether what was compiled under this key serves a call with the other."""
-        return self == other
 
 
 def call_key(
@@ -38,14 +35,36 @@ def call_key(
     state_names: tuple[str, ...],
     module: torch.nn.Module | None,
     *,
-    dynamic: bool,
+    num_static: int,
 ) -> CallKey:
-    """Of a call: of every tensor its geometry, dtype, device and place in autograd; which share memory; modes that are on."""
-    training = None if module is None else tuple(m.training for m in module.modules())
+    """Of a call: of every tensor its geometry (for the first `num_static` leaves), dtype, device and place in autograd; which
+    share memory; modes that are on."""
+    training = None if module is None else tuple([m.training for m in module.modules()])
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast(), training
-    return CallKey(
-        modes, (in_spec, state_names), tuple([_leaf_key(leaf, dynamic=dynamic) for leaf in leaves]), _shared(leaves)
-    )
+    found = tuple([_leaf_key(leaf, is_static=index < num_static) for index, leaf in enumerate(leaves)])
+    return CallKey(modes, (in_spec, state_names), found, _shared(leaves))
+
+
+def shape_guard(program: FunctionalProgram, num_static: int) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether sizes, strides and integers of other arguments take the course that was traced. None if any do."""
+    shape_env = program.traced.fake_mode.shape_env
+    if not isinstance(shape_env, ShapeEnv):
+        return None
+    placeholders = [n for n in program.traced.graph_module.graph.nodes if n.op == "placeholder"]
+    plan = program.traced.plan
+    values = [n.meta["val"] for n in placeholders]
+    if plan.is_trivial and program.traced.layout is None:
+        checked = values[num_static : len(plan.arguments)]
+    else:  # bases and inner tensors are no arguments: only those that are both are known here
+        return lambda leaves: False
+    code = shape_env.produce_guards_expression(checked, ignore_static=False)
+    if code is None:
+        return None
+
+    def admits(leaves: Sequence[Any]) -> bool:
+        return shape_env.evaluate_guards_expression(code, leaves[num_static:])
+
+    return admits
 
 
 def _autocast() -> Hashable:
@@ -54,13 +73,16 @@ def _autocast() -> Hashable:
     return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES)
 
 
-def _leaf_key(leaf: Any, *, dynamic: bool) -> Hashable:
+def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
     if not isinstance(leaf, torch.Tensor):
+        if type(leaf) is int and not is_static:
+            return int
         return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf)
     has_strides = leaf.layout is torch.strided and not leaf.is_nested and not is_traceable_wrapper_subclass(leaf)
-    geometry = (leaf.stride(), leaf.storage_offset()) if has_strides else None
+    geometry = (leaf.stride(), leaf.storage_offset()) if has_strides and is_static else None
+    shape = leaf.shape if is_static or not has_strides else leaf.dim()
     return (
-        type(leaf), leaf.dtype, leaf.device, leaf.layout, leaf.shape, geometry, leaf.requires_grad, leaf.is_leaf,
+        type(leaf), leaf.dtype, leaf.device, leaf.layout, shape, geometry, leaf.requires_grad, leaf.is_leaf,
         leaf.is_conj(), leaf.is_neg(), leaf._base is None,
     )  # fmt: skip
 

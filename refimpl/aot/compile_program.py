@@ -61,12 +61,19 @@ class FunctionalProgram:
         return [None if i in members else next(own) for i in range(self.traced.num_dense_slots)]
 
 
-def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConfig) -> FlatCall:
-    """A function of the flat list of arguments that does what `function(*args)` does, mutation and aliases included."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledProgram:
+    """`call` takes the flat list of arguments and returns the flat list of results."""
+
+    call: FlatCall
+    program: FunctionalProgram
+
+
+def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConfig) -> CompiledProgram:
+    """What does what `function(*args)` does, mutation and aliases included."""
     program = functional_program(function, args, config)
-    if program.analysis.differentiable:
-        return _compile_training(program, config)
-    return _compile_inference(program, config)
+    compile_graphs = _compile_training if program.analysis.differentiable else _compile_inference
+    return CompiledProgram(call=compile_graphs(program, config), program=program)
 
 
 def functional_program(

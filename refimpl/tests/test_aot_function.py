@@ -355,3 +355,22 @@ def test_module_agrees_with_eager(dynamic: bool) -> None:
         torch.testing.assert_close(b.grad, a.grad, msg=name)
     for (name, a), (_, b) in zip(module.named_buffers(), twin.named_buffers(), strict=True):
         torch.testing.assert_close(b, a, msg=name)
+
+
+def test_dynamic_compiles_once_for_sizes_that_its_guards_admit() -> None:
+    compiled_graphs = []
+
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        compiled_graphs.append(graph_module)
+        return graph_module
+
+    def program(x: Any, n: int) -> Any:
+        if x.shape[0] > 10:
+            return x * n
+        return x.view(-1) + n
+
+    compiled = compile_aot(program, backend=backend, dynamic=True)
+    for size, n, count in ((4, 5, 1), (6, 7, 1), (12, 5, 2), (20, 9, 2), (1, 4, 3)):
+        x = torch.randn(size, 3)
+        torch.testing.assert_close(compiled(x, n), program(x, n))
+        assert len(compiled_graphs) == count, f"{len(compiled_graphs)} graphs at {size}, but should be {count}"
