@@ -118,7 +118,7 @@ class OuterGraphMode(TorchDispatchMode):
             node.meta["val"] = self._numbers[node] = value
             return node
         if type(value) in (tuple, list):
-            return type(value)(map(self.node_of, value))
+            return type(value)(map(self.node_of, value))  # type: ignore[arg-type]
         if type(value) is dict:
             return {key: self.node_of(item) for key, item in value.items()}
         if isinstance(value, (tuple, list)):

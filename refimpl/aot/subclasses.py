@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -76,7 +76,7 @@ def _numbers(wrapper: torch.Tensor) -> dict[Any, tuple[int, int, bool]]:
     return {expr: found[expr] for expr in wanted}
 
 
-def _is_symbolic(number: Any) -> bool:
+def _is_symbolic(number: Any) -> TypeGuard[torch.SymInt]:
     return isinstance(number, torch.SymInt) and not number.node.is_nested_int()
 
 
@@ -198,7 +198,7 @@ def check_layout(value: Any, expected: Layout, what: str) -> None:
         return
     if type(value) is not expected.kind:
         raise UnexpectedSubclass(what, seen=type(value).__name__, expected=expected.kind.__name__)
-    names, context = value.__tensor_flatten__()
+    names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
     if tuple(names) != expected.attributes:
         raise UnexpectedSubclass(what, seen=f"one with {tuple(names)}", expected=f"one with {expected.attributes}")
     if not same_context(expected, value, context):
