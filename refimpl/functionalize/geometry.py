@@ -85,7 +85,7 @@ def is_dense(value: torch.Tensor) -> bool:
 def may_overlap_itself(value: torch.Tensor) -> bool:
     """Whether two elements may share a place. False only where the strides of concrete sizes rule it out."""
     if has_symbols(value):
-        return not _is_contiguous_by_expression(value)
+        return not is_row_major(value)
     reach = 0  # of the dimensions inside of the present one
     for size, stride in sorted(zip(value.shape, value.stride(), strict=True), key=lambda pair: pair[1]):
         if size == 0:
@@ -98,7 +98,8 @@ def may_overlap_itself(value: torch.Tensor) -> bool:
     return False
 
 
-def _is_contiguous_by_expression(value: torch.Tensor) -> bool:
+def is_row_major(value: torch.Tensor) -> bool:
+    """Whether it is contiguous, as far as the expressions of its sizes show it."""
     expected: Any = 1
     for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
         if not is_same_number(stride, expected):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from refimpl.functionalize.aliases import ViewStep
-from refimpl.functionalize.geometry import is_same_shape
+from refimpl.functionalize.geometry import is_same_number, is_same_shape
 from refimpl.functionalize.views import ViewWriter
 
 _aten = torch.ops.aten
@@ -127,6 +127,9 @@ def _diagonal(write: ViewWrite, v: Node) -> Node:
 def _as_strided(write: ViewWrite, v: Node) -> Node:
     size, stride, offset = write.arguments()
     source = write.views.with_layout(write.read_source(), write.source)
+    if not is_same_number(source.meta["val"].storage_offset(), 0):
+        # An input that begins inside of its storage: kernels disagree on what as_strided_scatter counts from.
+        source = write.call(_aten.clone.default, source)
     offset = write.views.offset(source, write.source, offset)
     return write.call(_aten.as_strided_scatter.default, source, v, size, stride, offset)
 

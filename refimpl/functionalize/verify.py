@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.errors import NotFunctional
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of, nodes_in
@@ -31,20 +32,26 @@ def verify_reads(given: torch.fx.Graph, memory: MemoryState) -> None:
         reads.setdefault(reader, []).append((read, value))
     counts: dict[torch.fx.Node, int] = {}
     for node in given.nodes:
+        written = [] if node.op != "call_function" else _written_bases(node, aliases)
         for read, value in reads.get(node, ()):
             base = aliases.base_of(read)
             if memory.is_outgrown(base):
                 continue
-            expected = counts.get(base, 0)
+            first = counts.get(base, 0)
+            allowed = range(first, max(first + 1, first + written.count(base)))  # a foreach op writes item by item
             tensor = aliases.tensor_of(read)
             found = [version for stamped, version in memory.stamps.get(value, ()) if stamped is tensor]
-            if expected not in found:
+            if not any(version in allowed for version in found):
                 raise NotFunctional(
                     node,
                     seen=f"it reads {value} for {read}, which is its value after {found} writes to {base}",
-                    expected=f"the value after {expected} writes",
+                    expected=f"the value after {first} writes",
                 )
-        if node.op == "call_function":
-            for parameter in effects_of(node.target).written:
-                for written in nodes_in(parameter.of(node.args, node.kwargs)):
-                    counts[aliases.base_of(written)] = counts.get(aliases.base_of(written), 0) + 1
+        for base in written:
+            counts[base] = counts.get(base, 0) + 1
+
+
+def _written_bases(node: torch.fx.Node, aliases: AliasMap) -> list[torch.fx.Node]:
+    """One for each tensor that the call writes to."""
+    written = (parameter.of(node.args, node.kwargs) for parameter in effects_of(node.target).written)
+    return [aliases.base_of(tensor) for given in written for tensor in nodes_in(given)]

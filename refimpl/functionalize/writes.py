@@ -15,12 +15,25 @@ from refimpl._torch import FakeTensor
 from refimpl.functionalize.counterparts import FunctionalForm, functional_form
 from refimpl.functionalize.emitter import EmitterState, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize
-from refimpl.functionalize.geometry import is_same_shape
+from refimpl.functionalize.geometry import is_row_major, is_same_shape
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
 
 _aten = torch.ops.aten
 Node = torch.fx.Node
+
+# Fake kernels of these give other strides than the real ones, for arguments that are not contiguous. What is computed from a
+# value later depends on them, and so the value gets a layout that is known.
+_UNCERTAIN_LAYOUTS = frozenset(
+    {
+        _aten.index_fill.int_Scalar,
+        _aten.index_fill.int_Tensor,
+        _aten.uniform.default,
+        _aten.copysign.Tensor,
+        _aten.div.Tensor_mode,
+        _aten.floor_divide.default,
+    }
+)
 
 
 class CallWriter:
@@ -33,27 +46,47 @@ class CallWriter:
 
     def write_call(self, node: Node, map_argument: Any) -> None:
         """Emit the functional form of the call and write its new values."""
+        effects = effects_of(node.target)
+        lists = [parameter.of(node.args, node.kwargs) for parameter in effects.written]
+        if not effects.results and any(isinstance(given, (list, tuple)) for given in lists):
+            count = max(len(given) for given in lists if isinstance(given, (list, tuple)))
+            if count > 1 and self._meet(node, lists):
+                for index in range(count):
+                    self._write_one(node, _items(node.args, index, count), _items(node.kwargs, index, count), map_argument)
+                return
+        self._write_one(node, node.args, node.kwargs, map_argument)
+
+    def _meet(self, node: Node, written: list[Any]) -> bool:
+        """Whether what is written at one place of a list may be read or written at another: the kernel goes item by item."""
+        base_of = self.memory.aliases.base_of
+        bases = [base_of(item) for item in nodes_in(written)]
+        others = [base_of(item) for item in nodes_in([*node.args, *node.kwargs.values()]) if self.memory.is_known(item)]
+        return any(others.count(base) > 1 for base in bases)
+
+    def _write_one(self, node: Node, given_args: Any, given_kwargs: Any, map_argument: Any) -> None:
         target: Any = node.target
         form = functional_form(target)
         if form is None:
-            self._call_on_clones(node, map_argument)
+            self._call_on_clones(node, given_args, given_kwargs, map_argument)
             return
-        args, kwargs = form.arguments(target, node.args, node.kwargs)
+        args, kwargs = form.arguments(target, given_args, given_kwargs)
         args, kwargs = map_nodes(args, map_argument), map_nodes(kwargs, map_argument)
         if form.options:
-            out = next(n for p in effects_of(target).written for n in nodes_in(p.of(node.args, node.kwargs)))
+            out = next(n for p in effects_of(target).written for n in nodes_in(p.of(given_args, given_kwargs)))
             like = out.meta["val"]
             kwargs.update({name: getattr(like, name) for name in ("dtype", "device") if name in form.options})
         call = self.emit.call(form.target, *args, is_extra=_is_removable(form), **kwargs)
+        if form.target in _UNCERTAIN_LAYOUTS and not all(map(_is_contiguous, nodes_in([*args, *kwargs.values()]))):
+            call = self.emit.call(_aten.clone.default, call, memory_format=torch.contiguous_format)
         is_single = len(form.returns) == 1
         values = [call] if is_single else [self.emit.element(call, i) for i in range(len(form.returns))]
-        self._hand_out(node, form.returns, values)
+        self._hand_out(node, given_args, given_kwargs, form.returns, values)
 
-    def _call_on_clones(self, node: Node, map_argument: Any) -> None:
+    def _call_on_clones(self, node: Node, given_args: Any, given_kwargs: Any, map_argument: Any) -> None:
         target: Any = node.target
         effects = effects_of(target)
         names = [argument.name for argument in target._schema.arguments]
-        given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        given = dict(zip(names, given_args, strict=False)) | dict(given_kwargs)
         for argument in target._schema.arguments:
             if argument.name not in given and argument.has_default_value():
                 given[argument.name] = argument.default_value
@@ -72,19 +105,20 @@ class CallWriter:
                     do="return nothing from the op, and take the view outside of it",
                 )
         for position, parameter in enumerate(effects.written):
-            if parameter.of(node.args, node.kwargs) is not None:
-                self._write(node, parameter, self.emit.element(call, count + position))
+            if parameter.of(given_args, given_kwargs) is not None:
+                self._write(parameter.of(given_args, given_kwargs), self.emit.element(call, count + position))
 
-    def _hand_out(self, node: Node, returns: tuple[int | Parameter, ...], values: list[Node]) -> None:
+    def _hand_out(
+        self, node: Node, args: Any, kwargs: Any, returns: tuple[int | Parameter, ...], values: list[Node]
+    ) -> None:
         results = effects_of(node.target).results
         for returned, value in zip(returns, values, strict=True):
             if isinstance(returned, Parameter):
-                self._write(node, returned, value)
+                self._write(returned.of(args, kwargs), value)
             else:
                 self.results[node, None if len(results) == 1 else returned] = value
 
-    def _write(self, node: Node, parameter: Parameter, value: Node) -> None:
-        given = parameter.of(node.args, node.kwargs)
+    def _write(self, given: Any, value: Node) -> None:
         if isinstance(given, (list, tuple)):
             for index, item in enumerate(given):
                 if isinstance(item, Node):
@@ -119,6 +153,22 @@ class CallWriter:
                 )
             value = self.emit.call(_aten.expand.default, value, self.emit.number(like.shape))
         return value
+
+
+def _is_contiguous(node: Node) -> bool:
+    value = node.meta.get("val")
+    return not isinstance(value, torch.Tensor) or is_row_major(value)
+
+
+def _items(value: Any, index: int, count: int) -> Any:
+    """Arguments with one item in place of lists of that many."""
+    if isinstance(value, dict):
+        return {key: _item(item, index, count) for key, item in value.items()}
+    return tuple(_item(item, index, count) for item in value)
+
+
+def _item(value: Any, index: int, count: int) -> Any:
+    return [value[index]] if isinstance(value, (list, tuple)) and len(value) == count else value
 
 
 def _is_removable(form: FunctionalForm) -> bool:
