@@ -85,6 +85,7 @@ class InputInfo:
     is_tensor: bool
     requires_grad: bool = False
     is_leaf: bool = True
+    becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
     mutation: InputMutation | None = None
 
 
@@ -98,6 +99,7 @@ class OutputInfo:
     source: int | None = None  # argument, slot, forward output or earlier output that it is or views
     steps: tuple[ReplayStep, ...] = ()
     geometry: Geometry | None = None
+    becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
 from refimpl.aot.replay import has_custom_function, replay_steps
 from refimpl.aot.unannotated_writes import name_writes
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
-from refimpl.errors import RefimplError
+from refimpl.errors import RefimplError, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -320,7 +320,11 @@ class _JointTraceState:
             if mutation.is_visible_to_autograd and mutation.writes_data and tensor.requires_grad:
                 self._differentiable[mutation.position] = tensor
         return InputInfo(
-            is_tensor=True, requires_grad=start.requires_grad, is_leaf=self.is_leaf[position], mutation=mutation
+            is_tensor=True,
+            requires_grad=start.requires_grad,
+            is_leaf=self.is_leaf[position],
+            becomes_leaf=_is_new_leaf(tensor) and not start.requires_grad,
+            mutation=mutation,
         )
 
     def _derived_mutation(self, tensor: torch.Tensor, start: _Start) -> InputMutation | None:
@@ -347,11 +351,11 @@ class _JointTraceState:
         sets_storage = geometry is not None and storage_key(tensor) != start.storage
         resizes = any(_is_resize(node) for node in placeholder.graph.nodes) and geometry != start.geometry
         changes_geometry = sets_storage or not _same(geometry, start.geometry)
-        if not writes_data and not changes_geometry and tensor.requires_grad == start.requires_grad:
+        if not writes_data and not changes_geometry:
             return None
         return InputMutation(
             writes_data=writes_data,
-            is_visible_to_autograd=tensor.grad_fn is not start.grad_fn or tensor.requires_grad != start.requires_grad,
+            is_visible_to_autograd=tensor.grad_fn is not start.grad_fn,
             bumps_version=tensor._version != start.version,
             geometry=geometry if changes_geometry else None,
             resizes=resizes,
@@ -433,6 +437,7 @@ class _JointTraceState:
                 steps=self._steps(node),
                 requires_grad=requires_grad,
                 geometry=geometry,
+                becomes_leaf=_is_new_leaf(result),
             )
         if not is_own and len(shared.get(base, ())) > 1:
             if base not in positions_of_bases:
@@ -459,7 +464,13 @@ class _JointTraceState:
                 )
         if requires_grad and result.grad_fn is not None:
             self._differentiable[position] = result
-        return OutputInfo(kind=OutputKind.FRESH, position=position, requires_grad=requires_grad, geometry=geometry)
+        return OutputInfo(
+            kind=OutputKind.FRESH,
+            position=position,
+            requires_grad=requires_grad,
+            geometry=geometry,
+            becomes_leaf=_is_new_leaf(result),
+        )
 
     def _base_tensor(self, view: torch.Tensor, base: torch.fx.Node) -> Any:
         """The base as a tensor of the program, where it is still there; else its node, which has no gradient."""
@@ -492,6 +503,12 @@ class _JointTraceState:
         """Gradients per slot (None for no gradient), or None if there is no backward, and what autograd raised."""
         targets = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         wanted = self.wants_backward
+        if self._differentiable and not targets:
+            raise UnsupportedByRefimpl(
+                seen="a result whose gradient ends at a tensor that the program itself has made a leaf of",
+                supported="gradients that end at arguments and captured tensors",
+                do="pass that tensor as an argument",
+            )
         if wanted is False or (
             wanted is None and (not torch.is_grad_enabled() or not self._differentiable or not targets)
         ):
@@ -553,6 +570,10 @@ def _accumulated(leaf: Any) -> tuple[int, int] | None:
 
 def _is_resize(node: torch.fx.Node) -> bool:
     return node.target in (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+
+
+def _is_new_leaf(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad and tensor.grad_fn is None
 
 
 def _same(a: Geometry | None, b: Geometry | None) -> bool:

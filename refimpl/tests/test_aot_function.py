@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.aot.aot_function import aot_function
 from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
 
@@ -374,3 +375,57 @@ def test_dynamic_compiles_once_for_sizes_that_its_guards_admit() -> None:
         x = torch.randn(size, 3)
         torch.testing.assert_close(compiled(x, n), program(x, n))
         assert len(compiled_graphs) == count, f"{len(compiled_graphs)} graphs at {size}, but should be {count}"
+
+
+def test_gradient_asked_for_inside_of_the_program() -> None:
+    def view_of_input(x: Any, y: Any) -> Any:
+        v = x.view(-1)
+        v.requires_grad_(True)
+        return v, x * 2
+
+    def input_itself(x: Any, y: Any) -> Any:
+        x.requires_grad_(True)
+        return (x * y).sin(), x
+
+    def intermediate(x: Any, y: Any) -> Any:
+        z = (x * y).requires_grad_()
+        return z, x * 2
+
+    for program in (view_of_input, input_itself, intermediate):
+        expected_in, actual_in = [[torch.ones(3, 4), torch.ones(3, 4)] for _ in range(2)]
+        expected, actual = program(*expected_in), compile_aot(program)(*actual_in)
+        for a, b in zip([*expected, *expected_in], [*actual, *actual_in], strict=True):
+            assert (a.requires_grad, a.is_leaf) == (b.requires_grad, b.is_leaf), program.__name__
+            torch.testing.assert_close(b, a)
+    _, x = compile_aot(input_itself)(torch.ones(3), torch.full((3,), 2.0))
+    assert x.is_leaf
+
+
+def test_gradient_of_an_input_that_the_program_makes_a_leaf() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.requires_grad_(True)
+        return (x * y).sin()
+
+    gradients = []
+    for fn in (program, compile_aot(program)):
+        x, y = torch.ones(3), torch.full((3,), 2.0)
+        fn(x, y).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_gradient_that_the_graph_lacks_is_refused() -> None:
+    compiled = aot_function(lambda x: x * 2, lambda gm, _: gm)
+    compiled(torch.ones(3))
+    with pytest.raises(AssertionError, match="input 0 would not require grad"):
+        compiled(torch.ones(3, requires_grad=True))
+    with torch.no_grad():
+        assert compiled(torch.ones(3, requires_grad=True)).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_gradient_that_ends_inside_of_the_program_is_refused() -> None:
+    def program(x: Any) -> Any:
+        return x.clone().requires_grad_() * 2
+
+    with pytest.raises(NotImplementedError, match="a leaf"):
+        compile_aot(program)(torch.ones(3))

@@ -51,7 +51,9 @@ def differentiable_call(
                 ctx.likes = wrapper_tangents.likes(outs)
                 ctx.watched = wrapper_tangents.watch(slots, outs, saved)
             # A view made in here, or an input returned as it is, could not be written to afterwards.
-            return tuple([outs[p].detach() for p in differentiable])
+            given = {id(slot) for slot in slots}
+            returned = [outs[p] for p in differentiable]
+            return tuple([t.detach() if t._is_view() or id(t) in given else t for t in returned])
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:

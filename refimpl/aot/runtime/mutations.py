@@ -46,14 +46,6 @@ def _write_unnoticed(tensor: torch.Tensor, value: torch.Tensor) -> None:
         tensor.data.copy_(value)
 
 
-def _require_gradient(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    tensor.requires_grad_()
-
-
-def _require_no_gradient(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    tensor.requires_grad_(False)
-
-
 def _set_storage(tensor: torch.Tensor, value: torch.Tensor) -> None:
     with torch.no_grad():
         tensor.set_(value.detach())  # type: ignore[call-overload]

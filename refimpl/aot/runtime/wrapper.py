@@ -13,7 +13,7 @@ import torch
 
 from refimpl._torch import is_any_autocast_enabled, set_grad_enabled, without_autocast
 from refimpl.aot.analysis import OutputInfo, OutputKind, ProgramAnalysis
-from refimpl.aot.errors import DuplicatesExpected
+from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
 from refimpl.aot.input_plan import InputPlan
 from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
@@ -50,10 +50,14 @@ def runtime_wrapper(
     ]
     makers = [_output_maker(info) for info in analysis.outputs]
     prologue = _prologue(plan, aot_id, captured)
-    if not mutations and prologue is None and all(info.kind is OutputKind.FRESH for info in analysis.outputs):
+    check = _gradient_check(analysis, aot_id)
+    is_plain = all(info.kind is OutputKind.FRESH and not info.becomes_leaf for info in analysis.outputs)
+    if not mutations and prologue is None and is_plain:
         positions = [info.position for info in analysis.outputs]
 
         def call_plain(args: list[Any]) -> list[Any]:
+            if check is not None:
+                check(args)
             forward = run(args)
             return [forward[p] for p in positions]
 
@@ -61,6 +65,8 @@ def runtime_wrapper(
 
     def call(args: list[Any]) -> list[Any]:
         slots = args if prologue is None else prologue(args)
+        if check is not None:
+            check(slots)
         forward = run(list(slots))
         for position, updated, apply in mutations:
             apply(slots[position], forward[updated])
@@ -72,6 +78,26 @@ def runtime_wrapper(
         return results
 
     return call
+
+
+def _gradient_check(analysis: ProgramAnalysis, aot_id: int) -> Callable[[list[Any]], None] | None:
+    """A function of the slots that switches on gradients where the program does, and refuses those that the graphs lack."""
+    switched = [i for i, info in enumerate(analysis.inputs) if info.becomes_leaf]
+    without = [
+        i for i, info in enumerate(analysis.inputs) if info.is_tensor and not info.requires_grad and i not in switched
+    ]
+    if not without and not switched:
+        return None
+
+    def check(slots: list[Any]) -> None:
+        for position in switched:
+            slots[position].requires_grad_()
+        if torch.is_grad_enabled():
+            for position in without:
+                if slots[position].requires_grad:
+                    raise GradientNotExpected(aot_id, position)
+
+    return check
 
 
 def _inference_run(inference: BoxedCall | None) -> Callable[[list[Any]], Sequence[Any]]:
@@ -126,6 +152,18 @@ def _prologue(
 
 
 def _output_maker(info: OutputInfo) -> OutputMaker:
+    make = _alias_maker(info)
+    if not info.becomes_leaf:
+        return make
+
+    def make_leaf(args: list[Any], slots: list[Any], forward: Sequence[Any], results: list[Any]) -> Any:
+        result = make(args, slots, forward, results)
+        return result if result.requires_grad else result.requires_grad_()
+
+    return make_leaf
+
+
+def _alias_maker(info: OutputInfo) -> OutputMaker:
     position, source, view = info.position, info.source, replayer(info.steps)
     match info.kind:
         case OutputKind.FRESH | OutputKind.CONSTANT:
