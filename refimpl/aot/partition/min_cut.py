@@ -47,7 +47,7 @@ def min_cut_rematerialization_partition(
     saved = problem.solve() if budget == 1 else solve_within(problem, budget)
     forward, backward = write_graphs(joint, plan_split(joint, saved))
     if options.verifies:
-        verify_partition(joint_module, forward, backward, num_fwd_outputs)
+        verify_partition(joint_module, forward, backward, num_fwd_outputs, merges=merges)
     return forward, backward
 
 

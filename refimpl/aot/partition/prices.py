@@ -6,7 +6,7 @@ Differs: a price, not a ban; see refimpl.aot.partition.rules.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -73,14 +73,13 @@ class RecomputePrices:
         traffic = max(read, self.bytes_of(number))
         if self._name(number) in SLOW_POINTWISE_OPS:
             return self._prices.slow * traffic
-        return (self._prices.materialized if self._is_read_unfused(number) else self._prices.fused) * traffic
+        return (
+            self._prices.materialized if self._is_read_unfused(number, joint.is_backward) else self._prices.fused
+        ) * traffic
 
     def is_written_anyway(self, number: int) -> bool:
         """Whether the forward has the value in memory even if it is fused as far as possible."""
-        joint = self._joint
-        return not is_fusible(self.kind(number)) or any(
-            not is_fusible(self.kind(u)) for u in joint.users[number] if joint.is_forward[u]
-        )
+        return not is_fusible(self.kind(number)) or self._is_read_unfused(number, self._joint.is_forward)
 
     def _is_listed(self, number: int) -> bool:
         if self._recomputable_ops is None:
@@ -92,8 +91,8 @@ class RecomputePrices:
         facts = self._joint.facts[number]
         return "" if facts is None else facts.name.partition("::")[2]
 
-    def _is_read_unfused(self, number: int) -> bool:
-        """Whether a kernel of the backward that nothing can be fused into reads the value, as it is or through views."""
+    def _is_read_unfused(self, number: int, is_on_side: Sequence[bool]) -> bool:
+        """Whether a kernel of one side that nothing can be fused into reads the value, as it is or through views."""
         joint = self._joint
         waiting = list(joint.users[number])
         while waiting:
@@ -101,7 +100,7 @@ class RecomputePrices:
             kind = self.kind(user)
             if kind is OpKind.FREE:
                 waiting += joint.users[user]
-            elif joint.is_backward[user] and not is_fusible(kind):
+            elif is_on_side[user] and not is_fusible(kind):
                 return True
         return False
 

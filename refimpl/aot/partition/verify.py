@@ -25,10 +25,18 @@ _COPY_SUFFIX = "_saved"
 
 
 def verify_partition(
-    joint: torch.fx.GraphModule, fw: torch.fx.GraphModule, bw: torch.fx.GraphModule, num_fwd_outputs: int
+    joint: torch.fx.GraphModule,
+    fw: torch.fx.GraphModule,
+    bw: torch.fx.GraphModule,
+    num_fwd_outputs: int,
+    *,
+    merges: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
 ) -> None:
-    """Raise IllegalPartition, with all that is wrong, unless `fw` and `bw` are a legal partition of `joint`."""
-    problems = list(_Check(joint, fw, bw, num_fwd_outputs).problems())
+    """Raise IllegalPartition, with all that is wrong, unless `fw` and `bw` are a legal partition of `joint`.
+
+    `merges`: which nodes of the joint graph stand for others, found here where it is not given.
+    """
+    problems = list(_Check(joint, fw, bw, num_fwd_outputs, merges).problems())
     if problems:
         raise IllegalPartition(problems)
 
@@ -46,13 +54,18 @@ class _Side:
 
 class _Check:
     def __init__(
-        self, joint: torch.fx.GraphModule, fw: torch.fx.GraphModule, bw: torch.fx.GraphModule, num_fwd_outputs: int
+        self,
+        joint: torch.fx.GraphModule,
+        fw: torch.fx.GraphModule,
+        bw: torch.fx.GraphModule,
+        num_fwd_outputs: int,
+        merges: Mapping[torch.fx.Node, torch.fx.Node] | None,
     ) -> None:
         self.joint_graph = joint.graph
         self.joint, self.fw, self.bw = _Side(joint), _Side(fw), _Side(bw)
         self.count = num_fwd_outputs
         self.saved: list[Any] = self.fw.outputs[num_fwd_outputs:]
-        self._merges: Mapping[torch.fx.Node, torch.fx.Node] | None = None
+        self._merges = merges
 
     def problems(self) -> Iterator[str]:
         yield from self._inputs()
