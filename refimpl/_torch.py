@@ -121,8 +121,9 @@ def upstream_shape_error(name: str) -> type[RuntimeError]:
 @contextlib.contextmanager
 def inside_fake_kernel(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Within it fake tensors are the meta tensors they are made of, and what sizes are asked for records no guard."""
-    shape_env = fake_mode.shape_env
-    suppressed = shape_env.suppress_guards() if shape_env is not None else _NO_CONTEXT
+    shape_env: Any = fake_mode.shape_env
+    is_ours = getattr(shape_env, "records_origins", None) is not None  # a caller's is not ours to use
+    suppressed = shape_env.suppress_guards() if is_ours else _NO_CONTEXT
     with _in_kernel_invocation(fake_mode), suppressed, torch._C._DisablePythonDispatcher():
         yield
 

@@ -71,6 +71,7 @@ def compile_aot(
             num_params_buffers=target.count_state(),
             aot_id=next(aot_options.AOT_COUNTER),
             functionalization=functionalization,
+            merges_duplicates=True,
         )
         return compile_program(flat, leaves, config)
 

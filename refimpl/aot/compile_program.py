@@ -19,7 +19,7 @@ from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
-from refimpl.aot.input_plan import InputPlan, alias_groups, duplicate_groups, plan_for, trivial_plan
+from refimpl.aot.input_plan import InputPlan, alias_groups, plan_for
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
@@ -89,12 +89,12 @@ def functional_program(
     `check` sees the first trace, in which every argument has a placeholder; what it raises goes through.
     """
     fake_mode = fake_mode_for(args, dynamic=config.dynamic_shapes)
-    plan = trivial_plan(len(args))
+    plan = plan_for(args, merges_duplicates=True)  # a program sees that two of its arguments are one
     traced = _trace(function, args, plan, fake_mode, config, wants_backward)
     if check is not None:
         check(traced)
-    needed = _needed_plan(args, traced.analysis)
-    if not needed.is_trivial:
+    needed = _needed_plan(args, traced.analysis, plan, merges_duplicates=config.merges_duplicates)
+    if needed != plan:
         traced = _trace(function, args, needed, fake_mode, config, wants_backward)
         plan = needed
     slots = traced.dense_slots([*plan.slot_values(args), *traced.captured])
@@ -156,13 +156,16 @@ def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:
     return config.dynamic_shapes or not isinstance(shape_env, ShapeEnv)
 
 
-def _needed_plan(args: Sequence[Any], analysis: ProgramAnalysis) -> InputPlan:
-    mutated = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if info.mutation is not None]
-    written = [i for i, mutation in mutated if mutation.writes_data]
-    reshaped = [i for i, mutation in mutated if not mutation.writes_data]
-    if not mutated or not (duplicate_groups(args) or alias_groups(args)):
-        return trivial_plan(len(args))
-    return plan_for(args, written=written, reshaped=reshaped)
+def _needed_plan(
+    args: Sequence[Any], analysis: ProgramAnalysis, plan: InputPlan, *, merges_duplicates: bool
+) -> InputPlan:
+    """The plan once it is known what is written. Duplicates that are left alone are placeholders of their own, unless merged."""
+    mutations = [
+        (slot.members, info.mutation) for slot, info in zip(plan.slots, analysis.inputs, strict=False) if info.mutation
+    ]
+    written = [p for members, mutation in mutations if mutation.writes_data for p in members]
+    reshaped = [p for members, _ in mutations for p in members]
+    return plan_for(args, written=written, reshaped=reshaped, merges_duplicates=merges_duplicates)
 
 
 def _mark_mutated(program: FunctionalProgram) -> None:

@@ -103,16 +103,22 @@ def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(groups))
 
 
-def plan_for(args: Sequence[Any], *, written: Sequence[int], reshaped: Sequence[int] = ()) -> InputPlan:
+def plan_for(
+    args: Sequence[Any], *, written: Sequence[int] = (), reshaped: Sequence[int] = (), merges_duplicates: bool = False
+) -> InputPlan:
     """The plan for arguments of which those at `written` have their data changed, those at `reshaped` their geometry:
-    duplicates of one are merged, views of one base with gradients are made of the base."""
+    duplicates of one are merged (all duplicates with `merges_duplicates`), views of one base with gradients are made of it."""
+    duplicates = duplicate_groups(args)
+    aliases = alias_groups(args) if written else ()
+    if not duplicates and not aliases:
+        return trivial_plan(len(args))
     changed = set(written)
     duplicate_of: dict[int, int] = {}
-    for group in duplicate_groups(args):
-        if (changed | set(reshaped)) & set(group):
+    for group in duplicates:
+        if merges_duplicates or (changed | set(reshaped)) & set(group):
             duplicate_of.update(dict.fromkeys(group[1:], group[0]))
     member_of: dict[int, tuple[int, ...]] = {}
-    for group in alias_groups(args):
+    for group in aliases:
         distinct = [p for p in group if p not in duplicate_of]
         by_base: dict[int, list[int]] = {}
         for p in distinct:

@@ -39,3 +39,4 @@ class AOTConfig:
     cache_key: Any = None
     record_stack_traces: bool = False
     functionalization: str = "table"
+    merges_duplicates: bool = False  # two arguments that are one tensor are one placeholder even if nothing is written

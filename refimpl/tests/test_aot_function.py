@@ -429,3 +429,30 @@ def test_gradient_that_ends_inside_of_the_program_is_refused() -> None:
 
     with pytest.raises(NotImplementedError, match="a leaf"):
         compile_aot(program)(torch.ones(3))
+
+
+def test_program_sees_that_two_arguments_are_one() -> None:
+    def program(x: Any, y: Any) -> Any:
+        assert x is y
+        y.resize_(4)
+        assert x.shape == y.shape
+        return x * 2
+
+    compiled = compile_aot(program)
+    x = torch.arange(6.0)
+    assert compiled(x, x).tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert x.shape == (4,)
+
+
+def test_duplicates_that_nothing_writes_to_are_placeholders_of_their_own() -> None:
+    counts = []
+
+    def compiler(graph_module: Any, example_inputs: Any) -> Any:
+        counts.append(len(example_inputs))
+        return graph_module
+
+    compiled = aot_function(lambda x, y: x * y, compiler)
+    x, y = torch.ones(3), torch.full((3,), 2.0)
+    assert compiled(x, x).tolist() == [1.0, 1.0, 1.0]
+    assert compiled(x, y).tolist() == [2.0, 2.0, 2.0]
+    assert counts == [2]
