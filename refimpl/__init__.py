@@ -13,6 +13,12 @@ _LOGGING = f"{_FUNCTORCH}._aot_autograd.logging_utils"
 SUBSTITUTIONS: dict[str, str] = {
     f"{_LOGGING}.get_aot_compilation_context": f"{_AOT}.compilation_context.get_aot_compilation_context",
     f"{_FUNCTORCH}.aot_autograd.AOT_COUNTER": f"{_AOT}.options.AOT_COUNTER",
+    f"{_FUNCTORCH}.aot_autograd._aot_export_function": f"{_AOT}.export_function._aot_export_function",
+    f"{_FUNCTORCH}.aot_autograd.aot_export_joint_simple": f"{_AOT}.joint_simple.aot_export_joint_simple",
+    f"{_FUNCTORCH}.aot_autograd.aot_export_module": f"{_AOT}.export.aot_export_module",
+    f"{_FUNCTORCH}.aot_autograd.run_functionalized_fw_and_collect_metadata": (
+        f"{_AOT}.view_and_mutation.run_functionalized_fw_and_collect_metadata"
+    ),
     f"{_FUNCTORCH}.aot_autograd.aot_function": f"{_AOT}.aot_function.aot_function",
     f"{_FUNCTORCH}.aot_autograd.aot_module": f"{_AOT}.aot_function.aot_module",
     f"{_FUNCTORCH}.aot_autograd.aot_module_simplified": f"{_AOT}.aot_function.aot_module_simplified",

@@ -91,7 +91,8 @@ def _detect_attribute_assignment(mod: torch.nn.Module) -> Iterator[None]:
         noun, verb = ("attributes", "were") if len(assigned) > 1 else ("attribute", "was")
         warnings.warn(
             f"The tensor {noun} {', '.join(assigned)} {verb} assigned during export. Such attributes must be "
-            "registered as buffers using the `register_buffer` API; they have been put back as they were, and the exported graph does not change them.",
+            "registered as buffers using the `register_buffer` API; they have been put back as they were, and the exported "
+            "graph does not change them.",
             stacklevel=3,
         )
 

@@ -7,7 +7,7 @@ Differs: graph modules are not searched for symbols without a hint: the trace ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,12 +30,27 @@ def parameters_and_buffers(mod: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def functional_call_of(mod: torch.nn.Module, names: Sequence[str]) -> Callable[..., Any]:
-    """A function of (values in the order of `names`, args, kwargs) that runs `mod` with the values in the place of its own."""
+    """A function of (values in the order of `names`, args, kwargs) that runs `mod` with the values in the place of its own.
+
+    Of several names of one attribute, of a submodule that is there twice, the first has the value.
+    """
+    places = _places(mod, names)
 
     def call(values: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return functional_call(mod, dict(zip(names, values, strict=True)), tuple(args), kwargs, tie_weights=False)
+        given = dict(zip(names, values, strict=True))
+        given = {name: given[name] for name in places}
+        return functional_call(mod, given, tuple(args), kwargs, tie_weights=False)
 
     return call
+
+
+def _places(mod: torch.nn.Module, names: Iterable[str]) -> list[str]:
+    """The first name of each attribute. functional_call would put back what it has put there itself for an earlier name."""
+    found: dict[tuple[int, str], str] = {}
+    for name in names:
+        path, _, last = name.rpartition(".")
+        found.setdefault((id(mod.get_submodule(path)), last), name)
+    return list(found.values())
 
 
 def call_and_read_buffers(
@@ -46,7 +61,7 @@ def call_and_read_buffers(
     Buffers that it has registered on the way are among these; they are removed from the module.
     """
     reader = _BufferReader(mod)
-    named = {f"module.{name}": value for name, value in values.items()}
+    named = {f"module.{name}": values[name] for name in _places(mod, values)}
     result, buffers = functional_call(reader, named, (args, kwargs), tie_weights=False)
     assigned = {name: value for name, value in buffers.items() if value is not values.get(name)}
     for name in assigned.keys() - values.keys():
