@@ -123,6 +123,7 @@ class ProgramAnalysis:
     gradients: tuple[int | None, ...]  # per input: index among the gradients that the graph returns
     num_forward_outputs: int
     has_backward: bool
+    enables_gradients: bool = False  # the program itself does, where it was called without
     backward_error: Exception | None = None  # what autograd raised: raised again when backward is asked for
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot
 

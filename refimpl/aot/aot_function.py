@@ -13,6 +13,7 @@ import torch
 
 from refimpl._torch import FakeTensor, pytree
 from refimpl.aot import options as aot_options
+from refimpl.aot.call_modes import PerMode
 from refimpl.aot.compile_program import compile_program
 from refimpl.aot.flat_function import flattened, leaves_of, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
@@ -36,7 +37,9 @@ def aot_function(
     dynamic: bool = False,
     enable_log: bool = True,
 ) -> Callable[..., Any]:
-    """A function like `fn`, compiled at its first call and then used for every call, without guards.
+    """A function like `fn`, compiled at its first call and then used for every call, without guards on its arguments.
+
+    Only gradient mode, which arguments require gradients, and autocast are looked at: a call under others compiles once more.
 
     Compilers take a GraphModule of aten overloads without mutation, and its example inputs, and return a callable: `fw_compiler`
     for the forward graph (which returns changed inputs, results, what views need, and what backward needs), `bw_compiler` for the
@@ -49,17 +52,18 @@ def aot_function(
         fw_compiler, bw_compiler, partition_fn, decompositions, num_params_buffers, keep_inference_input_mutations,
         inference_compiler, dynamic=dynamic, enable_log=enable_log,
     )  # fmt: skip
-    cached: list[tuple[FlatCall, Callable[[list[Any]], Any]]] = []
+    cached: PerMode[tuple[FlatCall, Callable[[list[Any]], Any]]] = PerMode()
 
     @functools.wraps(fn)
     def returned_function(*args: Any, **kwargs: Any) -> Any:
-        if not cached:
+        def compiled() -> tuple[FlatCall, Callable[[list[Any]], Any]]:
             leaves, in_spec = pytree.tree_flatten((args, kwargs))
             flat, out_spec = flattened(fn, in_spec)
-            call = compile_program(flat, leaves, config).call
-            cached.append((call, unflattener(out_spec())))
-        call, unflatten = cached[0]
-        return unflatten(call(leaves_of(args, kwargs)))
+            return compile_program(flat, leaves, config).call, unflattener(out_spec())
+
+        leaves = leaves_of(args, kwargs)
+        call, unflatten = cached.get(leaves, compiled)
+        return unflatten(call(leaves))
 
     return returned_function
 

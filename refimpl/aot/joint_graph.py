@@ -95,7 +95,7 @@ class _Start:
         geometry = Geometry.of(tensor)
         return cls(
             tensor.grad_fn,
-            tensor._version,
+            _version_of(tensor),
             geometry,
             None if geometry is None else storage_key(tensor),
             tensor.requires_grad,
@@ -255,6 +255,7 @@ class _JointTraceState:
             gradients=tuple(None if g is None else next(index) for g in found) or (None,) * len(infos),
             num_forward_outputs=len(self._forward_outputs),
             has_backward=has_backward,
+            enables_gradients=not torch.is_grad_enabled() and bool(self._differentiable),
             backward_error=error,
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
@@ -356,7 +357,7 @@ class _JointTraceState:
         return InputMutation(
             writes_data=writes_data,
             is_visible_to_autograd=tensor.grad_fn is not start.grad_fn,
-            bumps_version=tensor._version != start.version,
+            bumps_version=tensor.is_inference() or tensor._version != start.version,
             geometry=geometry if changes_geometry else None,
             resizes=resizes,
             sets_storage=sets_storage,
@@ -510,7 +511,7 @@ class _JointTraceState:
                 do="pass that tensor as an argument",
             )
         if wanted is False or (
-            wanted is None and (not torch.is_grad_enabled() or not self._differentiable or not targets)
+            wanted is None and (not self._differentiable or not targets)
         ):
             return None, None
         outs = list(self._differentiable.values())
@@ -561,11 +562,16 @@ class _WithHistory(torch.autograd.Function):
         return gradient
 
 
+def _version_of(tensor: torch.Tensor) -> int:
+    """Inference tensors have none, and need none: nothing is saved for a backward."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def _accumulated(leaf: Any) -> tuple[int, int] | None:
     """Says whether the gradient that a leaf holds is another one, or was added to."""
     if not isinstance(leaf, torch.Tensor) or leaf.grad is None:
         return None
-    return id(leaf.grad), leaf.grad._version
+    return id(leaf.grad), _version_of(leaf.grad)
 
 
 def _is_resize(node: torch.fx.Node) -> bool:

@@ -36,7 +36,11 @@ class WatchedWrappers:
 
     def __init__(self, wrappers: Sequence[Any], kept: Sequence[Any]) -> None:
         needed = {id(value) for value in kept}
-        self._seen = [(w, w._version) for w in wrappers if any(id(part) in needed for part in dense_parts(w))]
+        self._seen = [
+            (w, w._version)
+            for w in wrappers
+            if not w.is_inference() and any(id(part) in needed for part in dense_parts(w))
+        ]
 
     def check(self) -> None:
         """Raises StaleWrapper, as autograd does for plain tensors, if one was written to."""

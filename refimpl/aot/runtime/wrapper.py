@@ -127,6 +127,8 @@ def _training_run(training: DifferentiableCall, analysis: ProgramAnalysis) -> Ca
             holder[position] = tensor
         return holder
 
+    if analysis.enables_gradients:
+        return torch.enable_grad()(run)
     return run
 
 
