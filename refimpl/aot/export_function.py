@@ -20,6 +20,7 @@ from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.joint_graph import TracedProgram
 from refimpl.aot.kept_mutations import keep_mutations
 from refimpl.aot.options import AOTConfig
+from refimpl.aot.repeated_outputs import add_tangents_of_repeated_outputs
 from refimpl.aot.view_and_mutation import ViewAndMutationMeta, view_and_mutation_meta
 from refimpl.trace.options import DecompositionTable
 
@@ -144,6 +145,8 @@ def _set_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> int:
     gradients: list[Any] = []
     if analysis.has_backward:
         forward += [returned[position] for position in analysis.bases]  # tangents are theirs
+        if program.traced.example_tangents:
+            add_tangents_of_repeated_outputs(graph, analysis)
         found = returned[analysis.num_forward_outputs :]
         gradients = [None if index is None else found[index] for index in analysis.gradients]
     output.args = ((*forward, *gradients),)

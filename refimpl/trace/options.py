@@ -29,6 +29,7 @@ class TraceOptions:
     record_stack_traces: bool = False
     proxy_module_inputs: bool = False
     record_torch_functions: bool = True
+    specializes_integers: bool = False  # an integer among the inputs is a constant in a symbolic trace too
 
     def __post_init__(self) -> None:
         if self.tracing_mode not in ("real", "fake", "symbolic"):

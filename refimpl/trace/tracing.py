@@ -174,7 +174,8 @@ class Trace:
             )
         if is_opaque_object(leaf):
             return fake_object(fake_mode, leaf)
-        if type(leaf) is int and is_symbolic and isinstance(shape_env, ShapeEnv):
+        is_symbol = is_symbolic and not self.options.specializes_integers
+        if type(leaf) is int and is_symbol and isinstance(shape_env, ShapeEnv):
             return fake_int(leaf, shape_env, source)
         return leaf
 
