@@ -80,6 +80,7 @@ class AliasMap:
         self._base: dict[torch.fx.Node, torch.fx.Node] = {}
         self._writes: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         self._members: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+        self._typed: dict[tuple[torch.fx.Node, torch.dtype], torch.fx.Node] = {}
         self._elements: dict[tuple[torch.fx.Node, Any], torch.fx.Node] = {}
         self.grown: dict[torch.fx.Node, torch.fx.Node] = {}
         attributes: dict[str, torch.fx.Node] = {}
@@ -163,10 +164,16 @@ class AliasMap:
         self._step[node] = step
         base = self._base[node] = self._base[source]
         self._members[base].append(node)
+        if target is _aten.view.dtype and source is base and len(base.meta["val"].shape) == 1:
+            self._typed.setdefault((base, args[1]), node)  # the whole memory, if the base is one row
 
     def _storage_view(self, source: torch.fx.Node) -> torch.fx.Node:
         """The tensor nearest to the base whose elements `source` has: the base, if no view reinterprets it."""
-        while (step := self._step.get(source)) is not None and step.target not in REINTERPRETING:
+        dtype, base = source.meta["val"].dtype, self._base[source]
+        while (step := self._step.get(source)) is not None:
+            if step.target in REINTERPRETING:
+                has_bits = step.target in (_aten._conj.default, _aten._neg_view.default)
+                return source if has_bits else self._typed.get((base, dtype), source)
             source = self._tensor[step.source]
         return source
 

@@ -105,27 +105,36 @@ def _is_strided(node: Node) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
 
+def _strided_views(node: Node, aliases: AliasMap) -> list[Node]:
+    """The tensors in the node's memory that `as_strided` gives."""
+    members = aliases.members_of(node)
+    return [m for m in members if (step := aliases.step_of(m)) is not None and step.target is AS_STRIDED]
+
+
 def _region(node: Node, aliases: AliasMap) -> list[torch.Tensor]:
     """What is used of the memory: the tensor itself, and what `as_strided` sees beyond it."""
-    strided = [
-        member.meta["val"]
-        for member in aliases.members_of(node)
-        if (step := aliases.step_of(member)) is not None and step.target is AS_STRIDED and step.source is node
-    ]
-    return [node.meta["val"], *strided]
+    return [node.meta["val"], *(view.meta["val"] for view in _strided_views(node, aliases))]
 
 
 def _needs_flat(node: Node, aliases: AliasMap) -> bool:
     """Whether the memory is written, and used in places that the tensor does not show or shows twice."""
     if not aliases.writes_to(node) or not _is_strided(node):
         return False
-    value, *strided = _region(node, aliases)
-    if not strided:
-        return False
-    if not is_dense(value):
-        return True
-    first, last = extent_of(value)
-    return any(bool(extent_of(view)[0] < first) or bool(extent_of(view)[1] > last) for view in strided)
+    base = node.meta["val"]
+    for view in _strided_views(node, aliases):
+        step = aliases.step_of(view)
+        assert step is not None
+        source = step.source.meta["val"]
+        if not is_dense(source) or _bytes_of(source) != _bytes_of(base):
+            return True
+        (first, last), (used_first, used_last) = extent_of(source), extent_of(view.meta["val"])
+        if bool(used_first < first) or bool(used_last > last):
+            return True
+    return False
+
+
+def _bytes_of(value: torch.Tensor) -> Any:
+    return value.numel() * value.element_size()
 
 
 def _do_regions_overlap(a: Node, b: Node, aliases: AliasMap) -> bool:
@@ -159,6 +168,7 @@ class _Rewriting:
         self.placeholders = placeholders
         self.graph = torch.fx.Graph()
         self.new: dict[Node, Node] = {}
+        self.typed: dict[tuple[Node, torch.dtype], Node] = {}
         self.fake_mode = fake_mode_of(given)
 
     def replace_placeholders(self, components: Sequence[tuple[int, ...]]) -> tuple[tuple[AliasGroup, Node], ...]:
@@ -178,6 +188,8 @@ class _Rewriting:
         for group, flat in groups:
             for index in group.members:
                 self._member(self.placeholders[index], flat)
+            for index in group.members:
+                self._read_as_others(self.placeholders[index], flat)
         return tuple(groups)
 
     def copy_the_rest(self, inner: frozenset[Node]) -> None:
@@ -216,15 +228,35 @@ class _Rewriting:
     def _member(self, node: Node, flat: Node) -> None:
         """The placeholder as a view of the flat one."""
         value = node.meta["val"]
-        source = flat
-        if value.dtype != flat.meta["val"].dtype:
-            source = self._view(node, _aten.view.dtype, flat, value.dtype)
+        source = self._typed(node, flat, value.dtype)
         new = self._view(node, AS_STRIDED, source, list(value.shape), list(value.stride()), value.storage_offset())
         if value.is_conj():
             new = self._view(node, _aten._conj.default, new)
         if value.is_neg():
             new = self._view(node, _aten._neg_view.default, new)
         self.new[node] = new
+
+    def _typed(self, like: Node, flat: Node, dtype: torch.dtype) -> Node:
+        """The flat tensor read as another dtype, once for each."""
+        if dtype == flat.meta["val"].dtype:
+            return flat
+        known = self.typed.get((flat, dtype))
+        if known is None:
+            known = self.typed[flat, dtype] = self._view(like, _aten.view.dtype, flat, dtype)
+        return known
+
+    def _read_as_others(self, node: Node, flat: Node) -> None:
+        """For `as_strided` of what reads the memory as another dtype: it starts at the flat tensor read so."""
+        for view in _strided_views(node, self.aliases):
+            step = self.aliases.step_of(view)
+            if step is not None and (step.source.meta["val"].is_conj() or step.source.meta["val"].is_neg()):
+                raise CannotFunctionalize(
+                    view,
+                    seen="as_strided of a conjugated or negated view of a part of memory that is written",
+                    expected="as_strided of the tensor itself",
+                    do="call resolve_conj() or resolve_neg() before",
+                )
+            self._typed(node, flat, view.meta["val"].dtype)
 
     def _flatten(self, node: Node, new: Node) -> None:
         if node.op != "call_function":
@@ -235,10 +267,12 @@ class _Rewriting:
                 do="make it contiguous, or pass it as an input",
             )
         value = node.meta["val"]
+        widest = max(view.element_size() for view in _region(node, self.aliases))
         end: Any = 0
         for view in _region(node, self.aliases):
-            last = extent_of(view)[1]
+            last = extent_of(view)[1] * view.element_size()
             end = last if bool(last > end) else end
+        end = (end + widest - 1) // widest * widest // value.element_size()
         whole = self.graph.call_function(AS_STRIDED, (new, [end], [1], 0))
         self._describe(whole, node, self._storage(end, value.dtype, node))
         flat = self.graph.call_function(_aten.clone.default, (whole,))
@@ -246,6 +280,7 @@ class _Rewriting:
         self.new[node] = self._view(
             node, AS_STRIDED, flat, list(value.shape), list(value.stride()), value.storage_offset()
         )
+        self._read_as_others(node, flat)
 
     def _view(self, like: Node, target: Any, source: Node, *args: Any) -> Node:
         node = self.graph.call_function(target, (source, *args))

@@ -18,13 +18,18 @@ from refimpl._torch import FakeTensor
 from refimpl.functionalize.aliases import REINTERPRETING, AliasMap, ViewStep
 from refimpl.functionalize.emitter import EmitterState
 from refimpl.functionalize.errors import CannotFunctionalize
-from refimpl.functionalize.geometry import is_same_layout, may_overlap_itself
+from refimpl.functionalize.geometry import has_symbols, is_dense, is_same_layout, may_overlap_itself
 from refimpl.functionalize.index_scatter import write_by_index
 from refimpl.functionalize.inverse_views import INVERSES, ViewWrite
 from refimpl.functionalize.views import ViewWriter
 
 Node = torch.fx.Node
 Strategy = Literal["table", "scatter"]
+
+
+_MAY_OVERLAP = frozenset(
+    {torch.ops.aten.expand.default, torch.ops.aten.as_strided.default, torch.ops.aten.unfold.default}
+)
 
 
 class MemoryState:
@@ -121,27 +126,44 @@ class MemoryState:
 
     def _write_source(self, step: ViewStep, value: Node) -> tuple[Node, Node]:
         """The tensor that the written one is a view of, perhaps by several steps, and its new value."""
-        source = step.source
-        rule = INVERSES.get(step.target)
-        by_index = self.strategy == "scatter" or rule is None
-        if not by_index or step.target in REINTERPRETING:
-            if rule is None:
-                raise CannotFunctionalize(
-                    step.node,
-                    seen="it is a view, and something writes through it",
-                    expected="views that have a rule in refimpl.functionalize.inverse_views",
-                    do="write to a tensor that is no such view",
-                )
-            write = ViewWrite(step, self.views, lambda: self.read(source))
-            return source, rule(write, value)
-        steps = [step]
-        while self.strategy == "scatter":
-            before = self.aliases.step_of(steps[0].source)
-            if before is None or before.target in REINTERPRETING:
-                break
-            steps.insert(0, before)
+        steps = self._steps_at_once(step)
         source = steps[0].source
+        rule = INVERSES.get(step.target)
+        if len(steps) == 1 and rule is not None and (self.strategy == "table" or step.target in REINTERPRETING):
+            return source, rule(ViewWrite(step, self.views, lambda: self.read(source)), value)
+        if any(one.target in REINTERPRETING for one in steps):
+            raise CannotFunctionalize(
+                step.node,
+                seen="something writes through it, and it reads memory as another dtype, or conjugated, through views that overlap",
+                expected="such views of tensors whose elements each have a place of their own",
+                do="write to a tensor that is no such view",
+            )
         return source, write_by_index(self.views, steps, self.read(source), value)
+
+    def _steps_at_once(self, last: ViewStep) -> list[ViewStep]:
+        """The steps that end with `last` and have to be inverted together.
+
+        An element of a view that overlaps itself has one place and several values in the view's value: those that were not
+        written are out of date. Where a view of such a view is written, it counts where the written elements are, in what the
+        overlapping one is a view of. By index, all steps can be inverted together.
+        """
+        steps = [last]
+        above = self.aliases.step_of(last.source)
+        count = 1
+        while above is not None:
+            if self.strategy == "scatter" and (above.target in REINTERPRETING or last.target in REINTERPRETING):
+                break
+            steps.insert(0, above)
+            if self.strategy == "scatter" or _overlaps(above):
+                count = len(steps)
+            above = self.aliases.step_of(above.source)
+        if self.strategy == "scatter":
+            while above is not None:  # an overlapping view may be further up
+                steps.insert(0, above)
+                if _overlaps(above):
+                    count = len(steps)
+                above = self.aliases.step_of(above.source)
+        return steps[len(steps) - count :]
 
     def _regenerate(self, step: ViewStep, parent: Node, version: int) -> Node:
         source = step.source.meta["val"]
@@ -174,6 +196,14 @@ class MemoryState:
                 )
             tensor = base = self.outgrown[base]
         return tensor, base
+
+
+def _overlaps(step: ViewStep) -> bool:
+    """Whether two elements of what the step gives share a place, and did not in what it views."""
+    if step.target not in _MAY_OVERLAP:
+        return False
+    value = step.node.meta["val"]
+    return not is_dense(value) if has_symbols(value) else may_overlap_itself(value)
 
 
 def _is_as_good(value: Node, tensor: Node) -> bool:

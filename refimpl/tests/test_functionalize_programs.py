@@ -149,7 +149,7 @@ def _a_computation(draw: random.Random) -> Callable[..., Any]:
         lambda t: t.clone().t(),
         lambda t: t.sum(0),
         lambda t: torch.cat([t, t]),
-        lambda t: t.new_empty_strided((2, 3), (5, 1)).fill_(2),
+        lambda t: t.new_zeros((8,)).as_strided((2, 3), (5, 1)).add_(2),
         lambda t: t * t,
     ]
     return draw.choice(choices)
