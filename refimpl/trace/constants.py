@@ -7,7 +7,7 @@ to answer `.item()` on the views with the old value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,16 @@ class ConstantsState:
         """The constant of a tensor written in the program, `torch.tensor(3)`."""
         with without_fake_mode():
             return literal.clone() if literal.numel() <= NUMEL_LIMIT else None
+
+    def of_scalar(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+        """The constant of `aten.scalar_tensor`, which is how composite kernels write a literal and then ask about it."""
+        device = kwargs.get("device")
+        if type(args[0]) not in (bool, int, float, complex) or (
+            device is not None and torch.device(device).type != "cpu"
+        ):
+            return None
+        with without_fake_mode():
+            return torch.ops.aten.scalar_tensor.default(*args, **kwargs)
 
     def compute(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> Any:
         """Do an op on constants, for real; None when the result is too big to do it twice."""

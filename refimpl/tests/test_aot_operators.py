@@ -1,0 +1,23 @@
+"""Single operators through the whole road: what a sweep over all of them found, one test for each kind of fault."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from refimpl.errors import DataDependentFakeRead
+from refimpl.pipeline import compile_aot
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("operator", [torch.cov, torch.corrcoef])
+def test_literals_that_composite_kernels_read_are_constants(operator, dynamic):
+    x = torch.randn(3, 4, requires_grad=True)
+    expected = torch.autograd.grad(operator(x).sin().sum(), x)
+    actual = torch.autograd.grad(compile_aot(operator, dynamic=dynamic)(x).sin().sum(), x)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_what_depends_on_inputs_is_no_constant():
+    with pytest.raises(DataDependentFakeRead):
+        compile_aot(lambda x, w: torch.cov(x, fweights=w))(torch.randn(3, 4), torch.tensor([1, 2, 1, 3]))
