@@ -17,8 +17,8 @@ from refimpl.aot import options as aot_options
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.export_bans import check_exportable, refuse_random_state, refuse_subclass
 from refimpl.aot.functional_call import create_tree_flattened_fn
+from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.joint_graph import TracedProgram
-from refimpl.aot.kept_mutations import keep_mutations
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.repeated_outputs import add_tangents_of_repeated_outputs
 from refimpl.aot.view_and_mutation import ViewAndMutationMeta, view_and_mutation_meta
@@ -120,10 +120,10 @@ def export_function(
         metadata.append(view_and_mutation_meta(traced, keep_input_mutations=keep_input_mutations))
 
     program = functional_program(flat_fn, leaves, config, wants_backward=None if trace_joint else False, check=check)
-    num_forward_outputs = _set_outputs(program, keeps_mutations=keep_input_mutations)
+    graph_module, num_forward_outputs = _with_outputs(program, keeps_mutations=keep_input_mutations)
     assert out_spec.spec is not None
     return ExportedFunction(
-        graph_module=program.graph_module,
+        graph_module=graph_module,
         metadata=metadata[0],
         in_spec=in_spec,
         out_spec=out_spec.spec,
@@ -132,14 +132,17 @@ def export_function(
     )
 
 
-def _set_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> int:
+def _with_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> tuple[torch.fx.GraphModule, int]:
     """Leaves out what only code around the graph would need: numbers for views, and without backward bases. Says how many
     outputs are the forward's."""
-    analysis, graph = program.analysis, program.graph_module.graph
+    graph_module, analysis = program.graph_module, program.analysis
+    if keeps_mutations:
+        slots = graph_module.graph.find_nodes(op="placeholder")
+        graph_module, analysis = with_mutations_in_graph(graph_module, analysis, list(slots))
+    graph = graph_module.graph
     output = graph.output_node()
     returned = list(output.args[0])  # type: ignore[call-overload]
-    kept = keep_mutations(graph, analysis.inputs) if keeps_mutations else frozenset[int]()
-    mutations = [info.mutation for i, info in enumerate(analysis.inputs) if i not in kept]
+    mutations = [info.mutation for info in analysis.inputs]
     forward = [returned[m.position] for m in mutations if m is not None]
     forward += [returned[info.position] for info in analysis.outputs]
     gradients: list[Any] = []
@@ -151,8 +154,8 @@ def _set_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> int:
         gradients = [None if index is None else found[index] for index in analysis.gradients]
     output.args = ((*forward, *gradients),)
     graph.eliminate_dead_code()
-    program.graph_module.recompile()
-    return len(forward)
+    graph_module.recompile()
+    return graph_module, len(forward)
 
 
 def _take_primals_and_tangents(exported: ExportedFunction) -> None:

@@ -10,7 +10,15 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis import ForwardOutput, InputInfo, InputMutation, OutputInfo, OutputKind, ProgramAnalysis, ReplayStep
+from refimpl.aot.analysis import (
+    ForwardOutput,
+    InputInfo,
+    InputMutation,
+    OutputInfo,
+    OutputKind,
+    ProgramAnalysis,
+    ReplayStep,
+)
 
 Node = torch.fx.Node
 
@@ -48,7 +56,9 @@ def with_mutations_in_graph(
 
 
 def _can_be_kept(mutation: InputMutation) -> bool:
-    return mutation.writes_data and mutation.geometry is None and not mutation.sets_storage and not mutation.requires_grad
+    """A write that autograd cannot see, through `.data`, stays outside: in the graph it would raise the version."""
+    is_plain = mutation.geometry is None and not mutation.sets_storage and not mutation.requires_grad
+    return mutation.writes_data and mutation.bumps_version and is_plain
 
 
 class _Moved:

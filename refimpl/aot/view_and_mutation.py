@@ -57,7 +57,7 @@ class InputAliasInfo:
 
     @property
     def mutation_type(self) -> MutationType:
-        """Data may be written inside of the graph where autograd does not have to see it (refimpl.aot.kept_mutations)."""
+        """Data may be written inside of the graph where autograd does not have to see it (refimpl.aot.in_graph_mutations)."""
         if not self.mutates_data and not self.mutates_metadata:
             return MutationType.NOT_MUTATED
         is_plain = not self.mutates_metadata and not self.requires_grad and not self.mutations_hidden_from_autograd
