@@ -27,6 +27,7 @@ CHILD = """
 import json, sys, threading
 from pathlib import Path
 import torch
+import torch._dynamo  # the first fake tensor loads it, and with it most of what must not run; loading is not running
 from refimpl.pipeline import compile_aot
 from refimpl.aot.export import aot_export_module
 import refimpl.tests.test_aot_function as programs
