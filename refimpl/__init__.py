@@ -25,6 +25,7 @@ SUBSTITUTIONS: dict[str, str] = {
     f"{_FUNCTORCH}.compile_utils.fx_graph_cse": f"{_AOT}.compile_utils.fx_graph_cse",
     f"{_FUNCTORCH}.partitioners.default_partition": f"{_AOT}.partition.default_partition",
     f"{_FUNCTORCH}.partitioners.min_cut_rematerialization_partition": f"{_AOT}.partition.min_cut_rematerialization_partition",
+    "torch.func.functionalize": "refimpl.aot.functional_transform.functionalize",
     "torch.fx.experimental.proxy_tensor.make_fx": "refimpl.make_fx",
     "torch.fx.experimental.proxy_tensor.DecompositionInterpreter": "refimpl.trace.proxy_tensor.DecompositionInterpreter",
     "torch.fx.experimental.proxy_tensor.ProxyTorchDispatchMode": "refimpl.trace.proxy_tensor.ProxyTorchDispatchMode",

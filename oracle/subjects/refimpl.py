@@ -19,6 +19,7 @@ from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
+from refimpl.aot.functional_transform import functionalize
 from refimpl.pipeline import Partition, compile_aot
 
 SOURCE_FOLDER = Path(refimpl.__file__).parent
@@ -49,6 +50,29 @@ class RefimplMakeFx(GraphTracedSubject):
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
         mode = self.spec.options.get("mode", "real")
         return refimpl.make_fx(flat_function(flat), tracing_mode=mode, _allow_non_fake_inputs=mode != "real")(*tensors)
+
+
+class RefimplFunctionalized:
+    """refimpl's functionalize: the forward graph without mutation, differentiated by autograd; traced at every call."""
+
+    def __init__(self, spec: SubjectSpec) -> None:
+        self.spec = spec
+        self._graphs = 0
+
+    def reset(self) -> None:
+        self._graphs = 0
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        run = functionalize(request.target)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self._graphs += 1
+            return run(*args, **kwargs)
+
+        return counted
+
+    def counters(self) -> Counters:
+        return Counters(graphs=self._graphs, graph_breaks=0)
 
 
 class RefimplAot:

@@ -122,6 +122,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         options={"mode": OptionSpec(choices=("real", "fake", "symbolic"))},
         description="the reference implementation's proxy tracing, then the graph",
     ),
+    "refimpl.functionalized": BuiltIn(
+        kind="refimpl.functionalized",
+        guards=False,
+        code="oracle.subjects.refimpl:RefimplFunctionalized",
+        description="the reference implementation's forward graph without mutation, differentiated by autograd",
+    ),
     "refimpl.joint": BuiltIn(
         kind="refimpl.joint",
         guards=False,

@@ -17,7 +17,8 @@ from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status
 
-RUNGS = ("refimpl.joint", "refimpl.partitioned", "refimpl.aot")
+COMPILED = ("refimpl.joint", "refimpl.partitioned", "refimpl.aot")
+RUNGS = ("refimpl.functionalized", *COMPILED)
 
 
 def subject_of(name: str) -> Subject:
@@ -104,7 +105,7 @@ def test_random_numbers_come_from_the_same_stream(name: str) -> None:
         assert torch.equal(after, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", COMPILED)
 def test_it_counts_its_graphs_and_compiles_again_for_another_shape(name: str) -> None:
     subject = subject_of(name)
     run = compiled(subject, torch.sin, torch.ones(3))
@@ -113,6 +114,15 @@ def test_it_counts_its_graphs_and_compiles_again_for_another_shape(name: str) ->
     assert subject.counters().graphs == 2
     subject.reset()
     assert subject.counters().graphs == 0
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_dynamic_sizes_are_compiled_once(name: str) -> None:
+    subject = subject_of(name)
+    run = compiled(subject, lambda x: x * 2, torch.ones(3), dynamic=True)
+    for size in (3, 4, 5):
+        assert torch.equal(run(torch.ones(size)), torch.full((size,), 2.0))
+    assert subject.counters().graphs == 1
 
 
 MUTATION = Program(
@@ -153,6 +163,14 @@ def test_the_judge_sees_a_mutation_that_is_lost(monkeypatch: pytest.MonkeyPatch)
     assert verdict_of(MUTATION, subject_of("refimpl.aot")).status.is_silent
 
 
+def test_the_functional_graph_is_traced_at_every_call() -> None:
+    subject = subject_of("refimpl.functionalized")
+    run = compiled(subject, torch.sin, torch.ones(3))
+    for expected in (1, 2):
+        run(torch.ones(3))
+        assert subject.counters().graphs == expected
+
+
 def test_every_kind_of_partition_has_a_subject() -> None:
-    assert set(subjects.PARTITIONS) == set(RUNGS)
+    assert set(subjects.PARTITIONS) == set(COMPILED)
     assert len(set(subjects.PARTITIONS.values())) == len(subjects.PARTITIONS)

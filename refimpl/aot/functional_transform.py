@@ -1,0 +1,87 @@
+"""functionalize: a function that does what another does, by a graph without mutation. Autograd and tracers see the graph's ops.
+
+Counterpart: torch/_functorch/eager_transforms.py functionalize
+Differs: every call is traced and functionalized as a whole, then the graph runs; upstream wraps the arguments and rewrites op by
+op. What data decides (`.item()`) cannot be traced.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from refimpl._torch import pytree
+from refimpl.aot.analysis import ProgramAnalysis
+from refimpl.aot.compile_program import FunctionalProgram, functional_program
+from refimpl.aot.functional_call import create_tree_flattened_fn
+from refimpl.aot.options import AOTConfig
+from refimpl.aot.runtime.flat_bases import with_flat_bases
+from refimpl.aot.runtime.wrapper import runtime_wrapper
+from refimpl.errors import BadParameter
+from refimpl.functionalize import functionalize_graph
+
+Removed = Literal["mutations", "mutations_and_views"]
+_REMOVED = ("mutations", "mutations_and_views")
+
+
+def functionalize(func: Callable[..., Any], *, remove: Removed = "mutations") -> Callable[..., Any]:
+    """A function like `func` whose ops neither write to tensors nor, with "mutations_and_views", make views.
+
+    What `func` writes to its arguments is copied into them at the end. Traced at every call, so that nothing needs guards.
+    Raises BadParameter for another `remove`, and what `func` raises.
+    """
+    if remove not in _REMOVED:
+        raise BadParameter(
+            seen=f"functionalize(remove={remove!r})", expected=f"one of {', '.join(map(repr, _REMOVED))}"
+        )
+
+    @functools.wraps(func)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        flat, structure = create_tree_flattened_fn(func, args, kwargs)
+        leaves = pytree.tree_leaves((args, kwargs))
+        program = functional_program(flat, leaves, AOTConfig(), wants_backward=False)
+        if _is_differentiated(leaves) and _has_wrong_gradient(program):
+            program = functional_program(flat, leaves, AOTConfig(functionalization="scatter"), wants_backward=False)
+        if remove == "mutations_and_views":
+            graph_module = functionalize_graph(program.graph_module, keeps_views=False).graph_module
+            program = replace(program, graph_module=graph_module)
+        return structure.unflatten(_run(program, leaves))
+
+    return run
+
+
+def _is_differentiated(leaves: list[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+
+
+def _has_wrong_gradient(program: FunctionalProgram) -> bool:
+    """The derivative of as_strided_scatter to its first argument is that of the elements that are overwritten (torch 2.13)."""
+    return any(node.target is torch.ops.aten.as_strided_scatter.default for node in program.graph_module.graph.nodes)
+
+
+def _run(program: FunctionalProgram, leaves: list[Any]) -> list[Any]:
+    """The graph in the caller's grad mode, then what the program wrote."""
+    graph = with_flat_bases(lambda slots: program.graph_module(*slots), program.replaced)
+
+    def forward(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
+        holder.extend(graph(slots))
+        return tuple(holder[position] for position in program.analysis.differentiable)
+
+    call = runtime_wrapper(
+        _as_computed(program.analysis),
+        program.traced.plan,
+        inference=None,
+        training=forward,
+        aot_id=-1,
+        captured=program.traced.captured,
+    )
+    return call(leaves)
+
+
+def _as_computed(analysis: ProgramAnalysis) -> ProgramAnalysis:
+    """Gradients are those of the graph's own ops: nothing is missing that could be asked for."""
+    return replace(analysis, inputs=tuple(replace(info, requires_grad=True) for info in analysis.inputs))
