@@ -18,6 +18,7 @@ ALLOWED = (
     "compiler/__init__.py",
     "_dynamo/decorators.py",
     "_dynamo/eval_frame.py",
+    "_functorch/functional_call.py",  # torch.func.functional_call, public: runs a module with other parameters
     "_functorch/utils.py",
     "fx/experimental/sym_node.py",
     "fx/experimental/symbolic_shapes.py",
