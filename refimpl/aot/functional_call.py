@@ -79,18 +79,14 @@ class _BufferReader(torch.nn.Module):
 
     def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         module = self.module
-        names = [name for name, _ in module.named_buffers(remove_duplicate=False)]
+        before = dict(module.named_buffers(remove_duplicate=False))
         if isinstance(module, torch.fx.GraphModule):  # what its nodes say of themselves goes on to those of the trace
             with fx_traceback.preserve_node_meta():
                 result = torch.fx.Interpreter(module).run(*args, *kwargs.values())
         else:
             result = module(*args, **kwargs)
-        return result, {name: _attribute(module, name) for name in names}
-
-
-def _attribute(module: torch.nn.Module, name: str) -> Any:
-    path, _, last = name.rpartition(".")
-    return getattr(module.get_submodule(path), last)
+        after = dict(module.named_buffers(remove_duplicate=False))  # has none that is None
+        return result, {name: after.get(name) for name in (before | after)}
 
 
 def create_functional_call(
