@@ -189,10 +189,15 @@ def test_a_helper_calls_what_stands_in_for_its_entry_point(reapply_views: bool, 
     module = types.ModuleType("test_functionalization")
     setattr(module, "_functionalize", None)
     told: list[tuple[object, ...]] = []
-    stands_in = {"torch.func.functionalize": lambda function, *, remove: told.append((function, remove))}
-    replace_helpers(module, ("test_functionalization._functionalize",), stands_in)
-    getattr(module, "_functionalize")(math.sin, reapply_views=reapply_views, crossref=False)
+
+    def stand_in(function, *, remove):
+        told.append((function, remove))
+        return function
+
+    replace_helpers(module, ("test_functionalization._functionalize",), {"torch.func.functionalize": stand_in})
+    run = getattr(module, "_functionalize")(math.sin, reapply_views=reapply_views, crossref=False)
     assert told == [(math.sin, remove)]
+    assert run(math.pi / 2) == 1
 
 
 def test_a_helper_of_another_file_or_with_stock_torch_stays() -> None:
