@@ -103,6 +103,9 @@ _NO_CONTEXT = contextlib.nullcontext()
 without_dispatch = torch._C._DisableTorchDispatch
 _NOT_THERE = object()
 
+# Within `with without_torch_function():` no subclass of Tensor sees a call of a function of torch.
+without_torch_function = torch._C.DisableTorchFunctionSubclass
+
 # Within `with below_autograd():` ops run their kernels, and autograd does not see them.
 below_autograd = torch._C._AutoDispatchBelowAutograd
 
@@ -231,6 +234,11 @@ def is_inside_function_transform() -> bool:
 def autograd_sequence_number() -> int:
     """Of the next autograd node: what links a forward op with its backward in profiles and partitions."""
     return torch.autograd._get_sequence_nr()
+
+
+def running_autograd_node() -> Any:
+    """The step of a backward pass that now runs in this thread; None outside of one."""
+    return torch._C._current_autograd_node()
 
 
 def keeps_sequence_number_of_meta() -> bool:
@@ -367,6 +375,7 @@ __all__ = [
     "other_tracer",
     "pytree",
     "run_composite_kernel",
+    "running_autograd_node",
     "set_bits",
     "set_grad_enabled",
     "storage_key",
@@ -376,5 +385,6 @@ __all__ = [
     "without_dispatch",
     "without_fake_mode",
     "without_pre_dispatch_modes",
+    "without_torch_function",
     "written_arguments",
 ]

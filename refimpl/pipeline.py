@@ -44,12 +44,14 @@ def compile_aot(
     dynamic: bool = False,
     decompositions: DecompositionTable | None = None,
     functionalization: Literal["table", "scatter"] = "table",
+    record_stack_traces: bool = False,
 ) -> Callable[..., Any]:
     """A function (or module) like `fn`, which is traced with its backward, functionalized, partitioned, and run by `backend`.
 
     backend: a name (`refimpl.backends.list_backends()`), `module:function`, or a callable of (GraphModule, example inputs), for
     forward, backward and inference graphs alike; partition: "default", "min_cut", None for the joint graph as it is, or a
-    partition function; dynamic: sizes are symbols, compiled anew only where a guard fails.
+    partition function; dynamic: sizes are symbols, compiled anew only where a guard fails; record_stack_traces: every node of the
+    graphs says which line of the program it comes from (`print_readable`).
     Parameters and buffers of a module are read at every call. Raises BadParameter for an unknown name, and what `fn` raises.
     """
     compiler = lookup_backend(backend)
@@ -72,6 +74,7 @@ def compile_aot(
             aot_id=next(aot_options.AOT_COUNTER),
             functionalization=functionalization,
             merges_duplicates=True,
+            record_stack_traces=record_stack_traces,
         )
         return compile_program(flat, leaves, config)
 

@@ -31,6 +31,7 @@ from refimpl.aot.analysis import (
     ProgramAnalysis,
     TangentInfo,
 )
+from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
@@ -144,6 +145,7 @@ def trace_program(
         graph_module = Trace(options).run(run, (dense,))
     graph = graph_module.graph
     graph.set_codegen(PlainCodeGen())
+    copy_forward_provenance(graph)
     assert state.analysis is not None
     if state.analysis.backward_error is not None:
         _erase_backward(graph, dense_count([layout_of(leaf) for leaf in state.leaves]))
@@ -268,6 +270,7 @@ class _JointTraceState:
 
     def _annotate(self, node: torch.fx.Node) -> None:
         node.meta["grad_mode"] = torch.is_grad_enabled()
+        note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:
             node.meta["partitioner_tag"] = "is_backward"
 

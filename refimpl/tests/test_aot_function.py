@@ -456,3 +456,24 @@ def test_duplicates_that_nothing_writes_to_are_placeholders_of_their_own() -> No
     assert compiled(x, x).tolist() == [1.0, 1.0, 1.0]
     assert compiled(x, y).tolist() == [2.0, 2.0, 2.0]
     assert counts == [2]
+
+
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+def test_graphs_print_with_lines_of_the_program(partition: str) -> None:
+    printed = []
+
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        printed.append(graph_module.print_readable(print_output=False))
+        return graph_module
+
+    def program(x: Any) -> Any:
+        x[0].mul_(2)  # a write
+        return x.sin()  # a result
+
+    x = torch.ones(3, 4, requires_grad=True)
+    compiled = compile_aot(program, backend=backend, partition=partition, record_stack_traces=True)
+    compiled(x.clone()).sum().backward()
+    forward, backward = printed
+    assert "x[0].mul_(2)  # a write" in forward
+    assert "return x.sin()  # a result" in forward
+    assert "return x.sin()  # a result" in backward, "a backward node has the line of its forward op"
