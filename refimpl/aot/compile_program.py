@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,11 +24,13 @@ from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
 from refimpl.aot.partition import default_partition
+from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
 from refimpl.aot.runtime.autograd_function import differentiable_call
 from refimpl.aot.runtime.flat_bases import with_flat_bases
-from refimpl.aot.runtime.graph_call import BoxedCall, boxed
+from refimpl.aot.runtime.graph_call import BoxedCall, boxed, keeps_backward_workspace, with_gradients_enabled
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
+from refimpl.aot.settings import current_settings
 from refimpl.functionalize import AliasGroup, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
@@ -41,6 +43,7 @@ class FunctionalProgram:
     graph_module: torch.fx.GraphModule
     traced: TracedProgram
     replaced: tuple[AliasGroup, ...]
+    random: RandomStates = RandomStates()  # inputs and outputs that compiled graphs have besides
 
     @property
     def analysis(self) -> ProgramAnalysis:
@@ -51,7 +54,8 @@ class FunctionalProgram:
     def primals(self) -> list[torch.fx.Node]:
         """The placeholders that are no tangents."""
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
-        return placeholders[: len(placeholders) - len(self.traced.example_tangents)]
+        num_tangents = len(self.traced.example_tangents) + len(self.random.examples)
+        return placeholders[: len(placeholders) - num_tangents]
 
     def slot_placeholders(self) -> list[torch.fx.Node | None]:
         """The placeholder of each slot; None for slots that a flat base has replaced."""
@@ -72,6 +76,8 @@ class CompiledProgram:
 def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConfig) -> CompiledProgram:
     """What does what `function(*args)` does, mutation and aliases included."""
     program = functional_program(function, args, config)
+    if current_settings().functionalize_rng_ops:
+        program = _with_functional_random(program)
     compile_graphs = _compile_training if program.analysis.differentiable else _compile_inference
     return CompiledProgram(call=compile_graphs(program, config), program=program)
 
@@ -199,7 +205,7 @@ def _compile_inference(program: FunctionalProgram, config: AOTConfig) -> FlatCal
     return runtime_wrapper(
         analysis,
         program.traced.plan,
-        inference=_with_wrappers(with_flat_bases(compiled, program.replaced), program),
+        inference=_with_slots(compiled, program),
         training=None,
         aot_id=config.aot_id,
         captured=program.traced.captured,
@@ -213,17 +219,21 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         partition = config.partition_fn or default_partition
         primals = [node.meta.get("val") for node in program.primals]
         forward_module, backward_module = partition(
-            joint, (primals, list(program.traced.example_tangents)), num_fwd_outputs=program.traced.num_dense_outputs
+            joint,
+            (primals, [*program.traced.example_tangents, *program.random.examples]),
+            num_fwd_outputs=program.traced.num_dense_outputs + len(program.random.forward),
         )
-        get_backward = _LazyCompile(backward_module, config)
+        get_backward = with_backward_states(_LazyCompile(backward_module, config), program.random)
     else:  # autograd refused: the forward runs, asking for a gradient raises
         forward_module, get_backward = joint, _no_backward
     assert config.fw_compiler is not None
     with graph_being_compiled(config.aot_id, "forward"):
         forward = boxed(config.fw_compiler(forward_module, _examples(forward_module)))
+    if keeps_backward_workspace(forward_module):
+        forward = with_gradients_enabled(forward)
     layout = program.traced.layout
     training = differentiable_call(
-        _with_wrappers(with_flat_bases(forward, program.replaced), program),
+        _with_slots(forward, program),
         get_backward if layout is None else with_wrapped_gradients(get_backward, layout),
         analysis,
         None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
@@ -238,8 +248,14 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     )
 
 
-def _with_wrappers(compiled: BoxedCall, program: FunctionalProgram) -> BoxedCall:
-    """Takes and gives wrapper subclasses, if the program does."""
+def _with_functional_random(program: FunctionalProgram) -> FunctionalProgram:
+    fake_mode, count = program.traced.fake_mode, program.traced.num_dense_outputs
+    return replace(program, random=functionalize_random(program.graph_module, fake_mode, count))
+
+
+def _with_slots(compiled: BoxedCall, program: FunctionalProgram) -> BoxedCall:
+    """A function of the slots, which gives forward outputs, then saved values: wrapper subclasses, if the program has them."""
+    compiled = with_flat_bases(with_forward_states(compiled, program.random), program.replaced)
     layout = program.traced.layout
     return compiled if layout is None else with_wrapped_slots(compiled, layout)
 

@@ -21,3 +21,14 @@ def test_literals_that_composite_kernels_read_are_constants(operator, dynamic):
 def test_what_depends_on_inputs_is_no_constant():
     with pytest.raises(DataDependentFakeRead):
         compile_aot(lambda x, w: torch.cov(x, fweights=w))(torch.randn(3, 4), torch.tensor([1, 2, 1, 3]))
+
+
+@pytest.mark.parametrize("partition", ["min_cut", "default", None])
+def test_recurrent_layers_keep_the_workspace_of_their_backward(partition):
+    torch.manual_seed(0)
+    lstm = torch.nn.LSTM(4, 5, num_layers=2, bidirectional=True)
+    x = torch.randn(3, 2, 4)
+    wanted = list(lstm.parameters())
+    expected = torch.autograd.grad(lstm(x)[0].sin().sum(), wanted)
+    actual = torch.autograd.grad(compile_aot(lstm, partition=partition)(x)[0].sin().sum(), wanted)
+    torch.testing.assert_close(actual, expected)
