@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.aot.aot_function import aot_function
+from refimpl.aot.aot_function import aot_function, aot_module_simplified
 from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
 
@@ -415,12 +415,15 @@ def test_gradient_of_an_input_that_the_program_makes_a_leaf() -> None:
 
 
 def test_gradient_that_the_graph_lacks_is_refused() -> None:
-    compiled = aot_function(lambda x: x * 2, lambda gm, _: gm)
-    compiled(torch.ones(3))
+    class Double(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x * 2,)
+
+    compiled = aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm)
     with pytest.raises(AssertionError, match="input 0 would not require grad"):
         compiled(torch.ones(3, requires_grad=True))
     with torch.no_grad():
-        assert compiled(torch.ones(3, requires_grad=True)).tolist() == [2.0, 2.0, 2.0]
+        assert compiled(torch.ones(3, requires_grad=True))[0].tolist() == [2.0, 2.0, 2.0]
 
 
 def test_gradient_that_ends_inside_of_the_program_is_refused() -> None:
