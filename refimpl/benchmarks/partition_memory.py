@@ -2,7 +2,8 @@
 
 Both split the same joint graph, parameters declared as static. Columns: nodes of the joint graph; kilobytes that the forward
 keeps for the backward (memory counted once, without inputs, parameters and outputs) by refimpl's and torch's minimum cut, their
-ratio, and the same if every saved tensor is counted by its own elements; ops that run in forward and backward; milliseconds
+ratio; the ratio if every saved tensor is counted by its own elements; the ratio of the most memory held at once when both graphs
+are run op by op (simulated); ops that run in forward and backward; milliseconds
 to partition, median of interleaved runs. `--run`: milliseconds to run both graphs op by op, and whether values agree.
 """
 
@@ -19,6 +20,7 @@ import torch
 from torch._functorch.partitioners import min_cut_rematerialization_partition as torch_min_cut
 
 from refimpl.aot.partition import SavedBytes, min_cut_rematerialization_partition, partition_options, saved_bytes
+from refimpl.aot.partition.peak_memory import peak_bytes
 from refimpl.aot.partition.rules import Prices
 from refimpl.benchmarks.partition_models import JointProgram, Model, joint_program, own_models, transformers_models
 
@@ -75,6 +77,10 @@ def _has_kernel(node: torch.fx.Node) -> bool:
     return schema is not None and all(r.alias_info is None for r in schema.returns)
 
 
+def _peak(graphs: Graphs, program: JointProgram) -> int:
+    return max(peak_bytes(*graphs, program.outputs))
+
+
 def _are_close(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
     return torch.allclose(a, b, rtol=1e-4, atol=1e-5) if a is not None and b is not None else a is b
 
@@ -101,6 +107,7 @@ def compare(
     line = (
         f"{name:32} {len(program.graph_module.graph.nodes):5} {ours.kept / 1e3:9.1f} {theirs.kept / 1e3:9.1f} "
         f"{_ratio(ours.kept, theirs.kept)} {_ratio(ours.returned, theirs.returned)} "
+        f"{_ratio(_peak(graphs['refimpl'], program), _peak(graphs['torch'], program))} "
         f"{run_twice_count(graphs['refimpl']):4} {run_twice_count(graphs['torch']):4} "
         f"{ours_ms:8.1f} {theirs_ms:8.1f} {theirs_ms / ours_ms:6.1f}"
     )
@@ -130,7 +137,7 @@ def main() -> None:
         "--unverified", action="store_true", help="without refimpl's verification of its own partitions"
     )
     arguments = parser.parse_args()
-    heading = f"{'model':32} {'nodes':>5} {'ours kB':>9} {'torch kB':>9} {'ratio':>6} {'own':>6} {'re':>4} {'re-t':>4} "
+    heading = f"{'model':32} {'nodes':>5} {'ours kB':>9} {'torch kB':>9} {'ratio':>6} {'own':>6} {'peak':>6} {'re':>4} {'re-t':>4} "
     print(
         heading
         + f"{'ours ms':>8} {'torch ms':>8} {'faster':>6}"

@@ -70,7 +70,7 @@ class RecomputePrices:
         read = max((self.bytes_of(i) for i in joint.inputs[number]), default=0)
         if kind is OpKind.REDUCTION:
             return self._prices.reduction * read
-        traffic = max(read, self.bytes_of(number))
+        traffic = (read + self.bytes_of(number)) / 2
         if self._name(number) in SLOW_POINTWISE_OPS:
             return self._prices.slow * traffic
         return (
