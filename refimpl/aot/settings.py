@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AOTSettings:
-    """functionalize_rng_ops: random ops become functions of a seed and an offset that are inputs of the graph."""
+    """functionalize_rng_ops: random ops become functions of the generator's state, an input of the graph (refimpl.aot.rng)."""
 
     functionalize_rng_ops: bool = False
 

@@ -390,7 +390,7 @@ def test_gradients_in_another_memory_layout_are_copied() -> None:
 
 def test_arguments_of_another_class_are_refused() -> None:
     compiled = aot_function(lambda x: x * 2, nop)
-    compiled(two(3, 4))
+    compiled(two(3, 4, requires_grad=False))
     with pytest.raises(UnexpectedSubclass, match="argument 0 of a compiled function is Tensor"):
         compiled(torch.ones(3, 4))
 

@@ -19,6 +19,7 @@ import torch
 
 from refimpl._torch import HigherOrderOperator, OpOverload
 from refimpl.aot.op_facts import facts_of
+from refimpl.aot.random_ops import RANDOM_LIBRARY
 
 
 class OpKind(enum.Enum):
@@ -105,6 +106,8 @@ def kind_of(target: Any) -> OpKind:
     if not isinstance(target, OpOverload):
         return OpKind.FREE if not facts.name.startswith("aten::") else OpKind.POINTWISE
     library, _, name = facts.name.partition("::")
+    if library == RANDOM_LIBRARY:  # a function of the generator's state: run twice, it gives the same
+        return OpKind.POINTWISE
     if library not in ("aten", "prims") or not _DATA_DEPENDENT.isdisjoint(target.tags):
         return OpKind.ONCE
     if facts.viewed is not None and name not in MOVE_OPS:

@@ -1,0 +1,222 @@
+"""Random numbers made functional: the generators' states are inputs and outputs of the graphs.
+
+Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py create_functionalized_rng_ops_wrapper
+Differs: a pass over the functional graph. The state is an opaque tensor instead of seed and offset, so that CPU generators have
+one too (see refimpl.aot.random_ops). Forward and backward have placeholders of their own, as there: what the backward graph draws
+is drawn when it runs; what it computes once more, of the forward's, it draws from the forward's state, and gets the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensorMode, HigherOrderOperator, OpOverload
+from refimpl.aot.op_facts import facts_of
+from refimpl.aot.random_ops import default_generator, device_of, functional_random_op
+from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.errors import UnsupportedByRefimpl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomStates:
+    """Devices whose generators' states the forward and the backward take: as inputs after all others, and as outputs.
+
+    `position` is that of the first state among the forward's outputs; the backward's states are the joint graph's last outputs.
+    """
+
+    forward: tuple[torch.device, ...] = ()
+    backward: tuple[torch.device, ...] = ()
+    position: int = 0
+    examples: tuple[torch.Tensor, ...] = ()  # of the backward's inputs
+
+
+def functionalize_random(
+    graph_module: torch.fx.GraphModule, fake_mode: FakeTensorMode, num_forward_outputs: int
+) -> RandomStates:
+    """Replace all random ops of a functional graph, in place. Names of new placeholders: fwd_seed_cpu, bwd_seed_cpu, ..."""
+    graph = graph_module.graph
+    found = [
+        (node, replacement) for node in graph.nodes if (replacement := _replacement(graph_module, node)) is not None
+    ]
+    if not found:
+        return RandomStates()
+    backward_nodes = _backward_nodes(graph)
+    chains = {
+        is_backward: _Chain(graph, fake_mode, "bwd_seed" if is_backward else "fwd_seed", is_late=is_backward)
+        for is_backward in (False, True)
+    }
+    for node, replacement in found:
+        chains[node in backward_nodes].append(node, replacement)
+    forward, backward = chains[False], chains[True]
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    outputs = list(output.args[0])
+    outputs[num_forward_outputs:num_forward_outputs] = forward.states.values()
+    output.args = ([*outputs, *backward.states.values()],)
+    graph.lint()
+    graph_module.recompile()
+    return RandomStates(
+        forward=tuple(forward.states),
+        backward=tuple(backward.states),
+        position=num_forward_outputs,
+        examples=tuple(backward.examples),
+    )
+
+
+def _replacement(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> OpOverload | None:
+    if node.op != "call_function":
+        return None
+    if isinstance(node.target, HigherOrderOperator):
+        _refuse_random_functions(graph_module, node)
+        return None
+    if not isinstance(node.target, OpOverload) or not facts_of(node.target).is_random:
+        return None
+    generator = _given_generator(node)
+    if generator is not None and generator.op != "get_attr":
+        return None
+    if generator is not None and getattr(graph_module, str(generator.target)) is not torch.default_generator:
+        return None  # a generator of the program's own: drawn from in order, and never twice
+    return functional_random_op(node.target)
+
+
+def _given_generator(node: torch.fx.Node) -> torch.fx.Node | None:
+    assert isinstance(node.target, OpOverload)
+    names = [a.name for a in node.target._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    generator = given.get("generator")
+    return generator if isinstance(generator, torch.fx.Node) else None
+
+
+def _refuse_random_functions(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    for argument in node.all_input_nodes:
+        inner = getattr(graph_module, str(argument.target), None) if argument.op == "get_attr" else None
+        if not isinstance(inner, torch.fx.GraphModule):
+            continue
+        for call in inner.graph.nodes:
+            if call.op == "call_function" and isinstance(call.target, OpOverload) and facts_of(call.target).is_random:
+                raise UnsupportedByRefimpl(
+                    seen=f"{call.target} in a function of {node.target}, with functional random numbers",
+                    supported="random ops outside of the functions of higher-order operators",
+                    do="leave functionalize_rng_ops off",
+                )
+
+
+def _backward_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    found: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
+        is_tagged = node.meta.get("partitioner_tag") == "is_backward"
+        if is_tangent or is_tagged or not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+class _Chain:
+    """Threads the states of one of the two graphs through its random ops. Mutable."""
+
+    def __init__(self, graph: torch.fx.Graph, fake_mode: FakeTensorMode, name: str, *, is_late: bool) -> None:
+        self._graph = graph
+        self._fake_mode = fake_mode
+        self._name = name
+        self._is_late = is_late  # after the tangents, not before
+        self.states: dict[torch.device, torch.fx.Node] = {}
+        self.examples: list[torch.Tensor] = []
+
+    def append(self, node: torch.fx.Node, target: OpOverload) -> None:
+        """Replace the node by a call of `target` on the last state of its device."""
+        assert isinstance(node.target, OpOverload)
+        device = _device(node)
+        state = self.states[device] if device in self.states else self._placeholder(device)
+        arguments, keywords = _without_generator(node)
+        graph = self._graph
+        with graph.inserting_before(node):
+            call = graph.call_function(target, (state, *arguments), keywords)
+            new_state = graph.call_function(operator.getitem, (call, 0))
+            results = [graph.call_function(operator.getitem, (call, i + 1)) for i in range(_num_results(node))]
+        values = _values(node)
+        call.meta = {**node.meta, "val": (state.meta["val"], *values)}
+        new_state.meta = {**node.meta, "val": state.meta["val"]}
+        for result, value in zip(results, values, strict=True):
+            result.meta = {**node.meta, "val": value}
+        if len(node.target._schema.returns) == 1:
+            node.replace_all_uses_with(results[0])
+        else:
+            for element in list(node.users):
+                element.replace_all_uses_with(results[element.args[1]])  # type: ignore[index]
+                graph.erase_node(element)
+        graph.erase_node(node)
+        self.states[device] = new_state
+
+    def _placeholder(self, device: torch.device) -> torch.fx.Node:
+        with self._fake_mode:
+            value = torch.empty(default_generator(device).get_state().shape, dtype=torch.uint8)
+        graph = self._graph
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        before = [n for n in placeholders if self._is_late or not _is_of_backward(n)]
+        suffix = device.type if device.index is None else f"{device.type}{device.index}"
+        with graph.inserting_after(before[-1]) if before else graph.inserting_before(next(iter(graph.nodes))):
+            node = graph.placeholder(f"{self._name}_{suffix}")
+        node.meta["val"] = value
+        self.examples.append(value)
+        return node
+
+
+def _is_of_backward(node: torch.fx.Node) -> bool:
+    return "tangents" in str(node.target) or "bwd_seed" in str(node.target)
+
+
+def _device(node: torch.fx.Node) -> torch.device:
+    values = [v for v in _values(node) if isinstance(v, torch.Tensor)]
+    return values[0].device if values else device_of(node.args, dict(node.kwargs))
+
+
+def _values(node: torch.fx.Node) -> list[Any]:
+    value = node.meta["val"]
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _num_results(node: torch.fx.Node) -> int:
+    assert isinstance(node.target, OpOverload)
+    return len(node.target._schema.returns)
+
+
+def _without_generator(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    assert isinstance(node.target, OpOverload)
+    names = [a.name for a in node.target._schema.arguments]
+    arguments = tuple(value for name, value in zip(names, node.args, strict=False) if name != "generator")
+    return arguments, {name: value for name, value in node.kwargs.items() if name != "generator"}
+
+
+# ----------------------------------------------------------------------------------------------------------- at run time
+
+
+def with_forward_states(compiled: BoxedCall, states: RandomStates) -> BoxedCall:
+    """Takes no states and gives none: they are those of the devices' generators."""
+    if not states.forward:
+        return compiled
+    return _with_states(compiled, states.forward, states.position)
+
+
+def with_backward_states(get_backward: Callable[[], BoxedCall], states: RandomStates) -> Callable[[], BoxedCall]:
+    """The same of the backward graph."""
+    if not states.backward:
+        return get_backward
+    return lambda: _with_states(get_backward(), states.backward, -len(states.backward))
+
+
+def _with_states(compiled: BoxedCall, devices: Sequence[torch.device], position: int) -> BoxedCall:
+    generators = [default_generator(device) for device in devices]
+
+    def call(inputs: list[Any]) -> list[Any]:
+        found = list(compiled([*inputs, *[generator.get_state() for generator in generators]]))
+        first = position if position >= 0 else len(found) + position
+        for generator, state in zip(generators, found[first : first + len(generators)], strict=True):
+            generator.set_state(state)
+        del found[first : first + len(generators)]
+        return found
+
+    return call
