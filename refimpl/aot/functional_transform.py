@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from refimpl._torch import pytree
-from refimpl.aot.analysis import ProgramAnalysis
+from refimpl.aot.analysis import OutputKind, ProgramAnalysis
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.options import AOTConfig
@@ -26,6 +26,7 @@ from refimpl.functionalize import functionalize_graph
 
 Removed = Literal["mutations", "mutations_and_views"]
 _REMOVED = ("mutations", "mutations_and_views")
+_VIEWS = (OutputKind.VIEW_OF_INPUT, OutputKind.VIEW_OF_INTERMEDIATE)
 
 
 def functionalize(func: Callable[..., Any], *, remove: Removed = "mutations") -> Callable[..., Any]:
@@ -49,7 +50,7 @@ def functionalize(func: Callable[..., Any], *, remove: Removed = "mutations") ->
         if remove == "mutations_and_views":
             graph_module = functionalize_graph(program.graph_module, keeps_views=False).graph_module
             program = replace(program, graph_module=graph_module)
-        return structure.unflatten(_run(program, leaves))
+        return structure.unflatten(_run(program, leaves, has_views=remove == "mutations"))
 
     return run
 
@@ -63,8 +64,8 @@ def _has_wrong_gradient(program: FunctionalProgram) -> bool:
     return any(node.target is torch.ops.aten.as_strided_scatter.default for node in program.graph_module.graph.nodes)
 
 
-def _run(program: FunctionalProgram, leaves: list[Any]) -> list[Any]:
-    """The graph in the caller's grad mode, then what the program wrote."""
+def _run(program: FunctionalProgram, leaves: list[Any], *, has_views: bool) -> list[Any]:
+    """The graph in the caller's grad mode, then what the program wrote, then its views of arguments and of one another."""
     graph = with_flat_bases(lambda slots: program.graph_module(*slots), program.replaced)
 
     def forward(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
@@ -72,7 +73,7 @@ def _run(program: FunctionalProgram, leaves: list[Any]) -> list[Any]:
         return tuple(holder[position] for position in program.analysis.differentiable)
 
     call = runtime_wrapper(
-        _as_computed(program.analysis),
+        _as_computed(program.analysis, has_views=has_views),
         program.traced.plan,
         inference=None,
         training=forward,
@@ -82,6 +83,10 @@ def _run(program: FunctionalProgram, leaves: list[Any]) -> list[Any]:
     return call(leaves)
 
 
-def _as_computed(analysis: ProgramAnalysis) -> ProgramAnalysis:
-    """Gradients are those of the graph's own ops: nothing is missing that could be asked for."""
-    return replace(analysis, inputs=tuple(replace(info, requires_grad=True) for info in analysis.inputs))
+def _as_computed(analysis: ProgramAnalysis, *, has_views: bool) -> ProgramAnalysis:
+    """Gradients are those of the graph's own ops: nothing is missing that could be asked for. Without views results are new."""
+    inputs = tuple(replace(info, requires_grad=True) for info in analysis.inputs)
+    if has_views:
+        return replace(analysis, inputs=inputs)
+    outputs = tuple(replace(info, kind=OutputKind.FRESH) if info.kind in _VIEWS else info for info in analysis.outputs)
+    return replace(analysis, inputs=inputs, outputs=outputs)

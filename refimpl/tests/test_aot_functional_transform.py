@@ -62,6 +62,17 @@ def test_a_trace_of_it_writes_to_the_argument_only(remove: Any, has_views: bool)
     assert any("_copy." in name for name in called) is not has_views
 
 
+@pytest.mark.parametrize(
+    ("remove", "expected"), [("mutations", "aten.view.default"), ("mutations_and_views", "aten.view_copy.default")]
+)
+def test_a_result_that_views_an_argument_is_a_view_or_a_copy(remove: Any, expected: str) -> None:
+    x = torch.randn(2, 3)
+    run = functionalize(lambda x: x.view(3, 2), remove=remove)
+    assert (run(x).data_ptr() == x.data_ptr()) is (remove == "mutations")
+    calls = [str(node.target) for node in make_fx(run)(x).graph.nodes if node.op == "call_function"]
+    assert calls[-1] == expected
+
+
 @pytest.mark.parametrize("function", [through_a_view, lambda x: overlapping(x.view(-1)[:5], x.view(-1)[1:])])
 def test_gradients_flow_through_the_mutation(function: Callable[..., Any]) -> None:
     gradients = []
