@@ -89,3 +89,14 @@ class StaleWrapper(RefimplError, RuntimeError):
             "  expected: tensors that are as they were when the forward ran\n"
             "  what to do: write to a copy of the tensor"
         )
+
+
+class RandomStateRestored(RefimplError, RuntimeError):
+    """Random ops that draw from one state of the generator, which the program has set in between, but not the same numbers."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(
+            f"{second} draws from the state of the random generator that {first} has drawn from, on other arguments\n"
+            "  expected: a program that restores the generator's state only to compute the same once more, as a checkpoint does\n"
+            "  what to do: draw from a torch.Generator of its own, or set the state outside of what is compiled"
+        )

@@ -37,6 +37,7 @@ from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
+from refimpl.aot.repeated_draws import mark_draw, start_draws
 from refimpl.aot.replay import has_custom_function, replay_steps
 from refimpl.aot.unannotated_writes import name_writes
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
@@ -270,6 +271,7 @@ class _JointTraceState:
 
     def _annotate(self, node: torch.fx.Node) -> None:
         node.meta["grad_mode"] = torch.is_grad_enabled()
+        mark_draw(node)
         note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:
             node.meta["partitioner_tag"] = "is_backward"
@@ -513,9 +515,7 @@ class _JointTraceState:
                 supported="gradients that end at arguments and captured tensors",
                 do="pass that tensor as an argument",
             )
-        if wanted is False or (
-            wanted is None and (not self._differentiable or not targets)
-        ):
+        if wanted is False or (wanted is None and (not self._differentiable or not targets)):
             return None, None
         outs = list(self._differentiable.values())
         incoming: list[Any] = []
@@ -617,6 +617,7 @@ def _surroundings() -> Iterator[None]:
     """Compiling leaves the random state alone, runs backward in this thread, and no hook on saved tensors sees fake ones."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
+        start_draws()
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(identity_saved_tensors_hooks_if_any())
         yield

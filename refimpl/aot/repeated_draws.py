@@ -1,0 +1,132 @@
+"""Random ops that draw from a state of the generator which an earlier op has drawn from: both draw one value.
+
+Counterpart: upstream has none: its joint trace leaves the program's hooks on saved tensors out, and with them checkpoints
+Differs: a checkpoint inside of a program runs in the trace. It restores the generator's state before it computes forward ops a
+second time; that is Python, and no graph has it. Fake random ops leave the generator alone, so the trace moves it by hand,
+and a mark on each op says which state it drew from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from refimpl.aot.errors import RandomStateRestored
+from refimpl.aot.op_facts import facts_of
+
+_MARK = "random_state"
+_FIRST = 0x5EED
+# What these draw follows from the state and the shape of the tensor they are given, not from what is in it.
+_OF_SHAPE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "bernoulli.p uniform normal_functional exponential cauchy geometric log_normal random random.from random.to "
+        "rand_like randn_like randint_like randint_like.low_dtype"
+    ).split()
+)
+_SAME_VALUE = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+
+
+def start_draws() -> None:
+    """Within a fork of the random state: brings the generator into a state that no program will seed it with."""
+    torch.default_generator.manual_seed(_FIRST)
+
+
+def mark_draw(node: torch.fx.Node) -> None:
+    """Notes on a random op which state of the default generator it draws from, and moves that on."""
+    if node.op != "call_function" or not facts_of(node.target).is_random or _has_own_generator(node):
+        return
+    state = torch.default_generator.initial_seed()
+    node.meta[_MARK] = state
+    # A step of a full-period congruential generator: states of different seeds do not meet by counting.
+    torch.default_generator.manual_seed((state * 6364136223846793005 + 1442695040888963407) % 2**63)
+
+
+def merge_repeated_draws(graph_module: torch.fx.GraphModule) -> None:
+    """In a functional graph: an op that draws what an earlier one drew is replaced by it.
+
+    Raises RandomStateRestored for two ops that draw from one state, but not the same.
+    """
+    draws = [node for node in graph_module.graph.nodes if node.meta.get(_MARK) is not None and _is_draw(node)]
+    if len({node.meta[_MARK] for node in draws}) == len(draws):
+        return
+    values = _Values()
+    first: dict[int, torch.fx.Node] = {}
+    repeated: list[torch.fx.Node] = []
+    for node in graph_module.graph.nodes:
+        value = values.add(node)
+        if not _is_draw(node) or _MARK not in node.meta:
+            continue
+        earlier = first.setdefault(node.meta[_MARK], node)
+        if earlier is node:
+            continue
+        if value == values.of[earlier]:
+            node.replace_all_uses_with(earlier)
+            repeated.append(node)
+        elif not _draws_nothing(node):
+            raise RandomStateRestored(str(earlier.target), str(node.target))
+    for node in repeated:
+        graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+class _Values:
+    """Numbers nodes so that equal numbers mean equal values. Mutable: grows node by node, in program order."""
+
+    def __init__(self) -> None:
+        self.of: dict[torch.fx.Node, int] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    def add(self, node: torch.fx.Node) -> int:
+        """The number of a node whose arguments have theirs."""
+        if node.target in _SAME_VALUE:
+            number = self.of[node.args[0]]  # type: ignore[index]
+        else:
+            number = self._numbers.setdefault(self._key(node), len(self._numbers))
+        self.of[node] = number
+        return number
+
+    def _key(self, node: torch.fx.Node) -> Hashable:
+        if node.op != "call_function":
+            return node.op, node
+        facts = facts_of(node.target)
+        if facts.is_effectful or (facts.is_random and _MARK not in node.meta):
+            return node
+        state = node.meta[_MARK] if facts.is_random else None
+        if facts.is_random and node.target.name() in _OF_SHAPE:  # type: ignore[union-attr]
+            given = node.args[0].meta["val"]  # type: ignore[union-attr]
+            return node.target, str((given.shape, given.dtype)), self._literal(node.args[1:]), str(node.kwargs), state
+        return node.target, self._literal(node.args), self._literal(node.kwargs), state
+
+    def _literal(self, value: Any) -> Hashable:
+        if isinstance(value, torch.fx.Node):
+            return "value", self.of[value]
+        if isinstance(value, (tuple, list)):
+            return tuple(map(self._literal, value))
+        if isinstance(value, dict):
+            return tuple((key, self._literal(item)) for key, item in value.items())
+        return type(value), value if isinstance(value, Hashable) else id(value)
+
+
+def _is_draw(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and facts_of(node.target).is_random
+
+
+def _draws_nothing(node: torch.fx.Node) -> bool:
+    """Attention is a random op even where it drops nothing."""
+    return _argument(node, "dropout_p") == 0
+
+
+def _has_own_generator(node: torch.fx.Node) -> bool:
+    return _argument(node, "generator") is not None
+
+
+def _argument(node: torch.fx.Node, name: str) -> Any:
+    """The argument of that name, or its default; None where the op has none."""
+    arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
+    for position, argument in enumerate(arguments):
+        if argument.name == name:
+            return node.args[position] if position < len(node.args) else node.kwargs.get(name, argument.default_value)
+    return None
