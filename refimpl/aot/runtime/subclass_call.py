@@ -36,8 +36,9 @@ class WatchedWrappers:
 
     def __init__(self, wrappers: Sequence[Any], kept: Sequence[Any]) -> None:
         needed = {id(value) for value in kept}
+        # Detached, which shares the version: a result must not be kept by its own history.
         self._seen = [
-            (w, w._version)
+            (w.detach(), w._version)
             for w in wrappers
             if not w.is_inference() and any(id(part) in needed for part in dense_parts(w))
         ]
