@@ -24,8 +24,8 @@ from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
 from refimpl.aot.partition import default_partition
-from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
 from refimpl.aot.repeated_draws import merge_repeated_draws
+from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
 from refimpl.aot.runtime.autograd_function import differentiable_call
 from refimpl.aot.runtime.flat_bases import with_flat_bases
 from refimpl.aot.runtime.graph_call import BoxedCall, boxed, keeps_backward_workspace, with_gradients_enabled

@@ -39,8 +39,8 @@ from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
 from refimpl.aot.repeated_draws import mark_draw, start_draws
 from refimpl.aot.replay import has_custom_function, replay_steps
-from refimpl.aot.unannotated_writes import name_writes
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
+from refimpl.aot.unannotated_writes import name_writes
 from refimpl.errors import RefimplError, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.trace.options import TraceOptions

@@ -20,11 +20,22 @@ _MARK = "random_state"
 _FIRST = 0x5EED
 # What these draw follows from the state and the shape of the tensor they are given, not from what is in it.
 _OF_SHAPE = frozenset(
-    f"aten::{name}"
-    for name in (
-        "bernoulli.p uniform normal_functional exponential cauchy geometric log_normal random random.from random.to "
-        "rand_like randn_like randint_like randint_like.low_dtype"
-    ).split()
+    {
+        "aten::bernoulli.p",
+        "aten::uniform",
+        "aten::normal_functional",
+        "aten::exponential",
+        "aten::cauchy",
+        "aten::geometric",
+        "aten::log_normal",
+        "aten::random",
+        "aten::random.from",
+        "aten::random.to",
+        "aten::rand_like",
+        "aten::randn_like",
+        "aten::randint_like",
+        "aten::randint_like.low_dtype",
+    }
 )
 _SAME_VALUE = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
