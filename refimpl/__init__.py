@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from refimpl.aot.aot_function import aot_function, aot_module, aot_module_simplified
+from refimpl.aot.export import aot_export_module
+from refimpl.aot.functional_transform import functionalize
+from refimpl.aot.joint_simple import aot_export_joint_simple
+from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.backends import list_backends, register_backend
 from refimpl.errors import DataDependentRead, RefimplError, UnsupportedByRefimpl, UntraceableOutput
+from refimpl.pipeline import compile_aot
 from refimpl.trace.decompositions import decomposition_table, get_decompositions
 from refimpl.trace.make_fx import make_fx
 
@@ -25,6 +32,18 @@ SUBSTITUTIONS: dict[str, str] = {
     f"{_FUNCTORCH}.compile_utils.fx_graph_cse": f"{_AOT}.compile_utils.fx_graph_cse",
     f"{_FUNCTORCH}.partitioners.default_partition": f"{_AOT}.partition.default_partition",
     f"{_FUNCTORCH}.partitioners.min_cut_rematerialization_partition": f"{_AOT}.partition.min_cut_rematerialization_partition",
+    **{
+        f"torch.{name}": f"refimpl.functionalize.session.{name.removeprefix('_')}"
+        for name in (
+            "_disable_functionalization",
+            "_enable_functionalization",
+            "_freeze_functional_tensor",
+            "_from_functional_tensor",
+            "_is_functional_tensor",
+            "_sync",
+            "_to_functional_tensor",
+        )
+    },
     "torch.func.functionalize": "refimpl.aot.functional_transform.functionalize",
     "torch.fx.experimental.proxy_tensor.make_fx": "refimpl.make_fx",
     "torch.fx.experimental.proxy_tensor.DecompositionInterpreter": "refimpl.trace.proxy_tensor.DecompositionInterpreter",
@@ -65,7 +84,18 @@ __all__ = [
     "RefimplError",
     "UnsupportedByRefimpl",
     "UntraceableOutput",
+    "aot_export_joint_simple",
+    "aot_export_module",
+    "aot_function",
+    "aot_module",
+    "aot_module_simplified",
+    "compile_aot",
     "decomposition_table",
+    "default_partition",
+    "functionalize",
     "get_decompositions",
+    "list_backends",
     "make_fx",
+    "min_cut_rematerialization_partition",
+    "register_backend",
 ]

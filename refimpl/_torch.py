@@ -101,6 +101,8 @@ _NO_CONTEXT = contextlib.nullcontext()
 
 # Within `with without_dispatch():` no Python mode or subclass sees a call. The public equivalents are generators, and slow.
 without_dispatch = torch._C._DisableTorchDispatch
+# Within it no function mode or `__torch_function__` sees a call.
+without_torch_function = torch._C.DisableTorchFunction
 _NOT_THERE = object()
 
 # Within `with without_torch_function():` no subclass of Tensor sees a call of a function of torch.
@@ -385,6 +387,7 @@ __all__ = [
     "without_dispatch",
     "without_fake_mode",
     "without_pre_dispatch_modes",
+    "without_torch_function",
     "without_torch_function",
     "written_arguments",
 ]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
-from refimpl._torch import FakeTensor, FakeTensorMode, is_traceable_wrapper_subclass, pytree
+from refimpl._torch import FakeTensor, FakeTensorMode, is_traceable_wrapper_subclass, pytree, without_torch_function
 from refimpl.aot.fake_arguments import fake_slots
 from refimpl.trace.recording_mode import paused_recordings
 
@@ -71,7 +71,7 @@ class CapturedInputsMode(TorchFunctionMode):
         if id(value) in self._positions:
             return self._inputs.input_at(self._positions[id(value)])
         if id(value) not in self._seen:
-            with paused_recordings(), torch._C.DisableTorchFunction():
+            with paused_recordings(), without_torch_function():
                 source = _FIRST_SOURCE + len(self.tensors)
                 fake = fake_slots([value], self._fake_mode, num_static=1, dynamic=False, first_source=source)[0]
                 self._seen[id(value)] = self._inputs.add_captured(fake, is_leaf=value.is_leaf)

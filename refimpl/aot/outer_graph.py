@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import TorchDispatchMode, pytree
+from refimpl._torch import OpOverload, TorchDispatchMode, pytree
 from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.aot.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
@@ -64,7 +64,7 @@ class OuterGraphMode(TorchDispatchMode):
             return func(*args, **kwargs)
         node_args, node_kwargs = self.node_of(args), self.node_of(kwargs)
         result = func(*args, **kwargs)
-        if isinstance(func, torch._ops.OpOverload) and (_has_tensor(result) or func._schema.is_mutable):
+        if isinstance(func, OpOverload) and (_has_tensor(result) or func._schema.is_mutable):
             node = self.graph.call_function(func, node_args, node_kwargs)
             node.meta["grad_mode"] = torch.is_grad_enabled()
             self._track_result(result, node)

@@ -5,5 +5,28 @@ from __future__ import annotations
 from refimpl.functionalize.aliases import VIEWED, AliasMap, ViewStep
 from refimpl.functionalize.flat_bases import AliasGroup
 from refimpl.functionalize.graph_pass import Functionalized, functionalize_graph
+from refimpl.functionalize.session import (
+    disable_functionalization,
+    enable_functionalization,
+    freeze_functional_tensor,
+    from_functional_tensor,
+    is_functional_tensor,
+    sync,
+    to_functional_tensor,
+)
 
-__all__ = ["VIEWED", "AliasGroup", "AliasMap", "Functionalized", "ViewStep", "functionalize_graph"]
+__all__ = [
+    "VIEWED",
+    "AliasGroup",
+    "AliasMap",
+    "Functionalized",
+    "ViewStep",
+    "disable_functionalization",
+    "enable_functionalization",
+    "freeze_functional_tensor",
+    "from_functional_tensor",
+    "functionalize_graph",
+    "is_functional_tensor",
+    "sync",
+    "to_functional_tensor",
+]
