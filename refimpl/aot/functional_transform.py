@@ -80,7 +80,15 @@ def _run(program: FunctionalProgram, leaves: list[Any], *, has_views: bool) -> l
         aot_id=-1,
         captured=program.traced.captured,
     )
-    return call(leaves)
+    results = call(leaves)
+    if has_views:
+        return results
+    return [
+        torch.view_copy(result, result.shape)
+        if info.kind in _VIEWS and any(result is leaf for leaf in leaves)
+        else result
+        for info, result in zip(program.analysis.outputs, results, strict=True)
+    ]
 
 
 def _as_computed(analysis: ProgramAnalysis, *, has_views: bool) -> ProgramAnalysis:

@@ -52,7 +52,9 @@ class CallWriter:
             count = max(len(given) for given in lists if isinstance(given, (list, tuple)))
             if count > 1 and self._meet(node, lists):
                 for index in range(count):
-                    self._write_one(node, _items(node.args, index, count), _items(node.kwargs, index, count), map_argument)
+                    self._write_one(
+                        node, _items(node.args, index, count), _items(node.kwargs, index, count), map_argument
+                    )
                 return
         self._write_one(node, node.args, node.kwargs, map_argument)
 
@@ -142,7 +144,7 @@ class CallWriter:
         if not isinstance(now, FakeTensor) or not isinstance(like, torch.Tensor):
             return value
         if now.dtype != like.dtype:
-            value = self.emit.call(_aten._to_copy.default, value, dtype=like.dtype)
+            value = self.emit.call(_aten._to_copy.default, value, dtype=like.dtype, layout=like.layout)
         if not is_same_shape(now.shape, like.shape):
             if now.dim() > like.dim():
                 raise CannotFunctionalize(

@@ -71,6 +71,9 @@ def test_a_result_that_views_an_argument_is_a_view_or_a_copy(remove: Any, expect
     assert (run(x).data_ptr() == x.data_ptr()) is (remove == "mutations")
     calls = [str(node.target) for node in make_fx(run)(x).graph.nodes if node.op == "call_function"]
     assert calls[-1] == expected
+    same_shape = functionalize(lambda x: x.view(2, 3), remove=remove)
+    assert same_shape(x) is not x
+    assert (same_shape(x).data_ptr() == x.data_ptr()) is (remove == "mutations")
 
 
 @pytest.mark.parametrize("function", [through_a_view, lambda x: overlapping(x.view(-1)[:5], x.view(-1)[1:])])
