@@ -137,7 +137,8 @@ def main() -> None:
         "--unverified", action="store_true", help="without refimpl's verification of its own partitions"
     )
     arguments = parser.parse_args()
-    heading = f"{'model':32} {'nodes':>5} {'ours kB':>9} {'torch kB':>9} {'ratio':>6} {'own':>6} {'peak':>6} {'re':>4} {'re-t':>4} "
+    heading = f"{'model':32} {'nodes':>5} {'ours kB':>9} {'torch kB':>9} {'ratio':>6} {'own':>6} {'peak':>6} "
+    heading += f"{'re':>4} {'re-t':>4} "
     print(
         heading
         + f"{'ours ms':>8} {'torch ms':>8} {'faster':>6}"

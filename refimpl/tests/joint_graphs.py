@@ -28,11 +28,11 @@ class Joint:
     def node(self, name: str) -> torch.fx.Node:
         return next(node for node in self.module.graph.nodes if node.name == name)
 
-    def calls(self, op: Any) -> list[torch.fx.Node]:
+    def calls(self, op: Any) -> list[Any]:
         return calls(self.module, op)
 
 
-def calls(module: torch.fx.GraphModule, op: Any) -> list[torch.fx.Node]:
+def calls(module: torch.fx.GraphModule, op: Any) -> list[Any]:
     """Nodes that call an op, which is an overload or a packet."""
     return [n for n in module.graph.nodes if n.target is op or getattr(n.target, "overloadpacket", None) is op]
 

@@ -19,7 +19,19 @@ _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
 def asked_to_recompute(joint: JointGraph) -> frozenset[int]:
     """Nodes to recompute in the backward."""
-    tagged = {
+    tagged = _tagged(joint)
+    return frozenset(i for i in tagged if not _ends_region(joint, i, tagged))
+
+
+def asked_to_save(joint: JointGraph) -> frozenset[int]:
+    """Nodes not to recompute."""
+    tagged = _tagged(joint)
+    ends = {i for i in tagged if _ends_region(joint, i, tagged)}
+    return frozenset(ends | {i for i, node in enumerate(joint.nodes) if node.meta.get("recompute") in _SAVE})
+
+
+def _tagged(joint: JointGraph) -> set[int]:
+    return {
         i
         for i, node in enumerate(joint.nodes)
         if node.meta.get("recompute") in _RECOMPUTE
@@ -27,12 +39,6 @@ def asked_to_recompute(joint: JointGraph) -> frozenset[int]:
         and not joint.is_backward[i]
         and kind_of(node.target) is not OpKind.ONCE
     }
-    return frozenset(i for i in tagged if not _ends_region(joint, i, tagged))
-
-
-def asked_to_save(joint: JointGraph) -> frozenset[int]:
-    """Nodes not to recompute."""
-    return frozenset(i for i, node in enumerate(joint.nodes) if node.meta.get("recompute") in _SAVE)
 
 
 def _ends_region(joint: JointGraph, number: int, tagged: set[int]) -> bool:

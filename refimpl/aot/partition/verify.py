@@ -141,12 +141,12 @@ class _Check:
         if len(actual_nodes) != len(expected_nodes) or not _are_equal(actual, expected):
             return False
         for a, e in zip(actual_nodes, expected_nodes, strict=True):
-            name = a.name
-            if name != e.name and name.removesuffix(_COPY_SUFFIX) != e.name:
+            names = (a.name, a.name.removesuffix(_COPY_SUFFIX))
+            if e.name not in names:
                 if self._merges is None:
                     self._merges = equivalent_nodes(self.joint_graph)
                 kept = self._merges.get(e)
-                if kept is None or kept.name != name:
+                if kept is None or kept.name not in names:
                     return False
         return True
 
