@@ -28,7 +28,8 @@ from refimpl.aot.repeated_draws import merge_repeated_draws
 from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
 from refimpl.aot.runtime.autograd_function import differentiable_call
 from refimpl.aot.runtime.flat_bases import with_flat_bases
-from refimpl.aot.runtime.graph_call import BoxedCall, boxed, keeps_backward_workspace, with_gradients_enabled
+from refimpl.aot.runtime.gradient_queries import with_answers
+from refimpl.aot.runtime.graph_call import BoxedCall, boxed
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.aot.settings import current_settings
@@ -231,8 +232,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     assert config.fw_compiler is not None
     with graph_being_compiled(config.aot_id, "forward"):
         forward = boxed(config.fw_compiler(forward_module, _examples(forward_module)))
-    if keeps_backward_workspace(forward_module):
-        forward = with_gradients_enabled(forward)
+    forward = with_answers(forward, forward_module)
     layout = program.traced.layout
     training = differentiable_call(
         _with_slots(forward, program),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from refimpl.errors import DataDependentFakeRead
+from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 
 
@@ -32,3 +32,20 @@ def test_recurrent_layers_keep_the_workspace_of_their_backward(partition):
     expected = torch.autograd.grad(lstm(x)[0].sin().sum(), wanted)
     actual = torch.autograd.grad(compile_aot(lstm, partition=partition)(x)[0].sin().sum(), wanted)
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_sparse_products_have_gradients_or_are_refused(reduce):
+    sparse = torch.eye(3).to_sparse_csr().requires_grad_()
+    dense = torch.randn(3, 4, requires_grad=True)
+
+    def program(a, b):
+        return torch.sparse.mm(a, b, reduce)
+
+    if reduce.startswith("a"):
+        with pytest.raises(UnsupportedByRefimpl, match=f"reduced by {reduce}"):
+            compile_aot(program)(sparse, dense)
+    else:
+        expected = torch.autograd.grad(program(sparse, dense).sin().sum(), dense)
+        actual = torch.autograd.grad(compile_aot(program)(sparse, dense).sin().sum(), dense)
+        torch.testing.assert_close(actual, expected)

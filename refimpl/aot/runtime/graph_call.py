@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 BoxedCall = Callable[[list[Any]], Any]
-_ASKING_FOR_GRADIENTS = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
 
 def boxed(compiled: Callable[..., Any]) -> BoxedCall:
@@ -30,22 +29,5 @@ def boxed(compiled: Callable[..., Any]) -> BoxedCall:
 
     def call(args: list[Any]) -> Any:
         return compiled(*args)
-
-    return call
-
-
-def keeps_backward_workspace(graph_module: torch.fx.GraphModule) -> bool:
-    """Whether an op of the graph asks if gradients are enabled, and leaves out what its backward needs where they are not."""
-    return any(node.target in _ASKING_FOR_GRADIENTS for node in graph_module.graph.nodes)
-
-
-def with_gradients_enabled(compiled: BoxedCall) -> BoxedCall:
-    """The same on tensors that need no gradient, while gradients are enabled: nothing is recorded, but ops that ask hear yes."""
-
-    def call(args: list[Any]) -> Any:
-        detached = [arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args]
-        args.clear()
-        with torch.enable_grad():
-            return compiled(detached)
 
     return call
