@@ -546,7 +546,8 @@ class _JointTraceState:
                 self.tangents.append(self.outer.tangent(out))
             return self.tangents[-1]
         with paused_recordings(), torch.no_grad():
-            tangent = unrelated_alias(torch.empty_like(out, memory_format=torch.preserve_format))
+            is_dense = out.layout is torch.strided
+            tangent = unrelated_alias(torch.empty_like(out, memory_format=torch.preserve_format) if is_dense else out)
             node = self.builder.late_placeholder(f"tangents_{index + 1}", tangent)
             self.recording.track(tangent, node)
         self.tangents.append(tangent)

@@ -49,3 +49,13 @@ def test_sparse_products_have_gradients_or_are_refused(reduce):
         expected = torch.autograd.grad(program(sparse, dense).sin().sum(), dense)
         actual = torch.autograd.grad(compile_aot(program)(sparse, dense).sin().sum(), dense)
         torch.testing.assert_close(actual, expected)
+
+
+def test_outputs_may_be_sparse():
+    sparse = torch.eye(3).to_sparse_csr().requires_grad_()
+    a, b = (torch.randn(3, 3, requires_grad=True) for _ in range(2))
+
+    def run(fn):
+        return torch.autograd.grad(fn(sparse, a, b).to_dense().sin().sum(), (a, b))
+
+    torch.testing.assert_close(run(compile_aot(torch.sparse.sampled_addmm)), run(torch.sparse.sampled_addmm))
