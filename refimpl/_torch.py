@@ -28,6 +28,9 @@ from torch._higher_order_ops import utils as hop_utils
 # State that is no tensor: objects of C++ classes and registered Python ones, and the fakes that torch.library makes of them.
 from torch._library import fake_class_registry as _fake_classes
 from torch._library import opaque_object as _opaque_objects
+
+# Which ops have side effects that their schemas do not show.
+from torch._library import simple_registry as _simple_registry
 from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObject
 
 # The type of aten.add.Tensor has no public name.
@@ -321,6 +324,25 @@ def storage_key(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def registered_effect(func: Any) -> Any:
+    """The kind of side effect that an op or higher-order operator is registered with, whose order counts; None without.
+
+    Only of ops whose results are no arguments, and which write to none: the others' effects show in their schemas.
+    """
+    if isinstance(func, OpOverload):
+        arguments = (*func._schema.arguments, *func._schema.returns)
+        return None if any(a.alias_info is not None for a in arguments) else _effect_of(func._name)
+    return _effect_of(f"{func.namespace}::{func.name()}") if isinstance(func, HigherOrderOperator) else None
+
+
+def _effect_of(name: str) -> Any:
+    return _simple_registry.singleton.find(name).effect.effect
+
+
+# with_effects(token, op, ...): an op with a side effect as a function of what happened before; gives a token for what is next.
+with_effects: Any = getattr(torch.ops.higher_order, "with_effects")
+
+
 def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
     """Position and name of every argument the op writes to, by its schema."""
     arguments = func._schema.arguments
@@ -376,6 +398,7 @@ __all__ = [
     "no_python_dispatcher",
     "other_tracer",
     "pytree",
+    "registered_effect",
     "run_composite_kernel",
     "running_autograd_node",
     "set_bits",
@@ -383,11 +406,11 @@ __all__ = [
     "storage_key",
     "upstream_shape_error",
     "with_dispatch_keys",
+    "with_effects",
     "without_autocast",
     "without_dispatch",
     "without_fake_mode",
     "without_pre_dispatch_modes",
-    "without_torch_function",
     "without_torch_function",
     "written_arguments",
 ]

@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import FakeTensor, FakeTensorMode, is_traceable_wrapper_subclass, pytree, without_torch_function
+from refimpl.aot.errors import UnexpectedFake
 from refimpl.aot.fake_arguments import fake_slots
 from refimpl.trace.recording_mode import paused_recordings
 
@@ -23,7 +24,9 @@ class CapturedTensor(Exception):
 
 
 def refuse_captured(tensor: torch.Tensor) -> None:
-    """Raises CapturedTensor."""
+    """Raises CapturedTensor, or UnexpectedFake for a tensor without data."""
+    if isinstance(tensor, FakeTensor):
+        raise UnexpectedFake(tensor)
     raise CapturedTensor
 
 

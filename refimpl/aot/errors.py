@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refimpl.errors import RefimplError
+from refimpl.errors import RefimplError, user_line
 
 
 class DoubleBackward(RefimplError, RuntimeError):
@@ -28,8 +28,8 @@ class DuplicatesExpected(RefimplError, AssertionError):
 
     def __init__(self, aot_id: int, position: int, original: int) -> None:
         super().__init__(
-            f"At compilation time, graph {aot_id} was compiled under the assumption that input {position} would be a duplicate of "
-            f"input {original}, but at runtime this was not the case.\n"
+            f"graph {aot_id} was compiled for an input {position} that is the same tensor as input {original}, and was called with "
+            "another tensor there\n"
             "  expected: the same tensor at both positions, since the program changes it\n"
             "  what to do: compile again for arguments that differ"
         )
@@ -43,10 +43,23 @@ class GradientNotExpected(RefimplError, AssertionError):
 
     def __init__(self, aot_id: int, position: int) -> None:
         super().__init__(
-            f"At compilation time, graph {aot_id} was compiled under the assumption that input {position} would not require grad, "
-            "but at runtime this was not the case.\n"
+            f"graph {aot_id} was compiled for an input {position} that does not require grad, and was called with one that does\n"
             "  expected: an argument that does not require grad: the graph has no gradient for it\n"
             "  what to do: compile again for arguments that require grad"
+        )
+
+
+class UnexpectedFake(RefimplError, AssertionError):
+    """A fake tensor that is no argument: the compiled program would have no data for it.
+
+    Counterpart: the AssertionError "Unexpected fake" of torch/_functorch/aot_autograd.py
+    """
+
+    def __init__(self, tensor: object) -> None:
+        super().__init__(
+            f"Unexpected fake buffer or captured tensor: {tensor}{user_line()}\n"
+            "  expected: arguments that are fake or real; parameters, buffers and tensors from closures that are real\n"
+            "  what to do: pass the fake tensor as an argument, or capture the real one"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl._torch import FakeTensorMode
 from refimpl.aot.aot_function import aot_function, aot_module_simplified
 from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
@@ -420,7 +421,7 @@ def test_gradient_that_the_graph_lacks_is_refused() -> None:
             return (x * 2,)
 
     compiled = aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm)
-    with pytest.raises(AssertionError, match="input 0 would not require grad"):
+    with pytest.raises(AssertionError, match="input 0 that does not require grad"):
         compiled(torch.ones(3, requires_grad=True))
     with torch.no_grad():
         assert compiled(torch.ones(3, requires_grad=True))[0].tolist() == [2.0, 2.0, 2.0]
@@ -480,3 +481,15 @@ def test_graphs_print_with_lines_of_the_program(partition: str) -> None:
     assert "x[0].mul_(2)  # a write" in forward
     assert "return x.sin()  # a result" in forward
     assert "return x.sin()  # a result" in backward, "a backward node has the line of its forward op"
+
+
+def test_captured_fake_tensor_is_refused() -> None:
+    mode = FakeTensorMode()
+    captured, argument = mode.from_tensor(torch.ones(3)), mode.from_tensor(torch.ones(3, requires_grad=True))
+
+    class Add(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x + captured,)
+
+    with pytest.raises(AssertionError, match="Unexpected fake"):
+        aot_module_simplified(Add(), (argument,), lambda gm, _: gm)

@@ -303,7 +303,7 @@ class RecordingMode(TorchDispatchMode):
             func = torch.ops.aten.lift_fresh_copy.default
         elif self.on_captured is not None:
             for tensor in tensors:
-                if type(tensor) is not FakeTensor and self.tracker.find(tensor) is None:
+                if self.tracker.find(tensor) is None:
                     self.on_captured(tensor)
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
         result = self._run(func, args, kwargs, tensors)
