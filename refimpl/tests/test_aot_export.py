@@ -431,3 +431,49 @@ def test_the_graph_is_the_same_for_other_sizes_with_symbols() -> None:
     _assert_same(_call(graph_module, signature, mod, x), _eager(mod, (x,), loss_index=0))
     weight = graph_module.graph.find_nodes(op="placeholder")[0]
     assert all(type(size) is int for size in weight.meta["val"].shape)
+
+
+# --------------------------------------------------------------------------------------------------- torch's own modules
+
+
+class Squared(torch.nn.Module):
+    """A loss of all results of a module, and the results."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any) -> tuple[Any, ...]:
+        results = [leaf for leaf in pytree.tree_leaves(self.module(*args)) if isinstance(leaf, Tensor)]
+        return torch.stack([result.pow(2).mean() for result in results]).sum(), [result.detach() for result in results]
+
+
+nn = torch.nn
+MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[tuple[int, ...], ...]]] = {
+    "GRU": (lambda: nn.GRU(3, 4, 2, bidirectional=True), ((5, 2, 3),)),
+    "LSTMCell": (lambda: nn.LSTMCell(3, 4), ((2, 3),)),
+    "attention": (lambda: nn.MultiheadAttention(8, 2, batch_first=True), ((2, 5, 8),) * 3),
+    "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), ((5, 2, 8),)),
+    "encoder, evaluated": (lambda: nn.TransformerEncoderLayer(8, 2, 16).eval(), ((5, 2, 8),)),
+    "decoder": (lambda: nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0), ((5, 2, 8), (4, 2, 8))),
+    "batch norm, evaluated": (lambda: nn.BatchNorm2d(3).eval(), ((2, 3, 4, 4),)),
+    "batch norm without statistics": (lambda: nn.BatchNorm1d(3, track_running_stats=False), ((4, 3),)),
+    "instance norm": (lambda: nn.InstanceNorm2d(3, affine=True, track_running_stats=True), ((2, 3, 4, 4),)),
+    "spectral norm": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4)), ((2, 3),)),
+    "convolutions": (lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.MaxPool2d(2)), ((2, 1, 6, 6),)),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 3), nn.GroupNorm(3, 3), nn.PReLU()), ((1, 2, 3, 3),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_joint", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_of_torch_s_computes_the_same_as_a_graph(name: str, is_joint: bool) -> None:
+    """AO-31, AO-34"""
+    make, shapes = MODULES[name]
+    torch.manual_seed(0)
+    module, args = Squared(make()), tuple(torch.randn(shape) for shape in shapes)
+    loss_index = 0 if is_joint else None
+    eager = _eager(module, args, loss_index=loss_index)
+    graph_module, signature = aot_export_module(module, args, trace_joint=is_joint, output_loss_index=loss_index)
+    assert not [t for t in _targets(graph_module) if isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable]
+    _assert_same(_call(graph_module, signature, module, *args), eager)
