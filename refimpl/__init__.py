@@ -30,6 +30,8 @@ SUBSTITUTIONS: dict[str, str] = {
     f"{_FUNCTORCH}.aot_autograd.aot_module": f"{_AOT}.aot_function.aot_module",
     f"{_FUNCTORCH}.aot_autograd.aot_module_simplified": f"{_AOT}.aot_function.aot_module_simplified",
     f"{_FUNCTORCH}.compile_utils.fx_graph_cse": f"{_AOT}.compile_utils.fx_graph_cse",
+    f"{_FUNCTORCH}.compile_utils.strip_overloads": f"{_AOT}.compile_utils.strip_overloads",
+    f"{_FUNCTORCH}.compilers.memory_efficient_fusion": f"{_AOT}.compilers.memory_efficient_fusion",
     f"{_FUNCTORCH}.partitioners.default_partition": f"{_AOT}.partition.default_partition",
     f"{_FUNCTORCH}.partitioners.min_cut_rematerialization_partition": f"{_AOT}.partition.min_cut_rematerialization_partition",
     **{
