@@ -573,7 +573,7 @@ def _version_of(tensor: torch.Tensor) -> int:
 
 def _accumulated(leaf: Any) -> tuple[int, int] | None:
     """Says whether the gradient that a leaf holds is another one, or was added to."""
-    if not isinstance(leaf, torch.Tensor) or leaf.grad is None:
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_leaf or leaf.grad is None:
         return None
     return id(leaf.grad), _version_of(leaf.grad)
 
