@@ -5,7 +5,7 @@ A snippet file holds
 - a docstring, whose first line says what the program checks;
 - `PROGRAM = {...}`: a literal with the keys of `_KEYS`, parsed with `ast`;
 - `DEVICE = "cpu"`: the device its inputs and parameters are made on; the line is rewritten for another device;
-- `program` and `inputs(call)`, as `oracle.program` wants them.
+- `program`, `inputs(call)` and perhaps `derive`, as `oracle.program` wants them.
 
 Everything a snippet touches lives in its own namespace, so a runner that executes the source again gets a fresh target
 with fresh globals.

@@ -1,4 +1,4 @@
-"""The regressions suite: silent wrong results reported upstream, one program each, and controls that must not be reported.
+"""The regressions suite: wrong results reported upstream or found here, one program each, and controls that must not be reported.
 
 Torch-free: the registry reads these constants without loading the suite.
 """
@@ -6,7 +6,9 @@ Torch-free: the registry reads these constants without loading the suite.
 from __future__ import annotations
 
 NAME = "regressions"
-DESCRIPTION = "Silent wrong results of PyTorch's compilers reported upstream, and controls that must not be reported"
+DESCRIPTION = (
+    "Wrong results of PyTorch's compilers, reported upstream or found here, and controls that must not be reported"
+)
 TAGS = {
     "differs": "eager and a compiled rung disagree on torch 2.13, x86 CPU",
     "agrees": "fixed or not triggered on torch 2.13, x86 CPU; a difference is a regression",

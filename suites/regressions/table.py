@@ -14,7 +14,7 @@ class Regression:
     """One row. `name` is the program's."""
 
     name: str
-    issues: tuple[int, ...]  # of pytorch/pytorch; empty for controls without a report
+    issues: tuple[int, ...]  # of pytorch/pytorch; empty for controls without a report, and for what was found here
     line: str
     kind: str  # "differs" | "agrees" | "untried" | "control"
     first_wrong: str = ""  # subject; for "agrees" and "untried" the rung it was reported for
@@ -56,7 +56,8 @@ def _control(name: str, line: str, *issues: int) -> Regression:
 
 
 def _issues(name: str) -> tuple[int, ...]:
-    return (int(name.split("/")[0]),)
+    group = name.split("/")[0]
+    return () if group == "found" else (int(group),)
 
 
 REGRESSIONS: tuple[Regression, ...] = (
@@ -151,6 +152,119 @@ REGRESSIONS: tuple[Regression, ...] = (
         first_wrong="aot_eager",
         where="synthetic base: the layout of inputs within their storage is not guarded",
         status="fail_guard",
+    ),
+    # ------------------------------------------------------------------------- found by the suite mutations, not reported
+    _differs(
+        "found/alias_of_written_base_squeezed",
+        "a view of an argument, another argument with the memory of which is written: shape of the base",
+        first_wrong="aot_eager",
+        where="synthetic base: views made again",
+        status="fail_to_run",
+    ),
+    _differs(
+        "found/as_strided_of_expanded_alias",
+        "as_strided of an expanded argument whose memory another argument writes",
+        first_wrong="aot_eager",
+        where="synthetic base: as_strided of what stands for the argument",
+        status="fail_accuracy",
+    ),
+    _differs(
+        "found/chunk_of_written_argument",
+        "`a[:2] = ...; return a.chunk(2)[1]` of a non-leaf does not share its memory",
+        first_wrong="aot_eager",
+        where="output aliases: results of multi-output views",
+        status="fail_alias",
+    ),
+    _differs(
+        "found/dead_random_write",
+        "`a.sum().uniform_()` that nobody reads is removed, and the generator does not move",
+        first_wrong="aot_eager",
+        where="dead code: random operators",
+        status="fail_rng",
+    ),
+    _differs(
+        "found/detached_alias_beside_view",
+        "a detached slice of an argument is written beside the argument",
+        first_wrong="aot_eager",
+        where="synthetic base: aliases that autograd does not know",
+        status="fail_to_run",
+    ),
+    _differs(
+        "found/factor_written_after_use",
+        "`a.mul_(b); b[0] += 3` where nobody differentiates the product",
+        first_wrong="aot_eager",
+        where="joint graph: gradients of all updated inputs",
+        status="fail_to_run",
+    ),
+    _differs(
+        "found/foreach_copy_of_argument",
+        "`_foreach_copy_` into an argument with a gradient",
+        first_wrong="aot_eager",
+        where="functionalization: an op without a derivative",
+        status="fail_to_run",
+    ),
+    _differs(
+        "found/narrow_of_transposed_alias",
+        "a slice of a transposed argument has the strides of the base",
+        first_wrong="aot_eager",
+        where="synthetic base: views made again",
+        status="fail_alias",
+    ),
+    _differs(
+        "found/overwritten_argument_without_gradient",
+        "`b.zero_(); return a * 2` gives `b` a zero gradient",
+        first_wrong="aot_eager",
+        where="runtime: gradients that no tangent reaches",
+        status="fail_grad",
+    ),
+    _differs(
+        "found/real_part_beside_complex",
+        "a complex argument is written beside its imaginary part",
+        first_wrong="aot_eager",
+        where="synthetic base: several dtypes",
+        status="fail_to_run",
+    ),
+    _differs(
+        "found/same_view_returned_twice",
+        "`return row.contiguous(), row` returns two objects",
+        first_wrong="aot_eager",
+        where="outputs that are one object",
+        status="fail_alias",
+    ),
+    _differs(
+        "found/strides_changed_after_write",
+        "`a *= 0.5; a.as_strided_(...)` of a part of a storage",
+        first_wrong="aot_eager",
+        where="metadata mutation beside data mutation",
+        status="fail_accuracy",
+    ),
+    _differs(
+        "found/write_through_detach_of_view_of_leaf",
+        "`a.detach().mul_(a)` of a view of a leaf raises",
+        first_wrong="aot_eager",
+        where="epilogue: hidden writes",
+        status="fail_to_run",
+    ),
+    _differs(
+        "found/write_through_ravel_of_overlapping_view",
+        "a write through ravel() of overlapping rows is lost",
+        first_wrong="aot_eager",
+        where="functionalization: internal overlap",
+        status="fail_accuracy",
+    ),
+    _differs(
+        "found/written_base_returned",
+        "a view is written and the argument returned: another object",
+        first_wrong="aot_eager",
+        where="synthetic base: outputs that are inputs",
+        status="fail_alias",
+    ),
+    _differs(
+        "found/written_view_and_base_no_results",
+        "a slice and its base are written, nothing is returned",
+        first_wrong="aot_eager",
+        where="joint graph: tangents of aliased inputs",
+        status="fail_to_run",
     ),
     # ------------------------------------------------------------------------------------------------- agree today
     _agrees(

@@ -50,6 +50,8 @@ def run(program: Program, wrap: Callable[[Any], Any] = lambda target: target) ->
             target.train(call.training)
         exec(call.before, namespace)
         leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if "derive" in namespace:
+            args, kwargs = namespace["derive"](*args, **kwargs)
         try:
             with _grad_mode(call.grad_mode):
                 output = compiled(*args, **kwargs)
