@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch._functorch.aot_autograd import AOTConfig as TorchAOTConfig
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
+from torch._library.opaque_object import OpaqueBase, register_opaque_type
 
 import refimpl
 from refimpl.aot import aot_function as entry_points
@@ -355,6 +356,41 @@ def test_an_integer_is_a_symbol_where_sizes_are() -> None:
     assert torch.equal(function(torch.ones(3), 6), torch.full((6, 3), 6.0))
     assert compiler.kinds == ["inference"]
     assert any(isinstance(node.meta["val"], torch.SymInt) for node in _placeholders(compiler.graph("inference")))
+
+
+class Queue(OpaqueBase):
+    """Tensors in a row."""
+
+    def __init__(self, *items: Tensor) -> None:
+        self.items = list(items)
+
+
+@pytest.fixture(scope="module")
+def pop() -> Iterator[Any]:
+    """An op that takes the first tensor off a queue."""
+    register_opaque_type(Queue, typ="reference")
+    library = torch.library.Library("refimpl_test_queue", "FRAGMENT")
+    library.define(f"pop({Queue.__module__}.{Queue.__qualname__} queue, Tensor like) -> Tensor")
+    library.impl("pop", lambda queue, like: queue.items.pop(0), "CPU")
+    torch.library.register_fake("refimpl_test_queue::pop", lambda queue, like: torch.empty_like(like), lib=library)
+    yield torch.ops.refimpl_test_queue.pop.default
+    library._destroy()
+
+
+def test_tracing_twice_leaves_an_object_alone(pop: Any) -> None:
+    """AO-17"""
+    captured = torch.ones(1)  # a program that captures a tensor is traced a second time
+
+    def function(queue: Queue, x: Tensor) -> Tensor:
+        first = pop(queue, x)
+        return first * 10 + pop(queue, x) + captured * x
+
+    for options in ({}, {"dynamic": True}):
+        compiled = Compiler().function(function, **options)
+        ours, theirs = (Queue(*(torch.full((1,), float(i)) for i in range(6))) for _ in range(2))
+        for _ in range(2):
+            assert torch.equal(compiled(ours, torch.ones(1)), function(theirs, torch.ones(1)))
+            assert len(ours.items) == len(theirs.items)
 
 
 # --------------------------------------------------------------------------------------- which graphs are compiled
