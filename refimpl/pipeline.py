@@ -23,6 +23,7 @@ from refimpl.aot.functional_call import functional_call_of, parameters_and_buffe
 from refimpl.aot.joint_split import split_joint
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.aot.plain_results import split_plain, with_sizes
 from refimpl.aot.runtime.wrapper import FlatCall
 from refimpl.backends import Backend, lookup_backend
 from refimpl.errors import BadParameter
@@ -123,18 +124,19 @@ def _compiled_by_call(
                 return entry
         with lock:
             run = target.fn if target.module is None else functional_call_of(target.module, tuple(state))
-            specs: list[pytree.TreeSpec] = []
+            seen: list[tuple[pytree.TreeSpec, dict[int, Any]]] = []
 
             def flat(*values: Any) -> list[Any]:
                 args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
                 result = run(*args, **kwargs) if target.module is None else run(values[:count], args, kwargs)
                 results, spec = pytree.tree_flatten(result)
-                specs.append(spec)
+                results, plain = split_plain(results)
+                seen.append((with_sizes(spec), plain))
                 return results
 
             compiled = compile_flat(flat, leaves)
             guard = shape_guard(compiled.program, count) if dynamic else None
-            entry = _Entry(key, guard, compiled.call, unflattener(specs[-1]))
+            entry = _Entry(key, guard, compiled.call, unflattener(*seen[-1]))
             entries.append(entry)
             return entry
 

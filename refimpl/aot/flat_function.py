@@ -5,12 +5,15 @@ Counterpart: torch/_functorch/_aot_autograd/utils.py create_tree_flattened_fn, P
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from refimpl._torch import pytree
+
+NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 def flattened(
@@ -35,8 +38,10 @@ def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     return pytree.arg_tree_leaves(*args, **kwargs)
 
 
-def unflattener(spec: pytree.TreeSpec) -> Callable[[list[Any]], Any]:
-    """A function that puts leaves into their containers; flat results take no detour."""
+def unflattener(spec: pytree.TreeSpec, plain: Mapping[int, Any] = NOTHING) -> Callable[[list[Any]], Any]:
+    """A function that puts leaves into their containers, and `plain` objects at their positions; flat results take no detour."""
+    if plain:
+        return lambda leaves: pytree.tree_unflatten([plain.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
     if spec.is_leaf():
         return _only
     if spec.type in (tuple, list) and all(child.is_leaf() for child in spec.children()):

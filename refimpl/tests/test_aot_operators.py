@@ -59,3 +59,18 @@ def test_outputs_may_be_sparse():
         return torch.autograd.grad(fn(sparse, a, b).to_dense().sin().sum(), (a, b))
 
     torch.testing.assert_close(run(compile_aot(torch.sparse.sampled_addmm)), run(torch.sparse.sampled_addmm))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_that_are_no_tensors(dynamic):
+    def program(x):
+        return x.shape, {"size": (x.shape[1:], x * 2)}, NotImplemented, torch.finfo(x.dtype).dtype, x.device, range(2)
+
+    x = torch.ones(2, 3)
+    actual, expected = compile_aot(program, dynamic=dynamic)(x), program(x)
+    torch.testing.assert_close(actual[1]["size"][1], expected[1]["size"][1])
+    assert type(actual[0]) is torch.Size
+    assert type(actual[1]["size"][0]) is torch.Size
+    assert actual[0] == expected[0]
+    assert actual[1]["size"][0] == expected[1]["size"][0]
+    assert actual[2:] == expected[2:]
