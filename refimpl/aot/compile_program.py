@@ -17,6 +17,7 @@ from refimpl._torch import FakeTensorMode
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
+from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.input_plan import InputPlan, alias_groups, plan_for
@@ -203,6 +204,7 @@ def _compile_inference(program: FunctionalProgram, config: AOTConfig) -> FlatCal
     graph_module, analysis = program.graph_module, program.analysis
     if config.keep_inference_input_mutations and program.traced.layout is None:
         graph_module, analysis = with_mutations_in_graph(graph_module, analysis, program.slot_placeholders())
+    unlift_tokens(graph_module, first_outputs=len(thread_tokens(graph_module, program.traced.fake_mode).forward))
     with graph_being_compiled(config.aot_id, "inference"):
         compiled = boxed(compiler(graph_module, _examples(graph_module)))
     return runtime_wrapper(
@@ -221,14 +223,20 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     if analysis.has_backward:
         partition = config.partition_fn or default_partition
         primals = [node.meta.get("val") for node in program.primals]
+        tangents = [*program.traced.example_tangents, *program.random.examples]
+        num_outputs = program.traced.num_dense_outputs + len(program.random.forward)
+        tokens = thread_tokens(joint, program.traced.fake_mode)
         forward_module, backward_module = partition(
             joint,
-            (primals, [*program.traced.example_tangents, *program.random.examples]),
-            num_fwd_outputs=program.traced.num_dense_outputs + len(program.random.forward),
+            ([*tokens.forward, *primals], [*tangents, *tokens.backward]),
+            num_fwd_outputs=len(tokens.forward) + num_outputs,
         )
+        unlift_tokens(forward_module, first_outputs=len(tokens.forward))
+        unlift_tokens(backward_module, last_outputs=len(tokens.backward))
         get_backward = with_backward_states(_LazyCompile(backward_module, config), program.random)
     else:  # autograd refused: the forward runs, asking for a gradient raises
         forward_module, get_backward = joint, _no_backward
+        unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
     assert config.fw_compiler is not None
     with graph_being_compiled(config.aot_id, "forward"):
         forward = boxed(config.fw_compiler(forward_module, _examples(forward_module)))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import HigherOrderOperator, OpOverload
+from refimpl._torch import HigherOrderOperator, OpOverload, registered_effect
 
 _RANDOM = torch.Tag.nondeterministic_seeded
 # Random numbers whose seed and offset are arguments: run twice, they give the same twice.
@@ -58,6 +58,7 @@ def _facts_of_overload(target: OpOverload) -> OpFacts:
     is_random = _RANDOM in target.tags and name not in _FUNCTIONAL_RANDOM
     is_mutable = schema.is_mutable
     is_effectful = is_mutable or not schema.returns or target.namespace in _EFFECTFUL_LIBRARIES
+    is_effectful = is_effectful or registered_effect(target) is not None
     viewed: tuple[int, str] | None = None
     if not is_mutable:
         if name in _UNANNOTATED_VIEWS:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensorMode, HigherOrderOperator, OpOverload
+from refimpl.aot.joint_nodes import backward_nodes
 from refimpl.aot.op_facts import facts_of
 from refimpl.aot.random_ops import default_generator, device_of, functional_random_op
 from refimpl.aot.runtime.graph_call import BoxedCall
@@ -45,13 +46,13 @@ def functionalize_random(
     ]
     if not found:
         return RandomStates()
-    backward_nodes = _backward_nodes(graph)
+    is_backward = backward_nodes(graph)
     chains = {
-        is_backward: _Chain(graph, fake_mode, "bwd_seed" if is_backward else "fwd_seed", is_late=is_backward)
-        for is_backward in (False, True)
+        is_late: _Chain(graph, fake_mode, "bwd_seed" if is_late else "fwd_seed", is_late=is_late)
+        for is_late in (False, True)
     }
     for node, replacement in found:
-        chains[node in backward_nodes].append(node, replacement)
+        chains[node in is_backward].append(node, replacement)
     forward, backward = chains[False], chains[True]
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
     outputs = list(output.args[0])
@@ -103,16 +104,6 @@ def _refuse_random_functions(graph_module: torch.fx.GraphModule, node: torch.fx.
                     supported="random ops outside of the functions of higher-order operators",
                     do="leave functionalize_rng_ops off",
                 )
-
-
-def _backward_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    found: set[torch.fx.Node] = set()
-    for node in graph.nodes:
-        is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
-        is_tagged = node.meta.get("partitioner_tag") == "is_backward"
-        if is_tangent or is_tagged or not found.isdisjoint(node.all_input_nodes):
-            found.add(node)
-    return found
 
 
 class _Chain:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import OpOverload, storage_key, without_fake_mode
+from refimpl._torch import OpOverload, registered_effect, storage_key, without_fake_mode
 from refimpl.trace.tracker import Tracked
 
 NUMEL_LIMIT = 1  # of the result: a constant costs a second computation of the op
@@ -53,6 +53,8 @@ class ConstantsState:
     def compute(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> Any:
         """Do an op on constants, for real; None when the result is too big to do it twice."""
         if isinstance(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags:
+            return None
+        if registered_effect(func) is not None:
             return None
         tensors = [
             t for t in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(t, torch.Tensor)

@@ -10,6 +10,7 @@ that the first call recorded hold for the second, since it is asked for the same
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from refimpl._torch import (
     OpOverload,
     WeakTensorKeyDictionary,
     inside_fake_kernel,
+    registered_effect,
     set_bits,
     storage_key,
 )
@@ -56,6 +58,24 @@ _MISS = object()
 
 def _expression(number: Any) -> Hashable:
     return number if type(number) is int else number.node.expr
+
+
+@functools.cache
+def _has_effect(func: Any) -> bool:
+    return registered_effect(func) is not None
+
+
+def _without_values(func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+    """Fake tensors whose values are known make an op run for real, and what it does beside its result would be done too."""
+    known = [t for t in tensors if isinstance(t, FakeTensor) and t.constant is not None]
+    values = [t.constant for t in known]
+    try:
+        for tensor in known:
+            tensor.constant = None
+        return func(*args, **kwargs)
+    finally:
+        for tensor, value in zip(known, values, strict=True):
+            tensor.constant = value
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +131,8 @@ class FakeKernelsState:
 
     def run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], tracker: TrackerState) -> Any:
         """The op's result. `tensors` are the tensors among the arguments, in order."""
+        if _has_effect(func):
+            return _without_values(func, args, kwargs, tensors)
         if not self._is_caching or not self._is_repeatable(func):
             return func(*args, **kwargs)
         signatures: list[Hashable] = []

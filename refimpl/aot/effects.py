@@ -1,0 +1,147 @@
+"""Effect tokens: ops with side effects depend on each other, in the order of the program, by values that mean nothing else.
+
+Counterpart: torch/_higher_order_ops/effects.py handle_effects, torch/_functorch/_aot_autograd/utils.py unlift_tokens
+Differs: a pass over the functional graph, before it is partitioned, so that the order is that of the graph of one trace. What
+backward does has tokens of its own, whether or not forward has any.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensorMode, OpOverload, registered_effect, with_effects
+from refimpl.aot.joint_nodes import backward_nodes
+
+TOKEN = "tokens_"
+BACKWARD_TOKEN = "tangents_token"  # as upstream names it; partitioners take it for an incoming gradient
+_MAKE = torch.ops.prims._make_token.default
+_SINK = torch.ops.prims._sink_tokens.default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectTokens:
+    """Of a joint graph: one for each kind of effect. The forward's are its first inputs and outputs, the backward's its last.
+
+    Examples are what compilers and partitioners are to see of them.
+    """
+
+    forward: tuple[torch.Tensor, ...] = ()
+    backward: tuple[torch.Tensor, ...] = ()
+
+
+def thread_tokens(graph_module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -> EffectTokens:
+    """Change every op with a registered effect into `with_effects(token, op, ...)`, in place."""
+    graph = graph_module.graph
+    effectful = [(node, effect) for node in graph.nodes if (effect := effect_of(node)) is not None]
+    if not effectful:
+        return EffectTokens()
+    is_backward = backward_nodes(graph)
+    forward, backward = _Chains(graph, fake_mode, TOKEN), _Chains(graph, fake_mode, BACKWARD_TOKEN)
+    for node, effect in effectful:
+        (backward if node in is_backward else forward).append(node, effect)
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    output.args = ([*forward.tokens.values(), *output.args[0], *backward.tokens.values()],)
+    graph.lint()
+    graph_module.recompile()
+    return EffectTokens(forward=tuple(forward.examples), backward=tuple(backward.examples))
+
+
+def unlift_tokens(graph_module: torch.fx.GraphModule, *, first_outputs: int = 0, last_outputs: int = 0) -> None:
+    """Take tokens out of a graph's signature, in place: made at its top, given to nobody at its end.
+
+    Tokens among its outputs are the `first_outputs` and `last_outputs`.
+    """
+    graph = graph_module.graph
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    given = [n for n in placeholders if str(n.target).startswith((TOKEN, BACKWARD_TOKEN))]
+    after = next(n for n in graph.nodes if n.op != "placeholder")
+    for node in given:
+        with graph.inserting_before(after):
+            made = graph.call_function(_MAKE, ())
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    outputs = list(output.args[0])
+    last = len(outputs) - last_outputs
+    tokens = [*outputs[:first_outputs], *outputs[last:]]
+    if tokens:
+        with graph.inserting_before(output):
+            graph.call_function(_SINK, (tokens,))
+        output.args = (type(output.args[0])(outputs[first_outputs:last]),)
+    graph.lint()
+    graph_module.recompile()
+
+
+def effect_of(node: torch.fx.Node) -> Any:
+    """The registered kind of side effect of a call; None without."""
+    if node.op != "call_function" or node.target is with_effects:
+        return None
+    return registered_effect(node.target)
+
+
+class _Chains:
+    """The last token of each kind of effect. Mutable."""
+
+    def __init__(self, graph: torch.fx.Graph, fake_mode: FakeTensorMode, name: str) -> None:
+        self._graph = graph
+        self._fake_mode = fake_mode
+        self._name = name
+        self.tokens: dict[Any, torch.fx.Node] = {}
+        self.examples: list[torch.Tensor] = []
+
+    def append(self, node: torch.fx.Node, effect: Any) -> None:
+        """The node happens after all that have been appended for its kind."""
+        graph = self._graph
+        token = self.tokens[effect] if effect in self.tokens else self._placeholder()
+        arguments: Any = (token, node.target, *node.args)
+        with graph.inserting_before(node):
+            call = graph.call_function(with_effects, arguments, node.kwargs)
+            new_token = graph.call_function(operator.getitem, (call, 0))
+        value = node.meta.get("val")
+        values = value if isinstance(value, tuple) else (value,)
+        call.meta = {**node.meta, "val": (token.meta["val"], *values)}
+        new_token.meta = {**node.meta, "val": token.meta["val"]}
+        if _returns_several(node, value):
+            for element in list(node.users):
+                element.args = (call, element.args[1] + 1)  # type: ignore[operator]
+        elif node.users:
+            with graph.inserting_before(node):
+                result = graph.call_function(operator.getitem, (call, 1))
+            result.meta = {**node.meta}
+            node.replace_all_uses_with(result)
+        graph.erase_node(node)
+        self.tokens[effect] = new_token
+
+    def _placeholder(self) -> torch.fx.Node:
+        with self._fake_mode:
+            value = torch.empty(0)
+        graph = self._graph
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        number = len(self.tokens)
+        if self._name is TOKEN:
+            position = number
+            where = graph.inserting_before(placeholders[position] if position < len(placeholders) else _first(graph))
+            name = f"{TOKEN}{number + 1}"
+        else:
+            where = graph.inserting_after(placeholders[-1]) if placeholders else graph.inserting_before(_first(graph))
+            name = BACKWARD_TOKEN if number == 0 else f"{BACKWARD_TOKEN}_{number}"
+        with where:
+            node = graph.placeholder(name)
+        node.meta["val"] = value
+        self.examples.append(value)
+        return node
+
+
+def _first(graph: torch.fx.Graph) -> torch.fx.Node:
+    return next(n for n in graph.nodes if n.op != "placeholder")
+
+
+def _returns_several(node: torch.fx.Node, value: Any) -> bool:
+    if isinstance(node.target, OpOverload):
+        return len(node.target._schema.returns) > 1
+    return isinstance(value, tuple)
