@@ -165,6 +165,10 @@ class OuterGraphMode(TorchDispatchMode):
             parts.append(tangent)
         return build(layout, parts)
 
+    def forget_tangents(self) -> None:
+        """Those made so far are not in the graph any more."""
+        self._num_tangents = 0
+
     def flattened(
         self, slots: Sequence[Any], outputs: Sequence[Any], gradients: Sequence[Any], tangents: Sequence[Any]
     ) -> list[Any]:
