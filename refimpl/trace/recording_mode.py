@@ -49,6 +49,7 @@ from refimpl.trace.constants import ConstantsState
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order
+from refimpl.trace.known_shapes import known_result
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.provenance import preserved_meta_writer
 from refimpl.trace.proxies import PythonKeyTracer
@@ -324,6 +325,9 @@ class RecordingMode(TorchDispatchMode):
         try:
             if self._kernels is None:
                 return func(*args, **kwargs)
+            result = known_result(func, args, kwargs)
+            if result is not NotImplemented:
+                return result
             return self._kernels.run(func, args, kwargs, list(tensors), self.tracker)
         except DataDependentOutputException as error:
             raise DataDependentFakeRead(func) from error

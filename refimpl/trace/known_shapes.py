@@ -1,0 +1,92 @@
+"""Fake results of ops whose shapes follow from their arguments, though upstream's fake kernels say that they depend on data, or refuse.
+
+Counterpart: torch/_subclasses/fake_impls.py (its refusals of ops with Tag.dynamic_output_shape); torch/_meta_registrations.py
+_meta_grouped_mm_common
+Differs: a rule may say that this call's shapes do depend on data (NotImplemented), and then upstream's kernel is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+def _linalg_lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """Residuals depend on the rank that is found; but `gelsy` gives none, and `gels` takes the rank for full."""
+    driver = driver or ("gelsy" if a.device.type == "cpu" else "gels")
+    rows, columns = a.shape[-2:]
+    is_vector = b.dim() == 1 or b.shape == a.shape[:-1]
+    is_plain = is_vector or (b.dim() == a.dim() and b.shape[-2] == rows)
+    if not is_plain or (driver in ("gelsd", "gelss") and rows > columns):
+        return NotImplemented
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-1] if is_vector else b.shape[:-2])
+    if is_vector:
+        batch = a.shape[:-2]
+    count = 1 if is_vector else b.shape[-1]
+    # (*batch, count, longer side): written column by column; the solution is the first rows.
+    solution = b.new_empty((*batch, count, max(rows, columns))).mT.narrow(-2, 0, columns)
+    real = a.dtype.to_real()
+    has_residuals = driver == "gels" and rows > columns
+    has_values = driver in ("gelsd", "gelss")
+    return (
+        solution.squeeze(-1) if is_vector else solution,
+        a.new_empty((*batch, count) if has_residuals else (0,), dtype=real),
+        a.new_empty((0,) if driver == "gels" else a.shape[:-2], dtype=torch.int64),
+        a.new_empty((*a.shape[:-2], min(rows, columns)) if has_values else (0,), dtype=real),
+    )
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> Any:
+    """Lengths given as numbers say how many states the longest target has."""
+    if log_probs.dim() != 3 or not target_lengths:
+        return NotImplemented
+    steps, batch, _ = log_probs.shape
+    states = 2 * max(target_lengths) + 1
+    return log_probs.new_empty(batch), log_probs.new_empty((batch, steps, states))
+
+
+def _grouped_mm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Any:
+    """On the CPU other types than bfloat16 work too."""
+    if a.device.type != "cpu" or a.dtype is torch.bfloat16 or a.dtype is not b.dtype or bias is not None:
+        return NotImplemented
+    match a.dim(), b.dim():
+        case 2, 2 if offs is not None:
+            return a.new_empty((offs.shape[0], a.shape[0], b.shape[1]))
+        case (2, 3) | (3, 2) if offs is not None:
+            return a.new_empty((a.shape[-2], b.shape[-1]))
+        case 3, 3:
+            return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
+    return NotImplemented
+
+
+RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
+    {
+        aten.linalg_lstsq.default: _linalg_lstsq,
+        aten._ctc_loss.default: _ctc_loss,
+        aten._grouped_mm.default: _grouped_mm,
+    }
+)
+
+
+def known_result(func: Any, args: Any, kwargs: Any) -> Any:
+    """The fake result by a rule; NotImplemented where there is none for this call. To be called where fake tensors are made."""
+    rule = RULES.get(func)
+    return NotImplemented if rule is None else rule(*args, **kwargs)
