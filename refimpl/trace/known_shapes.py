@@ -1,4 +1,4 @@
-"""Fake results of ops whose shapes follow from their arguments, though upstream's fake kernels say that they depend on data, or refuse.
+"""Fake results of ops whose shapes follow from their arguments, where upstream's fake kernels refuse them or ask for data.
 
 Counterpart: torch/_subclasses/fake_impls.py (its refusals of ops with Tag.dynamic_output_shape); torch/_meta_registrations.py
 _meta_grouped_mm_common
@@ -74,7 +74,8 @@ def _grouped_mm(
             return a.new_empty((a.shape[-2], b.shape[-1]))
         case 3, 3:
             return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
-    return NotImplemented
+        case _:
+            return NotImplemented
 
 
 RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
