@@ -646,3 +646,32 @@ def test_entry_points_have_their_old_names() -> None:
     """AO-44"""
     assert entry_points.compiled_function is aot_function
     assert entry_points.compiled_module is aot_module
+
+
+def test_compiling_runs_no_kernel_of_the_user() -> None:
+    """XC-16"""
+    calls: list[torch.Size] = []
+    library = torch.library.Library("refimpl_test_kernel", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+
+    def twice(x: Tensor) -> Tensor:
+        calls.append(x.shape)
+        return x * 2
+
+    library.impl("twice", twice, "CPU")
+    torch.library.register_fake("refimpl_test_kernel::twice", torch.empty_like, lib=library)
+    torch.library.register_autograd("refimpl_test_kernel::twice", lambda ctx, gradient: gradient * 2, lib=library)
+
+    class Twice(torch.nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor]:
+            return (torch.ops.refimpl_test_kernel.twice(x),)
+
+    compiler = Compiler()
+    x = _leaf(3)
+    compiled = aot_module_simplified(Twice(), [x], compiler.kind("fw"), compiler.kind("bw"))
+    assert calls == []
+    compiled(x)[0].sum().backward()
+    assert calls == [torch.Size([3])]
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0] * 3
+    library._destroy()
