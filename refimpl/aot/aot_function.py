@@ -62,7 +62,10 @@ def aot_function(
             return compile_program(flat, leaves, config).call, unflattener(out_spec())
 
         leaves = leaves_of(args, kwargs)
-        call, unflatten = cached.get(leaves, compiled)
+        entry = cached.get(leaves, compiled)
+        if entry is None:  # part of a trace, which sees what the function does
+            return fn(*args, **kwargs)
+        call, unflatten = entry
         return unflatten(call(leaves))
 
     return returned_function

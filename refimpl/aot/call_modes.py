@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from refimpl._torch import is_any_autocast_enabled
+from refimpl.trace.tracing import current_trace
 
 Entry = TypeVar("Entry")
 _DEVICE_TYPES = ("cpu", "cuda")
@@ -32,13 +33,16 @@ class PerMode(Generic[Entry]):
         self._entries: dict[Hashable, Entry] = {}
         self._lock = threading.RLock()
 
-    def get(self, leaves: Sequence[Any], compile_entry: Callable[[], Entry]) -> Entry:
-        """The entry for a call with these leaves, by `compile_entry` if there is none yet."""
+    def get(self, leaves: Sequence[Any], compile_entry: Callable[[], Entry]) -> Entry | None:
+        """The entry for a call with these leaves, by `compile_entry` if there is none yet.
+
+        None where there is none and the call is part of a trace, which is no occasion to compile something else.
+        """
         with_gradient = [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves]
         autocast = autocast_state() if is_any_autocast_enabled() else None
         key = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, tuple(with_gradient)
         entry = self._entries.get(key)
-        if entry is not None:
+        if entry is not None or current_trace() is not None:
             return entry
         with self._lock:
             found = self._entries.get(key)

@@ -277,6 +277,17 @@ def test_inference_tensors_are_refused_where_eager_refuses_them() -> None:
             function(x, w)
 
 
+def test_a_compiled_function_inside_of_another_is_part_of_it() -> None:
+    inner_compiler, compiler = Compiler(), Compiler()
+    inner = aot_function(lambda x: x.sin().sin(), inner_compiler)
+    inner(leaf())
+    assert inner_compiler.calls == 1
+    outer = aot_function(lambda x: inner(x) + 1, compiler)
+    for x in (leaf().detach(), leaf()):
+        torch.testing.assert_close(outer(x), x.sin().sin() + 1)
+    assert (inner_compiler.calls, compiler.calls) == (1, 2)
+
+
 # -------------------------------------------------------------------------------------------------------------- autocast
 
 
