@@ -227,6 +227,18 @@ def test_the_backward_is_told_every_symbol_in_its_inputs(partitioner: Any) -> No
     assert symbols & recorded <= told
 
 
+def test_numbers_that_follow_from_symbols_are_calculated_where_they_are_needed() -> None:
+    def program(a, b):
+        return torch.cat([a.expand(b.shape[0] + 2, a.shape[0]), b]) @ a
+
+    joint = joint_of(program, x(5), x(3, 5), symbolic=True)
+    for partitioner, numbers in ((default_partition, 4), (min_cut_rematerialization_partition, 2)):
+        graphs = split(joint, partitioner)
+        saved = [n.meta["val"] for n in saved_nodes(graphs, joint.outputs)]
+        assert sum(isinstance(value, torch.SymInt) for value in saved) == numbers
+        assert_same_values(joint, graphs, [x(7), x(4, 7)], [x(10)])
+
+
 # ------------------------------------------------------------------------------------------------------------------- memory
 
 

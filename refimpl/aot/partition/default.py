@@ -62,13 +62,15 @@ def read_by_backward(joint: JointGraph) -> set[int]:
 def _savable(joint: JointGraph, recomputed: frozenset[int]) -> Callable[[int], bool]:
     """Whether a node is one to save: made by the forward, one value, not asked to be recomputed.
 
-    Items of a tuple and sizes of a tensor that the forward made are savable even if the backward alone reads them.
+    Items of a tuple and sizes of a tensor that the forward made are savable even if the backward alone reads them. What it
+    calculates from sizes it calculates itself.
     """
     is_ours = list(joint.is_forward)
     for i, node in enumerate(joint.nodes):
         if is_ours[i] or joint.is_backward[i] or not joint.inputs[i]:
             continue
-        if node.target is operator.getitem or joint.is_scalar(i):
+        reads_tensor = not all(joint.is_scalar(j) for j in joint.inputs[i])
+        if node.target is operator.getitem or (joint.is_scalar(i) and reads_tensor):
             is_ours[i] = all(is_ours[j] for j in joint.inputs[i])
 
     def is_savable(number: int) -> bool:

@@ -18,7 +18,7 @@ from refimpl.aot.partition.cut_problem import CutProblem
 from refimpl.aot.partition.joint import read_joint
 from refimpl.aot.partition.options import budget_of_graph, current_options
 from refimpl.aot.partition.rules import OpKind, kind_of
-from refimpl.aot.partition.split import plan_split, write_graphs
+from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs
 from refimpl.aot.partition.verify import verify_partition
 
 
@@ -45,7 +45,8 @@ def min_cut_rematerialization_partition(
     problem = CutProblem(joint, options.prices, static_lifetime_input_indices or (), recomputable_ops)
     budget = budget_of_graph(graph, options.memory_budget)
     saved = problem.solve() if budget == 1 else solve_within(problem, budget)
-    forward, backward = write_graphs(joint, plan_split(joint, saved))
+    split = without_derived_numbers(joint, plan_split(joint, saved))
+    forward, backward = write_graphs(joint, split)
     if options.verifies:
         verify_partition(joint_module, forward, backward, num_fwd_outputs, merges=merges)
     return forward, backward

@@ -100,6 +100,28 @@ def _with_symbols(joint: JointGraph, tensors: Iterable[int], scalars: list[int])
     return (*dict.fromkeys(binding), *derived)
 
 
+def without_derived_numbers(joint: JointGraph, split: Split) -> Split:
+    """The same with numbers left out that follow from symbols which cross anyway: the backward calculates them."""
+    told = {i for i in split.scalars if _symbol_of(joint.value_of(i)) is not None}
+    derived = [i for i in split.scalars if i not in told and _follows_from(joint, i, told)]
+    if not derived:
+        return split
+    return plan_split(joint, {*split.tensors, *split.objects, *split.scalars}.difference(derived))
+
+
+def _follows_from(joint: JointGraph, number: int, known: Collection[int]) -> bool:
+    """Whether a number is calculated from known ones."""
+    waiting = [number]
+    while waiting:
+        i = waiting.pop()
+        if i in known:
+            continue
+        if not joint.is_scalar(i) or joint.nodes[i].op != "call_function" or not joint.inputs[i]:
+            return False
+        waiting += joint.inputs[i]
+    return True
+
+
 def _symbol_of(value: Any) -> Any:
     """The symbol that a SymInt is; None if it is none or an expression."""
     if not isinstance(value, torch.SymInt):
