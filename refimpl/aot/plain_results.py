@@ -32,7 +32,7 @@ class _Size(list[Any]):
     """Stands for a torch.Size in the structure of a result."""
 
 
-pytree.register_pytree_node(_Size, lambda size: (list(size), None), lambda numbers, _: torch.Size(list(numbers)))  # type: ignore[arg-type]
+pytree.register_pytree_node(_Size, lambda size: (list(size), None), lambda numbers, _: torch.Size(list(numbers)))
 
 
 def split_plain(leaves: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
