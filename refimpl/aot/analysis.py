@@ -124,7 +124,8 @@ class ProgramAnalysis:
     num_forward_outputs: int
     has_backward: bool
     enables_gradients: bool = False  # the program itself does, where it was called without
-    backward_error: Exception | None = None  # what autograd raised: raised again when backward is asked for
+    # Positions of the differentiable outputs whose gradient autograd refuses, with what it raises when one is asked for.
+    refused: tuple[tuple[int, Exception], ...] = ()
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot
 
     @property

@@ -19,6 +19,7 @@ from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
+from refimpl.aot.gradient_dependences import gradient_dependences
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.input_plan import InputPlan, alias_groups, plan_for
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
@@ -59,6 +60,17 @@ class FunctionalProgram:
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
         num_tangents = len(self.traced.example_tangents) + len(self.random.examples)
         return placeholders[: len(placeholders) - num_tangents]
+
+    def gradient_dependences(self) -> tuple[frozenset[int], ...]:
+        """Of every gradient, the incoming gradients it is computed from. Empty where wrapper subclasses are among them."""
+        if self.traced.layout is not None or len(self.traced.example_tangents) < 2:
+            return ()
+        placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
+        first = len(self.primals)
+        tangents = placeholders[first : first + len(self.traced.example_tangents)]
+        first_gradient = self.traced.num_dense_outputs + len(self.random.forward)
+        count = sum(1 for g in self.analysis.gradients if g is not None)
+        return gradient_dependences(self.graph_module, tangents, first_gradient, count)
 
     def slot_placeholders(self) -> list[torch.fx.Node | None]:
         """The placeholder of each slot; None for slots that a flat base has replaced."""
@@ -225,6 +237,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         primals = [node.meta.get("val") for node in program.primals]
         tangents = [*program.traced.example_tangents, *program.random.examples]
         num_outputs = program.traced.num_dense_outputs + len(program.random.forward)
+        dependences = program.gradient_dependences()
         tokens = thread_tokens(joint, program.traced.fake_mode)
         forward_module, backward_module = partition(
             joint,
@@ -235,6 +248,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         unlift_tokens(backward_module, last_outputs=len(tokens.backward))
         get_backward = with_backward_states(_LazyCompile(backward_module, config), program.random)
     else:  # autograd refused: the forward runs, asking for a gradient raises
+        dependences = ()
         forward_module, get_backward = joint, _no_backward
         unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
     assert config.fw_compiler is not None
@@ -246,6 +260,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         _with_slots(forward, program),
         get_backward if layout is None else with_wrapped_gradients(get_backward, layout),
         analysis,
+        dependences,
         None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
     )
     return runtime_wrapper(

@@ -28,8 +28,8 @@ class DuplicatesExpected(RefimplError, AssertionError):
 
     def __init__(self, aot_id: int, position: int, original: int) -> None:
         super().__init__(
-            f"graph {aot_id} was compiled for an input {position} that is the same tensor as input {original}, and was called with "
-            "another tensor there\n"
+            f"graph {aot_id} was compiled for an input {position} that is the same tensor as input {original}, and "
+            "was called with another tensor there\n"
             "  expected: the same tensor at both positions, since the program changes it\n"
             "  what to do: compile again for arguments that differ"
         )
@@ -46,6 +46,17 @@ class GradientNotExpected(RefimplError, AssertionError):
             f"graph {aot_id} was compiled for an input {position} that does not require grad, and was called with one that does\n"
             "  expected: an argument that does not require grad: the graph has no gradient for it\n"
             "  what to do: compile again for arguments that require grad"
+        )
+
+
+class NoGradientHere(RefimplError, RuntimeError):
+    """Autograd refuses the gradient that the caller wants in the graph."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            f"autograd refuses the backward of the program: {type(error).__name__}: {error}\n"
+            "  expected: a program whose backward runs in eager mode\n"
+            "  what to do: change what it says, then compile again"
         )
 
 

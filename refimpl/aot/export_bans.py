@@ -52,8 +52,8 @@ def check_exportable(
         if written & set(group):
             raise AliasedMutatedInput([names[i] for i in group])
     _refuse_written_constants(traced.graph_module)
-    if analysis.backward_error is not None:
-        raise analysis.backward_error
+    for _, error in analysis.refused:
+        raise error
     if is_joint and not has_tangents and len(analysis.differentiable) > 1:
         raise TangentWanted(len(analysis.differentiable))
 

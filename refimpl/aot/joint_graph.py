@@ -16,32 +16,21 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import (
-    FakeTensorMode,
-    PlainCodeGen,
-    identity_saved_tensors_hooks_if_any,
-    storage_key,
-)
-from refimpl.aot.analysis import (
-    Geometry,
-    InputInfo,
-    InputMutation,
-    OutputInfo,
-    OutputKind,
-    ProgramAnalysis,
-    TangentInfo,
-)
+from refimpl._torch import FakeTensorMode, PlainCodeGen, identity_saved_tensors_hooks_if_any
+from refimpl.aot.analysis import Geometry, InputInfo, InputMutation, OutputInfo, ProgramAnalysis, TangentInfo
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
-from refimpl.aot.errors import GradientInProgram
+from refimpl.aot.errors import GradientInProgram, NoGradientHere
 from refimpl.aot.fake_arguments import unrelated_alias
+from refimpl.aot.input_analysis import Start, geometry_change_of, mutation_of, version_of
 from refimpl.aot.input_plan import InputPlan, view_of_base
+from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
+from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState, is_new_leaf
 from refimpl.aot.repeated_draws import mark_draw, start_draws
-from refimpl.aot.replay import has_custom_function, replay_steps
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.aot.unannotated_writes import name_writes
-from refimpl.errors import RefimplError, UnsupportedByRefimpl
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -80,28 +69,6 @@ class TracedProgram:
     def num_dense_outputs(self) -> int:
         """Of the forward graph."""
         return self.analysis.num_forward_outputs if self.layout is None else self.layout.num_dense_outputs
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """What a tensor was before the program ran."""
-
-    grad_fn: Any
-    version: int
-    geometry: Geometry | None
-    storage: int | None
-    requires_grad: bool
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> _Start:
-        geometry = Geometry.of(tensor)
-        return cls(
-            tensor.grad_fn,
-            _version_of(tensor),
-            geometry,
-            None if geometry is None else storage_key(tensor),
-            tensor.requires_grad,
-        )
 
 
 def trace_program(
@@ -148,11 +115,11 @@ def trace_program(
     graph.set_codegen(PlainCodeGen())
     copy_forward_provenance(graph)
     assert state.analysis is not None
-    if state.analysis.backward_error is not None:
-        _erase_backward(graph, dense_count([layout_of(leaf) for leaf in state.leaves]))
-        state.tangents.clear()
     if not state.analysis.has_backward:
         _rename_placeholders(graph, "arg{}_1")
+    elif state.analysis.refused:  # names of what was erased are not given again
+        first = dense_count([layout_of(leaf) for leaf in state.leaves])
+        _rename_placeholders(graph, "tangents_{}", first=first, start=1)
     graph_module.recompile()
     return TracedProgram(
         graph_module=graph_module,
@@ -191,17 +158,60 @@ class _JointTraceState:
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
-        self._forward_outputs: list[Any] = []
-        self._differentiable: dict[int, torch.Tensor] = {}  # forward output position -> tensor with a gradient
+        self._forward = ForwardOutputsState()
 
     def run(self, primals: list[Any]) -> list[Any]:
         trace = current_trace()
-        assert trace is not None and trace.recording is not None
+        assert trace is not None
+        assert trace.recording is not None
         self.recording = trace.recording
         self.builder = trace.builder
         self.builder.annotators.append(self._annotate)
+        self._prepare_inputs(primals)
+        arguments = [
+            view_of_base(self._inputs[d.slot], d) if d.geometry is not None else self._inputs[d.slot]
+            for d in self.plan.arguments
+        ]
+        derived = [
+            (i, a, Start.of(a))
+            for i, (a, d) in enumerate(zip(arguments, self.plan.arguments, strict=True))
+            if d.geometry
+        ]
+        results = self._run_program(arguments)
+        with paused_recordings():
+            infos, changes, outputs = self._analyse(results, arguments, derived)
+        backward = self._backward()
+        gradients: list[Any] = [None] * len(infos)
+        if backward is not None:
+            remaining = iter(backward.gradients)
+            gradients = [next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves]
+        returned = [g for g in gradients if g is not None]
+        index = iter(range(len(returned)))
+        differentiable = tuple(self._forward.differentiable)
+        tangents = [] if backward is None else [differentiable[o] for o in backward.outputs]
+        self.analysis = ProgramAnalysis(
+            inputs=tuple(infos),
+            outputs=tuple(outputs),
+            bases=tuple(self._forward.bases),
+            differentiable=() if backward is None else differentiable,
+            tangents=tuple(
+                TangentInfo(position=p, geometry=Geometry.of(t), dtype=t.dtype)
+                for p, t in zip(tangents, self.tangents, strict=False)
+            ),
+            gradients=tuple(None if g is None else next(index) for g in gradients),
+            num_forward_outputs=len(self._forward.values),
+            has_backward=backward is not None and bool(backward.outputs),
+            enables_gradients=backward is not None and not torch.is_grad_enabled(),
+            refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
+            argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
+        )
+        if self.outer is not None:
+            return self.outer.flattened(self.leaves, self._forward.values, returned, self.tangents)
+        return [*self._forward.values, *returned]
+
+    def _prepare_inputs(self, primals: list[Any]) -> None:
         self._inputs: list[Any] = []
-        self._starts: list[_Start | None] = []
+        self._starts: list[Start | None] = []
         self._accumulated: list[Any] = []
         self._placeholders = [n for n in self.builder.graph.nodes if n.op == "placeholder"]
         self._known: RecordingMode | OuterGraphMode = self.recording
@@ -211,15 +221,8 @@ class _JointTraceState:
             self._placeholders = [self.outer.placeholder(slot) for slot in primals]
         for leaf, is_leaf in zip(primals, self.is_leaf, strict=True):
             self._add_input(leaf, is_leaf)
-        inputs, leaves = self._inputs, self.leaves
-        arguments = [
-            view_of_base(inputs[d.slot], d) if d.geometry is not None else inputs[d.slot] for d in self.plan.arguments
-        ]
-        derived = [
-            (i, a, _Start.of(a))
-            for i, (a, d) in enumerate(zip(arguments, self.plan.arguments, strict=True))
-            if d.geometry
-        ]
+
+    def _run_program(self, arguments: list[Any]) -> list[Any]:
         if self.captured is None:
             self.recording.on_captured = None if self.keeps_captured else refuse_captured
             with self._outer_recording():
@@ -232,39 +235,33 @@ class _JointTraceState:
             self.outer.node_of(results)
         elif any(layout_of(result) is not None for result in results):
             raise WrapperResult
-        with paused_recordings():
-            name_writes(self.builder.graph)
-            self._aliases = AliasMap(self.builder.graph if self.outer is None else self.outer.graph)
-            for position, leaf in enumerate(leaves):
-                if _accumulated(leaf) != self._accumulated[position]:
-                    raise GradientInProgram(position)
-            infos = [self._input_info(i, t) for i, t in enumerate(inputs)]
-            changes = [(i, self._derived_mutation(tensor, start)) for i, tensor, start in derived]
-            outputs, bases = self._outputs(results, inputs, arguments)
-        gradients, error = self._backward(leaves)
-        has_backward = bool(self._differentiable) and gradients is not None
-        found = [] if gradients is None else gradients
-        returned = [g for g in found if g is not None]
-        index = iter(range(len(returned)))
-        self.analysis = ProgramAnalysis(
-            inputs=tuple(infos),
-            outputs=tuple(outputs),
-            bases=tuple(bases),
-            differentiable=tuple(self._differentiable) if has_backward or error is not None else (),
-            tangents=tuple(
-                TangentInfo(position=p, geometry=Geometry.of(t), dtype=t.dtype)
-                for p, t in zip(self._differentiable, self.tangents, strict=False)
-            ),
-            gradients=tuple(None if g is None else next(index) for g in found) or (None,) * len(infos),
-            num_forward_outputs=len(self._forward_outputs),
-            has_backward=has_backward,
-            enables_gradients=not torch.is_grad_enabled() and bool(self._differentiable),
-            backward_error=error,
-            argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
-        )
-        if self.outer is not None:
-            return self.outer.flattened(leaves, self._forward_outputs, returned, self.tangents)
-        return [*self._forward_outputs, *returned]
+        return results
+
+    def _analyse(
+        self, results: list[Any], arguments: list[Any], derived: list[tuple[int, torch.Tensor, Start]]
+    ) -> tuple[list[InputInfo], list[tuple[int, InputMutation | None]], list[OutputInfo]]:
+        name_writes(self.builder.graph)
+        self._aliases = AliasMap(self.builder.graph if self.outer is None else self.outer.graph)
+        for position, leaf in enumerate(self.leaves):
+            if _accumulated(leaf) != self._accumulated[position]:
+                raise GradientInProgram(position)
+        infos = [self._input_info(i, t) for i, t in enumerate(self._inputs)]
+        changes: list[tuple[int, InputMutation | None]] = []
+        for i, tensor, start in derived:
+            mutation = geometry_change_of(tensor, start, len(self._forward.values))
+            if mutation is not None:
+                self._forward.add(tensor)
+            changes.append((i, mutation))
+        outputs = OutputAnalysisState(
+            self._forward,
+            self._aliases,
+            self._placeholders,
+            self._known.node_of,
+            self._known.tracker,
+            torch.fx.Proxy if self.outer is None else self.outer.value_of,
+            replays=self.has_tangents,
+        ).analyse(results, arguments)
+        return infos, changes, outputs
 
     def _outer_recording(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.outer is None else self.outer
@@ -274,7 +271,7 @@ class _JointTraceState:
         mark_draw(node)
         note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:
-            node.meta["partitioner_tag"] = "is_backward"
+            node.meta["partitioner_tag"] = IS_BACKWARD
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether the trace has a node for the tensor."""
@@ -300,7 +297,7 @@ class _JointTraceState:
         value = self._program_input(leaf, is_leaf)
         self.leaves.append(leaf)
         self._inputs.append(value)
-        self._starts.append(_Start.of(value) if isinstance(value, torch.Tensor) else None)
+        self._starts.append(Start.of(value) if isinstance(value, torch.Tensor) else None)
         self._accumulated.append(_accumulated(leaf))
         return value
 
@@ -320,54 +317,23 @@ class _JointTraceState:
         start = self._starts[position]
         if start is None:
             return InputInfo(is_tensor=False)
-        mutation = self._mutation(position, tensor, start)
+        mutation = mutation_of(
+            tensor,
+            start,
+            self.builder.graph,
+            is_written=self._is_written(position),
+            position=len(self._forward.values),
+        )
         if mutation is not None:
-            self._forward_outputs.append(tensor)
+            self._forward.add(tensor)
             if mutation.is_visible_to_autograd and mutation.writes_data and tensor.requires_grad:
-                self._differentiable[mutation.position] = tensor
+                self._forward.differentiable[mutation.position] = tensor
         return InputInfo(
             is_tensor=True,
             requires_grad=start.requires_grad,
             is_leaf=self.is_leaf[position],
-            becomes_leaf=_is_new_leaf(tensor) and not start.requires_grad,
+            becomes_leaf=is_new_leaf(tensor) and not start.requires_grad,
             mutation=mutation,
-        )
-
-    def _derived_mutation(self, tensor: torch.Tensor, start: _Start) -> InputMutation | None:
-        """Data is written through the slot that the argument views."""
-        geometry = Geometry.of(tensor)
-        if _same(geometry, start.geometry):
-            return None
-        self._forward_outputs.append(tensor)
-        return InputMutation(
-            writes_data=False,
-            is_visible_to_autograd=True,
-            bumps_version=True,
-            geometry=geometry,
-            resizes=False,
-            sets_storage=geometry is not None and storage_key(tensor) != start.storage,
-            requires_grad=tensor.requires_grad,
-            position=len(self._forward_outputs) - 1,
-        )
-
-    def _mutation(self, position: int, tensor: torch.Tensor, start: _Start) -> InputMutation | None:
-        placeholder = self._placeholders[position]
-        writes_data = self._is_written(position)
-        geometry = Geometry.of(tensor)
-        sets_storage = geometry is not None and storage_key(tensor) != start.storage
-        resizes = any(_is_resize(node) for node in placeholder.graph.nodes) and geometry != start.geometry
-        changes_geometry = sets_storage or not _same(geometry, start.geometry)
-        if not writes_data and not changes_geometry:
-            return None
-        return InputMutation(
-            writes_data=writes_data,
-            is_visible_to_autograd=tensor.grad_fn is not start.grad_fn,
-            bumps_version=tensor.is_inference() or tensor._version != start.version,
-            geometry=geometry if changes_geometry else None,
-            resizes=resizes,
-            sets_storage=sets_storage,
-            requires_grad=tensor.requires_grad,
-            position=len(self._forward_outputs),
         )
 
     def _is_written(self, position: int) -> bool:
@@ -375,183 +341,52 @@ class _JointTraceState:
             return self.outer.is_written(self._inputs[position])
         return bool(self._aliases.writes_to(self._placeholders[position]))
 
-    def _outputs(
-        self, results: list[Any], inputs: list[Any], arguments: list[Any]
-    ) -> tuple[list[OutputInfo], list[int]]:
-        """What every output is; fills forward outputs with them and with the bases they need."""
-        first = len(self._forward_outputs)
-        self._forward_outputs += results
-        input_positions = {id(t): i for i, t in reversed(list(enumerate(arguments))) if isinstance(t, torch.Tensor)}
-        base_nodes = [
-            self._aliases.base_of(self._known.node_of(r)) if isinstance(r, torch.Tensor) else None for r in results
-        ]
-        shared: dict[torch.fx.Node, set[int]] = {}
-        for result, base in zip(results, base_nodes, strict=True):
-            # Without tangents nobody makes views again: the caller takes what the graph returns.
-            is_replayed = base is not None and base.op != "placeholder" and self.has_tangents
-            if base is not None and is_replayed and not self._keeps_own_gradient(result):
-                shared.setdefault(base, set()).add(id(result))
-        infos: list[OutputInfo] = []
-        bases: list[int] = []
-        positions_of_bases: dict[torch.fx.Node, int] = {}
-        seen: dict[int, int] = {}
-        # A base that is an output itself serves its siblings.
-        for index, (result, base) in enumerate(zip(results, base_nodes, strict=True)):
-            if (
-                base is not None
-                and len(shared.get(base, ())) > 1
-                and not self._aliases.steps_of(self._known.node_of(result))
-            ):
-                positions_of_bases.setdefault(base, first + index)
-        for index, (result, base) in enumerate(zip(results, base_nodes, strict=True)):
-            position = first + index
-            if base is None:
-                infos.append(OutputInfo(kind=OutputKind.CONSTANT, position=position))
-                continue
-            if id(result) in input_positions:
-                source = input_positions[id(result)]
-                infos.append(
-                    OutputInfo(
-                        kind=OutputKind.INPUT, position=position, source=source, requires_grad=result.requires_grad
-                    )
-                )
-                continue
-            if id(result) in seen:
-                infos.append(OutputInfo(kind=OutputKind.REPEATED, position=position, source=seen[id(result)]))
-                continue
-            seen[id(result)] = index
-            infos.append(self._output(result, base, position, shared, positions_of_bases, bases))
-        return infos, bases
-
-    def _output(
-        self,
-        result: torch.Tensor,
-        base: torch.fx.Node,
-        position: int,
-        shared: dict[torch.fx.Node, set[int]],
-        positions_of_bases: dict[torch.fx.Node, int],
-        bases: list[int],
-    ) -> OutputInfo:
-        geometry, requires_grad = Geometry.of(result), result.requires_grad
-        node = self._known.node_of(result)
-        is_own = self._keeps_own_gradient(result)
-        if base.op == "placeholder" and not is_own and base in self._placeholders:
-            return OutputInfo(
-                kind=OutputKind.VIEW_OF_INPUT,
-                position=position,
-                source=self._placeholders.index(base),
-                steps=self._steps(node),
-                requires_grad=requires_grad,
-                geometry=geometry,
-                becomes_leaf=_is_new_leaf(result),
-            )
-        if not is_own and len(shared.get(base, ())) > 1:
-            if base not in positions_of_bases:
-                positions_of_bases[base] = len(self._forward_outputs)
-                bases.append(len(self._forward_outputs))
-                base_tensor = self._base_tensor(result, base)
-                self._forward_outputs.append(base_tensor)
-            base_position = positions_of_bases[base]
-            if base_position != position:
-                base_tensor = self._forward_outputs[base_position]
-                if (
-                    isinstance(base_tensor, torch.Tensor)
-                    and base_tensor.requires_grad
-                    and base_tensor.grad_fn is not None
-                ):
-                    self._differentiable.setdefault(base_position, base_tensor)
-                return OutputInfo(
-                    kind=OutputKind.VIEW_OF_INTERMEDIATE,
-                    position=position,
-                    source=base_position,
-                    steps=self._steps(node),
-                    requires_grad=requires_grad,
-                    geometry=geometry,
-                )
-        if requires_grad and result.grad_fn is not None:
-            self._differentiable[position] = result
-        return OutputInfo(
-            kind=OutputKind.FRESH,
-            position=position,
-            requires_grad=requires_grad,
-            geometry=geometry,
-            becomes_leaf=_is_new_leaf(result),
-        )
-
-    def _base_tensor(self, view: torch.Tensor, base: torch.fx.Node) -> Any:
-        """The base as a tensor of the program, where it is still there; else its node, which has no gradient."""
-        known = view._base
-        if known is not None:
-            tracked = self._known.tracker.find(known)
-            if (
-                tracked is not None
-                and self._aliases.base_of(tracked.node) is base
-                and not self._aliases.steps_of(tracked.node)
-            ):
-                return known
-        return torch.fx.Proxy(base) if self.outer is None else self.outer.value_of(base)
-
-    def _steps(self, node: torch.fx.Node) -> tuple[Any, ...]:
-        def number(value: torch.fx.Node) -> int:
-            self._forward_outputs.append(torch.fx.Proxy(value) if self.outer is None else self.outer.value_of(value))
-            return len(self._forward_outputs) - 1
-
-        return replay_steps(self._aliases.steps_of(node), number)
-
-    def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:
-        """Whether replaying views would lose a user's autograd.Function on the way."""
-        if not tensor.requires_grad:
-            return False
-        steps = self._aliases.steps_of(self._known.node_of(tensor))
-        return bool(steps) and has_custom_function(tensor.grad_fn, len(steps))
-
-    def _backward(self, leaves: list[Any]) -> tuple[list[Any] | None, Exception | None]:
-        """Gradients per slot (None for no gradient), or None if there is no backward, and what autograd raised."""
-        targets = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-        wanted = self.wants_backward
-        if self._differentiable and not targets:
+    def _backward(self) -> Backward | None:
+        """None if there is none."""
+        targets = [leaf for leaf in self.leaves if _has_gradient(leaf)]
+        outputs = list(self._forward.differentiable.values())
+        if outputs and not targets:
             raise UnsupportedByRefimpl(
                 seen="a result whose gradient ends at a tensor that the program itself has made a leaf of",
                 supported="gradients that end at arguments and captured tensors",
                 do="pass that tensor as an argument",
             )
-        if wanted is False or (wanted is None and (not self._differentiable or not targets)):
-            return None, None
-        outs = list(self._differentiable.values())
-        incoming: list[Any] = []
-        if self.has_tangents:
-            for index, out in enumerate(outs):
-                incoming.append(self._tangent(index, out))
-        else:
-            incoming = [None] * len(outs)
+        if self.wants_backward is False or not outputs:
+            return None
         self._is_in_backward = True
         try:
-            found = torch.autograd.grad(outs, targets, incoming, allow_unused=True) if targets and outs else ()
-        except RefimplError:
-            raise
-        except Exception as error:
-            return None, error.with_traceback(None)
+            backward = trace_backward(
+                outputs,
+                targets,
+                self.builder.graph,
+                self._tangent if self.has_tangents else None,
+                self._forget_tangents,
+            )
         finally:
             self._is_in_backward = False
-        remaining = iter(found)
-        return [
-            next(remaining) if isinstance(leaf, torch.Tensor) and leaf.requires_grad and found else None
-            for leaf in leaves
-        ], None
+        if self.outer is not None and backward.refused:
+            raise NoGradientHere(backward.refused[0][1])
+        return backward
 
-    def _tangent(self, index: int, out: torch.Tensor) -> torch.Tensor:
+    def _tangent(self, out: torch.Tensor) -> torch.Tensor:
         """A placeholder for an incoming gradient: like the output, dense."""
-        if self.outer is not None:
-            with paused_recordings(), torch.no_grad():
-                self.tangents.append(self.outer.tangent(out))
-            return self.tangents[-1]
         with paused_recordings(), torch.no_grad():
-            is_dense = out.layout is torch.strided
-            tangent = unrelated_alias(torch.empty_like(out, memory_format=torch.preserve_format) if is_dense else out)
-            node = self.builder.late_placeholder(f"tangents_{index + 1}", tangent)
-            self.recording.track(tangent, node)
+            if self.outer is not None:
+                tangent = self.outer.tangent(out)
+            else:
+                tangent = unrelated_alias(torch.empty_like(out, memory_format=torch.preserve_format))
+                node = self.builder.late_placeholder(f"tangents_{len(self.tangents) + 1}", tangent)
+                self.recording.track(tangent, node)
         self.tangents.append(tangent)
         return tangent
+
+    def _forget_tangents(self) -> None:
+        self.tangents.clear()
+        if self.outer is not None:
+            self.outer.forget_tangents()
+        for node in [n for n in self.builder.graph.nodes if n.op == "placeholder"]:
+            if node.name.startswith("tangents_"):
+                self.builder.graph.erase_node(node)
 
 
 class _WithHistory(torch.autograd.Function):
@@ -566,51 +401,22 @@ class _WithHistory(torch.autograd.Function):
         return gradient
 
 
-def _version_of(tensor: torch.Tensor) -> int:
-    """Inference tensors have none, and need none: nothing is saved for a backward."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def _accumulated(leaf: Any) -> tuple[int, int] | None:
     """Says whether the gradient that a leaf holds is another one, or was added to."""
     if not isinstance(leaf, torch.Tensor) or not leaf.is_leaf or leaf.grad is None:
         return None
-    return id(leaf.grad), _version_of(leaf.grad)
+    return id(leaf.grad), version_of(leaf.grad)
 
 
-def _is_resize(node: torch.fx.Node) -> bool:
-    return node.target in (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+def _has_gradient(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
-def _is_new_leaf(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and tensor.grad_fn is None
-
-
-def _same(a: Geometry | None, b: Geometry | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    numbers = zip((*a.size, *a.stride, a.offset), (*b.size, *b.stride, b.offset), strict=False)
-    return len(a.size) == len(b.size) and all(_same_number(x, y) for x, y in numbers)
-
-
-def _same_number(x: Any, y: Any) -> bool:
-    if type(x) is int and type(y) is int:
-        return x == y
-    return x is y or getattr(getattr(x, "node", None), "expr", x) == getattr(getattr(y, "node", None), "expr", y)
-
-
-def _erase_backward(graph: torch.fx.Graph, num_primals: int) -> None:
-    """Removes what was recorded of a backward before autograd refused the rest."""
+def _rename_placeholders(graph: torch.fx.Graph, pattern: str, *, first: int = 0, start: int = 0) -> None:
+    """From the placeholder at `first` on, with numbers from `start` on."""
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    tangents = placeholders[num_primals:]
-    backward = [n for n in graph.nodes if n.meta.get("partitioner_tag") == "is_backward"]
-    for node in reversed([*tangents, *backward]):
-        graph.erase_node(node)
-
-
-def _rename_placeholders(graph: torch.fx.Graph, pattern: str) -> None:
-    for index, node in enumerate(n for n in graph.nodes if n.op == "placeholder"):
-        node.name = node.target = pattern.format(index)
+    for number, node in enumerate(placeholders[first:], start):
+        node.name = node.target = pattern.format(number)
 
 
 @contextlib.contextmanager

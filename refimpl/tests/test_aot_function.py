@@ -493,3 +493,46 @@ def test_captured_fake_tensor_is_refused() -> None:
 
     with pytest.raises(AssertionError, match="Unexpected fake"):
         aot_module_simplified(Add(), (argument,), lambda gm, _: gm)
+
+
+def _gradients(fn: Any, make: Callable[[], list[torch.Tensor]], used: int) -> list[Any]:
+    leaves = make()
+    results = fn(*[leaf * 1 for leaf in leaves])
+    try:
+        return list(torch.autograd.grad(results[used].sum(), leaves, allow_unused=True))
+    except RuntimeError as error:
+        return [str(error)[:60]]
+
+
+def _leaves() -> list[torch.Tensor]:
+    return [torch.full((2, 3), 0.5, requires_grad=True), torch.full((2, 3), 2.0, requires_grad=True)]
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_gradient_is_none_where_no_used_output_depends_on_the_argument(used: int) -> None:
+    def program(x: Any, y: Any) -> Any:
+        y.zero_()
+        return x * 2, x.sin() + y
+
+    expected, actual = (_gradients(fn, _leaves, used) for fn in (program, compile_aot(program)))
+    assert [g is None for g in expected] == [g is None for g in actual]
+    for a, b in zip(expected, actual, strict=True):
+        if a is not None:
+            torch.testing.assert_close(b, a)
+
+
+@pytest.mark.parametrize("used", [0, 1, 2])
+def test_gradient_that_eager_refuses_is_refused_and_others_are_not(used: int) -> None:
+    def program(x: Any, y: Any) -> Any:
+        kept = x.exp()
+        squared = kept * kept
+        kept.add_(1)  # what the product has saved
+        return x * 3, squared, y.cos()
+
+    expected, actual = (_gradients(fn, _leaves, used) for fn in (program, compile_aot(program)))
+    assert len(expected) == len(actual)
+    for a, b in zip(expected, actual, strict=True):
+        if isinstance(a, torch.Tensor):
+            torch.testing.assert_close(b, a)
+        else:
+            assert a == b

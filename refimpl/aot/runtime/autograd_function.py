@@ -16,7 +16,7 @@ from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.subclass_call import WrapperTangents
-from refimpl.aot.runtime.tangents import coerce_tangent
+from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
 
@@ -25,18 +25,40 @@ def differentiable_call(
     forward: BoxedCall,
     get_backward: Callable[[], BoxedCall],
     analysis: ProgramAnalysis,
+    dependences: Sequence[frozenset[int]] = (),
     wrapper_tangents: WrapperTangents | None = None,
 ) -> DifferentiableCall:
     """A function of (list to be filled with all forward outputs, slots) that returns the forward outputs with gradients.
 
-    `get_backward` compiles the backward graph if that is not done yet. `wrapper_tangents` is given where wrapper subclasses are
-    among the outputs.
+    `get_backward` compiles the backward graph if that is not done yet. `dependences` are, of each gradient that it gives, the
+    indices of the incoming gradients it depends on: one that depends on none of those that arrive is None, as in eager mode.
+    `wrapper_tangents` is given where wrapper subclasses are among the outputs.
     """
     count = analysis.num_forward_outputs
     differentiable = analysis.differentiable
     coercions = [coerce_tangent(info) for info in analysis.tangents]
+    tangent_indices = [differentiable.index(info.position) for info in analysis.tangents]
     gradients = analysis.gradients
-    error = analysis.backward_error
+    refused = [(differentiable.index(position), error) for position, error in analysis.refused]
+    is_partial = wrapper_tangents is None and (len(differentiable) > 1 or bool(refused))
+
+    def tangents_of(ctx: Any, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+        if not is_partial:
+            return [coerce(grad) for coerce, grad in zip(coercions, grads, strict=True)]  # type: ignore[arg-type]
+        found: list[torch.Tensor] = []
+        for index, coerce in zip(tangent_indices, coercions, strict=True):
+            grad = grads[index]
+            found.append(coerce(ctx.likes[index]() if grad is None else grad))
+        return found
+
+    def without_unreached(returned: list[Any], grads: Sequence[torch.Tensor | None]) -> list[Any]:
+        arrived = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
+        if len(arrived) == len(tangent_indices):
+            return returned
+        return [
+            None if index is None or (dependences[index] and arrived.isdisjoint(dependences[index])) else gradient
+            for gradient, index in zip(returned, gradients, strict=True)
+        ]
 
     class Compiled(torch.autograd.Function):
         @staticmethod
@@ -53,15 +75,19 @@ def differentiable_call(
             # A view made in here, or an input returned as it is, could not be written to afterwards.
             given = {id(slot) for slot in slots}
             returned = [outs[p] for p in differentiable]
+            if is_partial:
+                ctx.set_materialize_grads(False)
+                ctx.likes = [zeros_like_later(t) for t in returned]
             return tuple([t.detach() if t._is_view() or id(t) in given else t for t in returned])
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            if error is not None:
-                raise _again(error)
+            for index, error in refused:
+                if grads[index] is not None:
+                    raise _again(error)
             saved = ctx.saved_tensors
             if wrapper_tangents is None:
-                tangents = [coerce(grad) for coerce, grad in zip(coercions, grads, strict=True)]
+                tangents = tangents_of(ctx, grads)
             else:
                 ctx.watched.check()
                 tangents = wrapper_tangents(ctx.likes, grads)
@@ -73,6 +99,8 @@ def differentiable_call(
                 else:
                     found = get_backward()([*ctx.numbers, *saved, *tangents])
             returned = [None if g is None else found[g] for g in gradients]
+            if is_partial and dependences:
+                returned = without_unreached(returned, grads)
             if is_differentiated:
                 returned = _refuse_gradients(returned, [*tangents, *saved])
             return None, *returned

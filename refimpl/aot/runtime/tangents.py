@@ -33,6 +33,12 @@ def coerce_tangent(info: TangentInfo) -> Callable[[torch.Tensor], torch.Tensor]:
     return coerce
 
 
+def zeros_like_later(output: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """A function that gives zeros in the place of a gradient that does not arrive, without keeping the output alive."""
+    shape, dtype, device = output.shape, output.dtype, output.device
+    return lambda: torch.zeros(shape, dtype=dtype, device=device)
+
+
 def _unchanged(tangent: torch.Tensor) -> torch.Tensor:
     return tangent
 

@@ -1,0 +1,95 @@
+"""What a program has done to its inputs: compared with what they were before it ran.
+
+Counterpart: torch/_functorch/_aot_autograd/collect_metadata_analysis.py (mutations), schemas.py InputAliasInfo
+Differs: read off tensors that really were written to, by their versions, histories and places in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import storage_key
+from refimpl.aot.analysis import Geometry, InputMutation
+
+_RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a tensor was before the program ran."""
+
+    grad_fn: Any
+    version: int
+    geometry: Geometry | None
+    storage: int | None
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Start:
+        geometry = Geometry.of(tensor)
+        return cls(
+            tensor.grad_fn,
+            version_of(tensor),
+            geometry,
+            None if geometry is None else storage_key(tensor),
+            tensor.requires_grad,
+        )
+
+
+def mutation_of(
+    tensor: torch.Tensor, start: Start, graph: torch.fx.Graph, *, is_written: bool, position: int
+) -> InputMutation | None:
+    """How an input was changed; None if it was not. `position` is that of its new value among the forward outputs."""
+    geometry = Geometry.of(tensor)
+    sets_storage = geometry is not None and storage_key(tensor) != start.storage
+    changes_geometry = sets_storage or not is_same(geometry, start.geometry)
+    if not is_written and not changes_geometry:
+        return None
+    return InputMutation(
+        writes_data=is_written,
+        is_visible_to_autograd=tensor.grad_fn is not start.grad_fn,
+        bumps_version=tensor.is_inference() or tensor._version != start.version,
+        geometry=geometry if changes_geometry else None,
+        resizes=changes_geometry and any(node.target in _RESIZES for node in graph.nodes),
+        sets_storage=sets_storage,
+        requires_grad=tensor.requires_grad,
+        position=position,
+    )
+
+
+def geometry_change_of(tensor: torch.Tensor, start: Start, position: int) -> InputMutation | None:
+    """Of an argument that is a view of an input: data is written through the input."""
+    geometry = Geometry.of(tensor)
+    if is_same(geometry, start.geometry):
+        return None
+    return InputMutation(
+        writes_data=False,
+        is_visible_to_autograd=True,
+        bumps_version=True,
+        geometry=geometry,
+        resizes=False,
+        sets_storage=geometry is not None and storage_key(tensor) != start.storage,
+        requires_grad=tensor.requires_grad,
+        position=position,
+    )
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Inference tensors have none, and need none: nothing is saved for a backward."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def is_same(a: Geometry | None, b: Geometry | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    numbers = zip((*a.size, *a.stride, a.offset), (*b.size, *b.stride, b.offset), strict=False)
+    return len(a.size) == len(b.size) and all(_same_number(x, y) for x, y in numbers)
+
+
+def _same_number(x: Any, y: Any) -> bool:
+    if type(x) is int and type(y) is int:
+        return x == y
+    return x is y or getattr(getattr(x, "node", None), "expr", x) == getattr(getattr(y, "node", None), "expr", y)

@@ -1,0 +1,86 @@
+"""The backward half of the joint trace: incoming gradients, and autograd run on them while it is recorded.
+
+Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py create_joint
+Differs: what autograd refuses (a value that was saved and then written to, an op without derivative) is kept for those outputs
+whose gradient needs it, and raised when such a gradient is asked for, as in eager mode. The other outputs keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from refimpl.errors import RefimplError
+
+IS_BACKWARD = "is_backward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backward:
+    """Gradients of the targets in order, None for a target that no output depends on. `outputs` are the indices of the outputs
+    that have incoming gradients, `refused` those that autograd refuses, with what it raised."""
+
+    gradients: tuple[torch.Tensor | None, ...]
+    outputs: tuple[int, ...]
+    refused: tuple[tuple[int, Exception], ...]
+
+
+def trace_backward(
+    outputs: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor],
+    graph: torch.fx.Graph,
+    make_tangent: Callable[[torch.Tensor], torch.Tensor] | None,
+    forget_tangents: Callable[[], None],
+) -> Backward:
+    """Record the gradients of `targets`. `make_tangent` makes an incoming gradient for an output; None where it is 1.
+
+    `forget_tangents` removes all that were made. Nodes recorded meanwhile must be marked as backward by the caller. Raises what
+    refimpl raises.
+    """
+    found = _attempt(outputs, targets, make_tangent)
+    if not isinstance(found, Exception):
+        return Backward(gradients=found, outputs=tuple(range(len(outputs))), refused=())
+    if make_tangent is None:  # one gradient is wanted as a whole
+        _erase(graph, forget_tangents)
+        everything = tuple((index, found) for index in range(len(outputs)))
+        return Backward(gradients=(None,) * len(targets), outputs=(), refused=everything)
+    refused: list[tuple[int, Exception]] = []
+    for index, output in enumerate(outputs):
+        _erase(graph, forget_tangents)
+        error = found if len(outputs) == 1 else _attempt([output], targets, make_tangent)
+        if isinstance(error, Exception):
+            refused.append((index, error))
+    _erase(graph, forget_tangents)
+    without = {index for index, _ in refused}
+    left = [index for index in range(len(outputs)) if index not in without]
+    if not left:
+        return Backward(gradients=(None,) * len(targets), outputs=(), refused=tuple(refused))
+    again = _attempt([outputs[index] for index in left], targets, make_tangent)
+    if isinstance(again, Exception):
+        raise again
+    return Backward(gradients=again, outputs=tuple(left), refused=tuple(refused))
+
+
+def _attempt(
+    outputs: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor],
+    make_tangent: Callable[[torch.Tensor], torch.Tensor] | None,
+) -> tuple[torch.Tensor | None, ...] | Exception:
+    tangents = [None if make_tangent is None else make_tangent(output) for output in outputs]
+    try:
+        # The graph of autograd is kept for the next attempt; fake tensors hold no data.
+        return torch.autograd.grad(outputs, targets, tangents, allow_unused=True, retain_graph=True)
+    except RefimplError:
+        raise
+    except Exception as error:
+        return error.with_traceback(None)
+
+
+def _erase(graph: torch.fx.Graph, forget_tangents: Callable[[], None]) -> None:
+    """Removes what was recorded of a backward. Attributes stay: the trace knows them by their nodes."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and node.meta.get("partitioner_tag") == IS_BACKWARD:
+            graph.erase_node(node)
+    forget_tangents()
