@@ -43,7 +43,8 @@ def aot_export_module(
     kwargs: dict[str, Any] | None = None,
 ) -> tuple[torch.fx.GraphModule, GraphSignature]:
     """The graph takes (*parameters, *buffers, *leaves of (args, kwargs)) and returns (*updated inputs, *leaves of the result),
-    and with `trace_joint` the gradients of the loss for parameters and inputs that require them.
+    and with `trace_joint` the gradients of the loss for parameters and inputs that require them. With side effects there are
+    tokens before all of these.
 
     The caller applies updates. The loss is the output at `output_loss_index`, a scalar, and the only output that requires a
     gradient; nothing that requires one may be written to. Without `trace_joint` the module runs under no_grad, with
@@ -168,7 +169,8 @@ def _module_graph(
     """The graph with gradients only where there are some, and updates by assignment among the others."""
     graph_module, graph = exported.graph_module, exported.graph_module.graph
     output = graph.output_node()
-    returned = list(output.args[0])  # type: ignore[call-overload]
+    tokens = list(output.args[0])[: exported.num_tokens]  # type: ignore[call-overload]
+    returned = list(output.args[0])[exported.num_tokens :]  # type: ignore[call-overload]
     mutated = exported.metadata.mutated_inp_runtime_indices
     user_spec = exported.out_spec.children()[0]
     first_assigned = len(mutated) + user_spec.num_leaves
@@ -181,13 +183,14 @@ def _module_graph(
         if not wants:
             continue
         if gradient is None and run.is_repeated(position):
-            gradient = _zeros(graph, position)
+            gradient = _zeros(graph, exported.num_tokens + position)
         if gradient is None:
             raise GradientMissing(run.names[position] if position < len(run.names) else f"input {position}")
         gradients[position] = gradient
     outputs = with_nodes_of_their_own(
         graph,
         ModuleGraphOutputs(
+            tokens=tokens,
             updates=dict(sorted(updates.items())),
             user_outputs=returned[len(mutated) : first_assigned],
             gradients=gradients,

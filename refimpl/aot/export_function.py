@@ -15,6 +15,7 @@ import torch
 from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
+from refimpl.aot.effects import thread_tokens
 from refimpl.aot.export_bans import check_exportable, refuse_random_state, refuse_subclass
 from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
@@ -22,20 +23,22 @@ from refimpl.aot.joint_graph import TracedProgram
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.repeated_outputs import add_tangents_of_repeated_outputs
 from refimpl.aot.view_and_mutation import ViewAndMutationMeta, view_and_mutation_meta
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.options import DecompositionTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFunction:
-    """The graph takes leaves of (args, kwargs), then tangents. It returns updated inputs, leaves of the result, and where there
-    is a backward bases of results, then a gradient or None for every leaf."""
+    """The graph takes effect tokens, leaves of (args, kwargs), then tangents. It returns tokens, updated inputs, leaves of the
+    result, and where there is a backward bases of results, then a gradient or None for every leaf."""
 
     graph_module: torch.fx.GraphModule
     metadata: ViewAndMutationMeta
     in_spec: pytree.TreeSpec
     out_spec: pytree.TreeSpec
     has_backward: bool
-    num_forward_outputs: int
+    num_tokens: int
+    num_forward_outputs: int  # without tokens
 
 
 def _aot_export_function(
@@ -54,7 +57,8 @@ def _aot_export_function(
     """The graph, what it does to its inputs, the structure of (args, kwargs), and that of the result.
 
     An inference graph takes leaves and returns (*updated inputs, *leaves of the result). A joint graph is called with (leaves,
-    incoming gradients) and returns ([updated inputs, leaves of the result], [a gradient or None per leaf]).
+    incoming gradients) and returns ([updated inputs, leaves of the result], [a gradient or None per leaf]). Tokens of side
+    effects come before leaves and before updated inputs.
     """
     exported = export_function(
         func,
@@ -121,6 +125,9 @@ def export_function(
 
     program = functional_program(flat_fn, leaves, config, wants_backward=None if trace_joint else False, check=check)
     graph_module, num_forward_outputs = _with_outputs(program, keeps_mutations=keep_input_mutations)
+    num_tokens = _thread_tokens(graph_module, program.traced)
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
     assert out_spec.spec is not None
     return ExportedFunction(
         graph_module=graph_module,
@@ -128,6 +135,7 @@ def export_function(
         in_spec=in_spec,
         out_spec=out_spec.spec,
         has_backward=program.analysis.has_backward,
+        num_tokens=num_tokens,
         num_forward_outputs=num_forward_outputs,
     )
 
@@ -153,9 +161,21 @@ def _with_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> tuple
         found = returned[analysis.num_forward_outputs :]
         gradients = [None if index is None else found[index] for index in analysis.gradients]
     output.args = ((*forward, *gradients),)
-    graph.eliminate_dead_code()
-    graph_module.recompile()
     return graph_module, len(forward)
+
+
+def _thread_tokens(graph_module: torch.fx.GraphModule, traced: TracedProgram) -> int:
+    """Number of kinds of side effects, which have a token each."""
+    tokens = thread_tokens(graph_module, traced.fake_mode)
+    if tokens.backward:
+        raise UnsupportedByRefimpl(
+            seen="an op with side effects in the backward of an exported graph",
+            supported="side effects in the forward",
+            do="export without trace_joint",
+        )
+    output = graph_module.graph.output_node()
+    output.args = (tuple(output.args[0]),)  # type: ignore[arg-type]
+    return len(tokens.forward)
 
 
 def _take_primals_and_tangents(exported: ExportedFunction) -> None:
@@ -163,10 +183,12 @@ def _take_primals_and_tangents(exported: ExportedFunction) -> None:
     graph = exported.graph_module.graph
     output = graph.output_node()
     returned = list(output.args[0])  # type: ignore[call-overload]
-    num_primals = len(returned) - exported.num_forward_outputs
+    num_outputs = exported.num_tokens + exported.num_forward_outputs
+    num_gradients = len(returned) - num_outputs
+    num_primals = exported.num_tokens + num_gradients
     num_tangents = len(graph.find_nodes(op="placeholder")) - num_primals
     in_spec = pytree.tree_structure(([0] * num_primals, [0] * num_tangents))
-    out_spec = pytree.tree_structure(([0] * exported.num_forward_outputs, [0] * num_primals))
+    out_spec = pytree.tree_structure(([0] * num_outputs, [0] * num_gradients))
     graph.set_codegen(PyTreeCodeGen(PyTreeInfo(["primals", "tangents"], in_spec, out_spec)))
     output.args = (returned,)
     exported.graph_module.recompile()

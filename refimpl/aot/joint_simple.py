@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import pytree
+from refimpl.aot.effects import TOKEN
 from refimpl.aot.export_errors import ConventionChanged
 from refimpl.aot.export_function import _aot_export_function
 from refimpl.aot.view_and_mutation import OutputType, ViewAndMutationMeta
@@ -42,6 +43,12 @@ def aot_export_joint_simple(
             trace_joint=trace_joint,
         )
     _refuse_code_around(metadata, is_joint=trace_joint)
+    if any(str(node.target).startswith(TOKEN) for node in graph_module.graph.find_nodes(op="placeholder")):
+        raise ConventionChanged(
+            "aot_export_joint_simple does not support side effects, which are ordered by tokens among inputs and outputs",
+            expected="a function without side effects",
+            do="use aot_export_module",
+        )
     _refuse_nesting(in_spec.children()[0], "inputs")
     _refuse_nesting(out_spec, "outputs")
     return graph_module

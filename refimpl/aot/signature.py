@@ -11,7 +11,7 @@ gradient has a node of its own: where two are one value upstream's dictionaries 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NewType
 
 import torch
@@ -58,8 +58,9 @@ class GraphSignature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleGraphOutputs:
-    """What a module's graph is to return. Keys are positions of inputs."""
+    """What a module's graph is to return. Keys are positions of inputs, tokens not counted."""
 
+    tokens: Sequence[torch.fx.Node] = ()
     updates: Mapping[int, torch.fx.Node]
     user_outputs: Sequence[Any]
     gradients: Mapping[int, torch.fx.Node]
@@ -67,7 +68,7 @@ class ModuleGraphOutputs:
 
     def values(self) -> list[Any]:
         """In the order of the graph."""
-        return [*self.updates.values(), *self.user_outputs, *self.gradients.values()]
+        return [*self.tokens, *self.updates.values(), *self.user_outputs, *self.gradients.values()]
 
 
 def with_nodes_of_their_own(graph: torch.fx.Graph, outputs: ModuleGraphOutputs) -> ModuleGraphOutputs:
@@ -85,9 +86,7 @@ def with_nodes_of_their_own(graph: torch.fx.Graph, outputs: ModuleGraphOutputs) 
 
     updates = {position: own(node) for position, node in outputs.updates.items()}
     gradients = {position: own(node) for position, node in outputs.gradients.items()}
-    return ModuleGraphOutputs(
-        updates=updates, user_outputs=outputs.user_outputs, gradients=gradients, loss=outputs.loss
-    )
+    return replace(outputs, updates=updates, gradients=gradients)
 
 
 def graph_signature(
@@ -99,8 +98,9 @@ def graph_signature(
     in_spec: pytree.TreeSpec,
     out_spec: pytree.TreeSpec,
 ) -> GraphSignature:
-    """The signature of a graph whose placeholders are parameters, buffers, user inputs, and which returns `outputs`."""
-    inputs = [GraphInputName(node.name) for node in graph.find_nodes(op="placeholder")]
+    """The signature of a graph whose placeholders are tokens, parameters, buffers, user inputs, and which returns `outputs`."""
+    placeholders = [GraphInputName(node.name) for node in graph.find_nodes(op="placeholder")]
+    input_tokens, inputs = placeholders[: len(outputs.tokens)], placeholders[len(outputs.tokens) :]
     fqns = [FQN(name) for name in (*parameters, *buffers)]
     first_buffer, first_user_input = len(parameters), len(fqns)
     to_mutate: tuple[dict[GraphOutputName, Any], ...] = ({}, {}, {})
@@ -129,8 +129,8 @@ def graph_signature(
         in_spec=in_spec,
         out_spec=out_spec,
         backward_signature=backward_signature,
-        input_tokens=[],
-        output_tokens=[],
+        input_tokens=input_tokens,
+        output_tokens=[_name(token) for token in outputs.tokens],
     )
 
 

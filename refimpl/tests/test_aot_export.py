@@ -433,6 +433,41 @@ def test_the_graph_is_the_same_for_other_sizes_with_symbols() -> None:
     assert all(type(size) is int for size in weight.meta["val"].shape)
 
 
+def _printing(self: Program, x: Tensor) -> tuple[Tensor]:
+    aten._print.default("before")
+    self.b.add_(x)
+    loss = (self.p * self.q * self.b).sum()
+    aten._print.default("after")
+    return (loss,)
+
+
+@pytest.mark.parametrize("is_joint", [False, True])
+def test_effects_are_in_the_signature_as_tokens(is_joint: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    """AO-10, XC-04, XC-19. Upstream's joint export raises IndexError."""
+    module, x = Program(_printing), torch.ones(2)
+    graph_module, signature = aot_export_module(
+        module, (x,), trace_joint=is_joint, output_loss_index=0 if is_joint else None
+    )
+    assert capfd.readouterr().out == ""
+    assert signature.input_tokens == ["arg0_1"]
+    assert list(signature.inputs_to_parameters.items()) == [("arg1_1", "p"), ("arg2_1", "q")]
+    assert signature.user_inputs == ["arg5_1"]
+    first, second = graph_module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects)
+    assert second.args[0].args[0] is first
+    names = [node.name for node in pytree.tree_leaves(graph_module.graph.output_node().args[0])]
+    assert signature.output_tokens == names[:1]
+    if not is_joint:
+        theirs = torch_export_module(module, (x,), trace_joint=False)[1]
+        assert (signature.input_tokens, signature.user_inputs) == (theirs.input_tokens, theirs.user_inputs)
+    state = (module.p, module.q, module.b, module.c)
+    with torch.no_grad():
+        results = graph_module(torch.empty(0), *(value.detach() for value in state), x)
+    assert capfd.readouterr().out.split() == ["before", "after"]
+    assert torch.equal(results[1], module.b + 1)
+    assert torch.equal(results[2], (module.p * module.q * results[1]).sum())
+    assert len(results) == (5 if is_joint else 3)
+
+
 # --------------------------------------------------------------------------------------------------- torch's own modules
 
 
