@@ -70,6 +70,7 @@ class InputMutation:
 
     writes_data: bool
     is_visible_to_autograd: bool  # gradients flow through the write
+    overlaps_itself: bool  # several elements of the input are one place in memory
     bumps_version: bool  # a write through `.data` does not
     geometry: Geometry | None  # the new one, None if it is as it was
     resizes: bool  # the storage may have to grow

@@ -13,6 +13,7 @@ import torch
 
 from refimpl._torch import storage_key
 from refimpl.aot.analysis import Geometry, InputMutation
+from refimpl.aot.overlap import overlaps_itself
 
 _RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
 
@@ -26,6 +27,7 @@ class Start:
     geometry: Geometry | None
     storage: int | None
     requires_grad: bool
+    overlaps_itself: bool
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Start:
@@ -36,6 +38,7 @@ class Start:
             geometry,
             None if geometry is None else storage_key(tensor),
             tensor.requires_grad,
+            geometry is not None and overlaps_itself(tensor),
         )
 
 
@@ -51,6 +54,7 @@ def mutation_of(
     return InputMutation(
         writes_data=is_written,
         is_visible_to_autograd=tensor.grad_fn is not start.grad_fn,
+        overlaps_itself=start.overlaps_itself,
         bumps_version=tensor.is_inference() or tensor._version != start.version,
         geometry=geometry if changes_geometry else None,
         resizes=changes_geometry and any(node.target in _RESIZES for node in graph.nodes),
@@ -68,6 +72,7 @@ def geometry_change_of(tensor: torch.Tensor, start: Start, position: int) -> Inp
     return InputMutation(
         writes_data=False,
         is_visible_to_autograd=True,
+        overlaps_itself=False,
         bumps_version=True,
         geometry=geometry,
         resizes=False,

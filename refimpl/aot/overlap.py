@@ -29,6 +29,22 @@ def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     return not _addresses(a).isdisjoint(_addresses(b))
 
 
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether two elements are one place in memory. Of sizes that are symbols only an expanded dimension is known."""
+    geometry = list(zip(tensor.shape, tensor.stride(), strict=True))
+    if any(type(s) is int and s == 0 and (type(n) is not int or n > 1) for n, s in geometry):
+        return True
+    if any(type(x) is not int for pair in geometry for x in pair):
+        return False
+    # Laid out from the smallest stride, each dimension begins behind what the ones before it take up.
+    last = 0
+    for n, s in sorted(((n, s) for n, s in geometry if n > 1), key=lambda pair: pair[1]):
+        if s <= last:
+            return tensor.numel() <= _MOST_ADDRESSES and len(_addresses(tensor)) < tensor.numel() * tensor.element_size()
+        last += (n - 1) * s
+    return False
+
+
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """First byte, and the byte after the last."""
     first = int(tensor.storage_offset())

@@ -536,3 +536,23 @@ def test_gradient_that_eager_refuses_is_refused_and_others_are_not(used: int) ->
             torch.testing.assert_close(b, a)
         else:
             assert a == b
+
+
+def _expanded() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    base = torch.arange(6.0)
+    return [base], [base.add(1).expand(2, 6), torch.ones(6)]
+
+
+def _windows() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    base = torch.arange(6.0)
+    return [base], [base.as_strided((3, 4), (1, 1)), torch.ones(3, 4)]
+
+
+def fill(x: Any, y: Any) -> Any:
+    x.fill_(3)
+    return x * y
+
+
+@pytest.mark.parametrize("make", [_expanded, _windows], ids=["expanded", "windows"])
+def test_argument_whose_elements_share_memory_is_written(make: Any) -> None:
+    assert_agrees(fill, make)

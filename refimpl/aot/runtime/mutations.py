@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from refimpl.aot.analysis import Geometry, InputMutation
+from refimpl.aot.overlap import overlaps_itself
 
 Apply = Callable[[torch.Tensor, torch.Tensor], None]
 
@@ -22,6 +23,8 @@ def apply_mutation(mutation: InputMutation) -> Apply:
     if geometry is None:
         if not mutation.writes_data:
             return _require_gradient if mutation.requires_grad else _require_no_gradient
+        if mutation.overlaps_itself:
+            return _write_overlapping
         if mutation.is_visible_to_autograd:
             return _write
         return _write_unseen if mutation.bumps_version else _write_unnoticed
@@ -31,6 +34,21 @@ def apply_mutation(mutation: InputMutation) -> Apply:
 def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
     if tensor is not value:
         tensor.copy_(value)
+
+
+def _write_overlapping(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Elements that are one place in memory have one value: it is written once."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor, value = tensor.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
+    if not overlaps_itself(tensor):
+        tensor.copy_(value)
+        return
+    with torch.no_grad():
+        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        places = torch.arange(extent, device=tensor.device).as_strided(tensor.shape, tensor.stride())
+        flat = tensor.detach().as_strided((extent,), (1,))
+        flat[places.flatten()] = value.detach().flatten()
 
 
 def _write_unseen(tensor: torch.Tensor, value: torch.Tensor) -> None:
