@@ -374,7 +374,9 @@ class _JointTraceState:
             if self.outer is not None:
                 tangent = self.outer.tangent(out)
             else:
-                tangent = unrelated_alias(torch.empty_like(out, memory_format=torch.preserve_format))
+                is_dense = out.layout is torch.strided
+                like = torch.empty_like(out, memory_format=torch.preserve_format) if is_dense else out
+                tangent = unrelated_alias(like)
                 node = self.builder.late_placeholder(f"tangents_{len(self.tangents) + 1}", tangent)
                 self.recording.track(tangent, node)
         self.tangents.append(tangent)
