@@ -121,6 +121,10 @@ class AliasMap:
         """All tensors in the memory of `base`, it first, each by its first node."""
         return tuple(self._members[base])
 
+    def strided_views_of(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+        """The tensors in the memory of `base` that `as_strided` gives."""
+        return tuple(member for member in self._members[base] if is_strided_step(self._step.get(member)))
+
     def written_bases(self) -> tuple[torch.fx.Node, ...]:
         """The owners of all memory that is written, in the order of the first writes."""
         return tuple(self._writes)
@@ -173,7 +177,9 @@ class AliasMap:
         while (step := self._step.get(source)) is not None:
             if step.target in REINTERPRETING:
                 has_bits = step.target in (_aten._conj.default, _aten._neg_view.default)
-                return source if has_bits else self._typed.get((base, dtype), source)
+                if has_bits:
+                    return source
+                return base if dtype == base.meta["val"].dtype else self._typed.get((base, dtype), source)
             source = self._tensor[step.source]
         return source
 
@@ -258,6 +264,11 @@ class AliasMap:
         value = like.meta["val"]
         args = (VIEWED, list(value.shape), list(value.stride()), value.storage_offset())
         self._view(node, source, AS_STRIDED, args, {}, None)
+
+
+def is_strided_step(step: ViewStep | None) -> bool:
+    """Whether it is a view by `as_strided`."""
+    return step is not None and step.target is AS_STRIDED
 
 
 def _is_resized(before: torch.fx.Node, after: torch.fx.Node) -> bool:

@@ -42,3 +42,43 @@ class NotFunctional(RefimplError, AssertionError):
 
     def __init__(self, node: Any, *, seen: str, expected: str) -> None:
         super().__init__(f"the functionalized graph is wrong at {node}{line_of(node)}: {seen}\n  expected: {expected}")
+
+
+class NoSession(RefimplError, RuntimeError):
+    """Something that only has a meaning while a session is on."""
+
+    def __init__(self, seen: str) -> None:
+        super().__init__(
+            f"{seen} while functionalization is off\n  expected: a call between enable_functionalization and "
+            "disable_functionalization"
+        )
+
+
+class NotAFunctionalTensor(RefimplError, RuntimeError):
+    """A plain tensor where a functional one is expected."""
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__(
+            f"a tensor of shape {tuple(tensor.shape)} that is no functional tensor\n"
+            "  expected: what to_functional_tensor gave, or what was computed while functionalization was on"
+        )
+
+
+class MixedTensors(RefimplError, RuntimeError):
+    """A functional tensor written into a plain one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} writes a functional tensor into a tensor that is none\n  expected: a functional tensor to write to\n"
+            "  what to do: make the tensor functional with to_functional_tensor first"
+        )
+
+
+class FrozenTensor(RefimplError, RuntimeError):
+    """A write to a tensor that was frozen."""
+
+    def __init__(self, func: Any) -> None:
+        super().__init__(
+            f"{func} writes to a frozen functional tensor\n  expected: no writes after freeze_functional_tensor\n"
+            "  what to do: clone it"
+        )

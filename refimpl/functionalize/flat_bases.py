@@ -105,15 +105,9 @@ def _is_strided(node: Node) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
 
-def _strided_views(node: Node, aliases: AliasMap) -> list[Node]:
-    """The tensors in the node's memory that `as_strided` gives."""
-    members = aliases.members_of(node)
-    return [m for m in members if (step := aliases.step_of(m)) is not None and step.target is AS_STRIDED]
-
-
 def _region(node: Node, aliases: AliasMap) -> list[torch.Tensor]:
     """What is used of the memory: the tensor itself, and what `as_strided` sees beyond it."""
-    return [node.meta["val"], *(view.meta["val"] for view in _strided_views(node, aliases))]
+    return [node.meta["val"], *(view.meta["val"] for view in aliases.strided_views_of(node))]
 
 
 def _needs_flat(node: Node, aliases: AliasMap) -> bool:
@@ -121,7 +115,7 @@ def _needs_flat(node: Node, aliases: AliasMap) -> bool:
     if not aliases.writes_to(node) or not _is_strided(node):
         return False
     base = node.meta["val"]
-    for view in _strided_views(node, aliases):
+    for view in aliases.strided_views_of(node):
         step = aliases.step_of(view)
         assert step is not None
         source = step.source.meta["val"]
@@ -247,7 +241,7 @@ class _Rewriting:
 
     def _read_as_others(self, node: Node, flat: Node) -> None:
         """For `as_strided` of what reads the memory as another dtype: it starts at the flat tensor read so."""
-        for view in _strided_views(node, self.aliases):
+        for view in self.aliases.strided_views_of(node):
             step = self.aliases.step_of(view)
             if step is not None and (step.source.meta["val"].is_conj() or step.source.meta["val"].is_neg()):
                 raise CannotFunctionalize(

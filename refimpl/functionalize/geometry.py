@@ -1,6 +1,7 @@
 """Sizes, strides and offsets as places in memory: is a tensor dense, does it overlap itself or another, is a layout the same.
 
-Counterpart: torch/_functorch/_aot_autograd/input_output_analysis.py compute_overlapping_inputs, _tensors_definitely_do_not_overlap
+Counterpart: torch/_functorch/_aot_autograd/input_output_analysis.py compute_overlapping_inputs,
+_tensors_definitely_do_not_overlap
 Differs: exact for concrete sizes, by the set of elements where intervals do not decide. Symbolic sizes compare by expression,
 without a guard; where that does not decide, the answer is the one that costs a node and not correctness.
 """
@@ -18,10 +19,11 @@ def is_same_number(a: Any, b: Any) -> bool:
     """Whether two sizes are equal whatever the symbols are, as far as their expressions show it."""
     if type(a) is int and type(b) is int:
         return a == b
-    if type(a) is int or type(b) is int:
-        plain = getattr((a if type(a) is not int else b).node, "expr", None)
-        return plain is not None and plain == (b if type(b) is int else a)
-    return a is b or a.node.expr == b.node.expr
+    return a is b or _expression(a) == _expression(b)
+
+
+def _expression(number: Any) -> Any:
+    return number if type(number) is int else number.node.expr
 
 
 def is_same_shape(a: Any, b: Any) -> bool:
@@ -123,6 +125,13 @@ def extent_of(value: torch.Tensor) -> tuple[Any, Any]:
     return extent(value.shape, value.stride(), value.storage_offset())
 
 
+def begins_inside(value: Any) -> bool:
+    """Whether a tensor does not begin where its storage begins, or may not."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
+        return False
+    return not is_same_number(value.storage_offset(), 0)
+
+
 def do_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one storage have a byte in common. True where symbolic sizes do not say it."""
     if has_symbols(a) or has_symbols(b):
@@ -141,7 +150,7 @@ def _byte_extent(value: torch.Tensor) -> tuple[int, int]:
 
 
 def _bytes(value: torch.Tensor) -> set[int]:
-    places = [value.storage_offset()]
+    places: list[Any] = [value.storage_offset()]
     for size, stride in zip(value.shape, value.stride(), strict=True):
         places = [place + i * stride for place in places for i in range(size)]
     width = value.element_size()

@@ -1,6 +1,7 @@
 """functionalize_graph: a graph of aten ops with mutation and views becomes one without mutation.
 
-Counterpart: torch/_subclasses/functional_tensor.py FunctionalTensorMode, FunctionalizeFallbackKernel.cpp, torch.func.functionalize
+Counterpart: torch/_subclasses/functional_tensor.py FunctionalTensorMode, FunctionalizeFallbackKernel.cpp,
+torch.func.functionalize
 Differs: a pass over a recorded graph, not a wrapper around tensors while they are computed: a pure function that knows what
 comes later, so that what is never written is copied as it is, and that works on real, fake and symbolic traces alike.
 """
@@ -24,11 +25,11 @@ from refimpl._torch import (
     graph_codegen,
     without_autocast,
 )
-from refimpl.functionalize.aliases import AliasMap, is_view_call
+from refimpl.functionalize.aliases import AS_STRIDED, AliasMap, is_view_call
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize, ResizedView
 from refimpl.functionalize.flat_bases import AliasGroup, flattened
-from refimpl.functionalize.geometry import is_same_layout
+from refimpl.functionalize.geometry import begins_inside, is_same_layout, is_same_number
 from refimpl.functionalize.memory import MemoryState, Strategy
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of
 from refimpl.functionalize.verify import verify_functional, verify_reads
@@ -73,8 +74,10 @@ def functionalize_graph(
     """
     prepared = flattened(gm.graph, alias_groups)
     fake_mode = fake_mode_of(prepared.graph)
-    with _only_metadata(fake_mode):
-        run = _Pass(gm, prepared.graph, fake_mode, strategy, keeps_views=keeps_views, is_exact=is_exact)
+    with only_metadata(fake_mode):
+        run = FunctionalizationState(
+            gm, prepared.graph, fake_mode, strategy, keeps_views=keeps_views, is_exact=is_exact
+        )
         run.all_nodes()
         groups = tuple(group.with_value(run.final_value(node)) for group, node in prepared.groups)
         attributes = run.attribute_values()
@@ -91,7 +94,7 @@ def functionalize_graph(
 
 
 @contextlib.contextmanager
-def _only_metadata(fake_mode: FakeTensorMode | None) -> Any:
+def only_metadata(fake_mode: FakeTensorMode | None) -> Any:
     """Ops run on fake tensors for their metadata: no gradients, casts or traces."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(paused_recordings())
@@ -104,12 +107,12 @@ def _only_metadata(fake_mode: FakeTensorMode | None) -> Any:
         yield
 
 
-class _Pass:
-    """One walk over the graph, in order."""
+class FunctionalizationState:
+    """One walk over a graph, in order; afterwards `emit.graph` is the new one. Mutable."""
 
     def __init__(
         self,
-        gm: torch.fx.GraphModule,
+        root: torch.nn.Module,
         graph: torch.fx.Graph,
         fake_mode: FakeTensorMode | None,
         strategy: Strategy,
@@ -117,7 +120,7 @@ class _Pass:
         keeps_views: bool,
         is_exact: bool,
     ) -> None:
-        self.gm = gm
+        self.root = root
         self.given = graph
         self.emit = EmitterState(fake_mode)
         self.views = ViewWriter(self.emit, keeps_views=keeps_views, is_exact=is_exact)
@@ -126,10 +129,12 @@ class _Pass:
         self.results: dict[tuple[Node, int | None], Node] = {}  # of calls with several results, see CallWriter
         self.calls = CallWriter(self.emit, self.memory, self.results)
         self.new = self.views.new_of
+        self.placeholders: dict[Node, Node] = {}  # of the given graph -> of the new one
         self.is_exact = is_exact
         self.keeps_views = keeps_views
 
     def all_nodes(self) -> None:
+        """The walk."""
         for node in self.given.nodes:
             self.emit.origin = node
             self._visit(node)
@@ -138,7 +143,8 @@ class _Pass:
     def _visit(self, node: Node) -> None:
         match node.op:
             case "placeholder":
-                self._own(node, self.emit.copy(node, node.args, node.kwargs))
+                new = self.placeholders[node] = self.emit.copy(node, node.args, node.kwargs)
+                self._input(node, new)
             case "get_attr":
                 self._attribute(node)
             case "output":
@@ -156,6 +162,13 @@ class _Pass:
     def _own(self, node: Node, value: Node) -> None:
         self.new[node] = value
         self.memory.own(node, value)
+
+    def _input(self, node: Node, value: Node) -> None:
+        """Memory from outside. If it begins inside of a storage, kernels of `*_scatter` disagree on whether their result does
+        too: where `as_strided` counts from the beginning of what is written, it is a copy that begins at 0."""
+        if self.aliases.writes_to(node) and begins_inside(node.meta.get("val")) and self.aliases.strided_views_of(node):
+            value = self.emit.call(_aten.clone.default, value)
+        self._own(node, value)
 
     def _value(self, node: Node) -> Any:
         """What a node of the given graph is now."""
@@ -175,8 +188,8 @@ class _Pass:
         if base is not node:
             self.new[node] = self.new[base]
             return
-        self.emit.attributes[node.target] = operator.attrgetter(node.target)(self.gm)
-        self._own(node, self.emit.copy(node, (), {}))
+        self.emit.attributes[node.target] = operator.attrgetter(node.target)(self.root)
+        self._input(node, self.emit.copy(node, (), {}))
 
     def _call(self, node: Node) -> None:
         target: Any = node.target
@@ -213,6 +226,8 @@ class _Pass:
         assert isinstance(call, Node)
         if self.aliases.tensor_of(node) is not node:  # what the op wrote to, or the same element again
             return
+        if node in self.aliases.grown:  # an out= tensor that the call has resized
+            return
         if self.aliases.step_of(node) is not None:
             if call in self.new:
                 self._keep_view(node, self.emit.copy(node, (self.new[call], index), {}))
@@ -236,6 +251,8 @@ class _Pass:
         base = self.aliases.base_of(viewed)
         like = viewed.meta.get("val")
         is_unchanged = self.memory.version_of(base) == 0 and not self.memory.is_outgrown(base)
+        if node.target is AS_STRIDED and isinstance(like, torch.Tensor):  # which counts from where the storage begins
+            is_unchanged &= is_same_number(source.meta["val"].storage_offset(), like.storage_offset())
         if self.keeps_views and is_unchanged and _looks_alike(source, like):
             args, kwargs = map_nodes(node.args, self._argument), map_nodes(node.kwargs, self._argument)
             new = self.emit.copy(node, self.emit.number(args), kwargs)
@@ -272,10 +289,9 @@ class _Pass:
         if self.aliases.step_of(source) is not None:
             raise ResizedView(node)
         size = node.args[1] if node.target is _aten.resize_.default else self.emit.number(node.meta["val"].shape)
-        kwargs = {} if node.target is _aten.resize_as_.default else dict(node.kwargs)
-        value = self.emit.call(
-            _aten.resize.default, self.memory.read(source), map_nodes(size, self._argument), **kwargs
-        )
+        kwargs: Any = {} if node.target is _aten.resize_as_.default else dict(node.kwargs)
+        size = map_nodes(size, self._argument)
+        value = self.emit.call(_aten.resize.default, self.memory.read(source), size, **kwargs)
         self.memory.outgrow(self.aliases.tensor_of(source), node)
         self._own(node, value)
 
@@ -288,16 +304,20 @@ class _Pass:
         value = self._argument(node)
         like = node.meta.get("val")
         base = self.aliases.base_of(node)
-        is_seen = isinstance(like, torch.Tensor) and base.op == "call_function" and self.keeps_views
+        is_seen = base.op == "call_function" and self.keeps_views
         if base in self.aliases.grown and base.target not in RESIZE_OPS:
             is_seen = False  # the strides of an out= tensor that was resized are what the op likes; fake kernels do not know them
-        if is_seen and not _looks_alike(value, like):
+        if is_seen and isinstance(like, torch.Tensor) and not _looks_alike(value, like):
+            if base is not self.aliases.tensor_of(node) and not self.memory.is_outgrown(base):
+                self.memory.lay_out(base)
+                value = self.memory.read(node)
             return self.views.with_layout(value, like)
         return value
 
     # --------------------------------------------------------------------------------------------------------- the end
 
     def final_value(self, node: Node) -> Node:
+        """Of a node of the given graph."""
         return self._before_output(node)
 
     def attribute_values(self) -> tuple[tuple[str, Node], ...]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from refimpl.functionalize.aliases import ViewStep
-from refimpl.functionalize.geometry import is_same_number, is_same_shape
+from refimpl.functionalize.geometry import is_same_shape
 from refimpl.functionalize.views import ViewWriter
 
 _aten = torch.ops.aten
@@ -70,7 +70,10 @@ def _identity(write: ViewWrite, v: Node) -> Node:
 
 
 def _transpose(write: ViewWrite, v: Node) -> Node:
-    return write.view_call(_aten.transpose.int, v, *write.arguments())
+    first, second = write.arguments()
+    if first == second and not write.views.is_exact:
+        return v
+    return write.view_call(_aten.transpose.int, v, first, second)
 
 
 def _t(write: ViewWrite, v: Node) -> Node:
@@ -80,6 +83,8 @@ def _t(write: ViewWrite, v: Node) -> Node:
 def _permute(write: ViewWrite, v: Node) -> Node:
     (dims,) = write.arguments()
     order = [dim % len(dims) for dim in dims]
+    if order == list(range(len(order))) and not write.views.is_exact:
+        return v
     return write.view_call(_aten.permute.default, v, [order.index(dim) for dim in range(len(order))])
 
 
@@ -127,9 +132,6 @@ def _diagonal(write: ViewWrite, v: Node) -> Node:
 def _as_strided(write: ViewWrite, v: Node) -> Node:
     size, stride, offset = write.arguments()
     source = write.views.with_layout(write.read_source(), write.source)
-    if not is_same_number(source.meta["val"].storage_offset(), 0):
-        # An input that begins inside of its storage: kernels disagree on what as_strided_scatter counts from.
-        source = write.call(_aten.clone.default, source)
     offset = write.views.offset(source, write.source, offset)
     return write.call(_aten.as_strided_scatter.default, source, v, size, stride, offset)
 
@@ -137,7 +139,8 @@ def _as_strided(write: ViewWrite, v: Node) -> Node:
 def _split(write: ViewWrite, v: Node) -> Node:
     call = write.step.node.args[0]
     index = write.step.output_index
-    assert isinstance(call, Node) and index is not None
+    assert isinstance(call, Node)
+    assert index is not None
     _, dim = write.arguments()
     sizes = [part.shape[dim] for part in call.meta["val"]]
     start: Any = sum(sizes[:index])

@@ -3,13 +3,14 @@
 Counterpart: FunctionalStorageImpl, FunctionalTensorWrapper::sync_, regenerate_from_base
 Differs: values are kept per tensor and version, so that a view is regenerated only when it is stale and used.
 
-The state of a base is the node of its value and a version, which counts the writes. A tensor's value may be used while its version
-is the base's. After a write the new values of the view, and of what lies between it and the base, are known by construction; they
-are kept where their layout is the tensor's own, and no two of its elements share a place.
+The state of a base is the node of its value and a version, which counts the writes. A tensor's value may be used while its
+version is the base's. After a write the new values of the view, and of what lies between it and the base, are known by
+construction; they are kept where their layout is the tensor's own, and no two of its elements share a place.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Literal
 
 import torch
@@ -118,6 +119,15 @@ class MemoryState:
             if _is_as_good(known, written):
                 self._keep(written, known)
 
+    def lay_out(self, base: Node) -> None:
+        """From now on the value of `base` has the strides it has in the given graph, and so have views of it."""
+        value = self.views.with_layout(self.read(base), base.meta["val"])
+        for member in self.aliases.members_of(base):
+            self._values.pop(member, None)
+            if member.op == "call_function" and member.target is operator.getitem:
+                self._calls.pop(member.args[0], None)  # type: ignore[arg-type]
+        self._keep(base, value)
+
     def outgrow(self, base: Node, successor: Node) -> None:
         """From now on the tensor object that owned the memory is `successor`; views of it are of memory that has moved."""
         self.outgrown[base] = successor
@@ -134,7 +144,7 @@ class MemoryState:
         if any(one.target in REINTERPRETING for one in steps):
             raise CannotFunctionalize(
                 step.node,
-                seen="something writes through it, and it reads memory as another dtype, or conjugated, through views that overlap",
+                seen="something writes through it, and it reads overlapping views as another dtype, or conjugated",
                 expected="such views of tensors whose elements each have a place of their own",
                 do="write to a tensor that is no such view",
             )

@@ -59,6 +59,8 @@ class ViewWriter:
             return self.reshape(parent, args[1], target=target)
         if target in IDENTITIES and not self.is_exact:
             return parent
+        if not self.is_exact and _changes_nothing(target, args):
+            return parent
         if target is _aten.slice.Tensor and not self.is_exact:
             shape = step.node.meta["val"].shape
             if is_same_shape(shape, source.shape) and _slice_step(args, kwargs) == 1:
@@ -150,6 +152,13 @@ def _is_readable_as_another(value: torch.Tensor, grows: float) -> bool:
     return is_same_number(value.stride()[-1], 1) and all(
         type(n) is not int or n % max(1, int(grows)) == 0 for n in outer
     )
+
+
+def _changes_nothing(target: Any, args: tuple[Any, ...]) -> bool:
+    """Whether it is a permutation that leaves all dimensions in place."""
+    if target is _aten.permute.default:
+        return list(args[1]) == list(range(len(args[1])))
+    return target is _aten.transpose.int and args[1] == args[2]
 
 
 def _slice_step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """A mutating call becomes the functional one, and its new values are written to memory.
 
-Counterpart: the functionalization kernels of torchgen/gen_functionalization_type.py, torch/_higher_order_ops/auto_functionalize.py
+Counterpart: the functionalization kernels of torchgen/gen_functionalization_type.py, and
+torch/_higher_order_ops/auto_functionalize.py
 Differs: one rule for all ops, by schema. An op without a functional overload is called on clones, by torch's operator
 `auto_functionalized`, which backends know.
 """

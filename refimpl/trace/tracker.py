@@ -43,6 +43,10 @@ class TrackerState:
     def find(self, tensor: torch.Tensor) -> Tracked | None:
         return self._entries.get(tensor)
 
+    def items(self) -> list[tuple[torch.Tensor, Tracked]]:
+        """All tensors that are alive."""
+        return list(self._entries.items())
+
 
 class ObjectTrackerState:
     """Which node stands for a script or opaque object. Python makes a new wrapper of a C++ object whenever it hands one out."""
