@@ -19,7 +19,7 @@ from refimpl.aot import options as aot_options
 from refimpl.aot.call_key import CallKey, call_key, shape_guard
 from refimpl.aot.compile_program import CompiledProgram, compile_program
 from refimpl.aot.flat_function import unflattener
-from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
+from refimpl.aot.functional_call import assign, call_and_read_assigned, parameters_and_buffers
 from refimpl.aot.joint_split import split_joint
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
@@ -100,6 +100,29 @@ class _Target:
         return len(self.state())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """What the trace saw a program return, and its module assign to buffers."""
+
+    spec: pytree.TreeSpec  # of (result, assigned buffers by name), or of the result alone
+    plain: dict[int, Any]
+    has_assigned: bool
+
+    def unflattener(self, module: torch.nn.Module | None) -> Callable[[list[Any]], Any]:
+        """From leaves to the result; assigns buffers on the way."""
+        unflatten = unflattener(self.spec, self.plain)
+        if module is None or not self.has_assigned:
+            return unflatten
+
+        def unflatten_and_assign(leaves: list[Any]) -> Any:
+            result, assigned = unflatten(leaves)
+            for name, value in assigned.items():
+                assign(module, name, value)
+            return result
+
+        return unflatten_and_assign
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     key: CallKey
@@ -123,20 +146,23 @@ def _compiled_by_call(
             if entry.key == key and (entry.guard is None or entry.guard(leaves)):
                 return entry
         with lock:
-            run = target.fn if target.module is None else functional_call_of(target.module, tuple(state))
-            seen: list[tuple[pytree.TreeSpec, dict[int, Any]]] = []
+            seen: list[_Result] = []
 
             def flat(*values: Any) -> list[Any]:
                 args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
-                result = run(*args, **kwargs) if target.module is None else run(values[:count], args, kwargs)
-                results, spec = pytree.tree_flatten(result)
+                assigned: dict[str, Any] = {}
+                if target.module is None:
+                    result = target.fn(*args, **kwargs)
+                else:
+                    result, assigned = call_and_read_assigned(target.module, state, values[:count], args, kwargs)
+                results, spec = pytree.tree_flatten((result, assigned) if assigned else result)
                 results, plain = split_plain(results)
-                seen.append((with_sizes(spec), plain))
+                seen.append(_Result(spec=with_sizes(spec), plain=plain, has_assigned=bool(assigned)))
                 return results
 
             compiled = compile_flat(flat, leaves)
             guard = shape_guard(compiled.program, count) if dynamic else None
-            entry = _Entry(key, guard, compiled.call, unflattener(*seen[-1]))
+            entry = _Entry(key, guard, compiled.call, seen[-1].unflattener(target.module))
             entries.append(entry)
             return entry
 
