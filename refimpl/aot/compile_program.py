@@ -32,6 +32,7 @@ from refimpl.aot.runtime.autograd_function import differentiable_call
 from refimpl.aot.runtime.flat_bases import with_flat_bases
 from refimpl.aot.runtime.gradient_queries import with_answers
 from refimpl.aot.runtime.graph_call import BoxedCall, boxed
+from refimpl.aot.runtime.output_strides import with_traced_strides
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.aot.settings import current_settings
@@ -218,7 +219,8 @@ def _compile_inference(program: FunctionalProgram, config: AOTConfig) -> FlatCal
         graph_module, analysis = with_mutations_in_graph(graph_module, analysis, program.slot_placeholders())
     unlift_tokens(graph_module, first_outputs=len(thread_tokens(graph_module, program.traced.fake_mode).forward))
     with graph_being_compiled(config.aot_id, "inference"):
-        compiled = boxed(compiler(graph_module, _examples(graph_module)))
+        found = compiler(graph_module, _examples(graph_module))
+    compiled = with_traced_strides(boxed(found), found, graph_module, program.traced.num_dense_outputs)
     return runtime_wrapper(
         analysis,
         program.traced.plan,
@@ -253,7 +255,8 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
     assert config.fw_compiler is not None
     with graph_being_compiled(config.aot_id, "forward"):
-        forward = boxed(config.fw_compiler(forward_module, _examples(forward_module)))
+        found = config.fw_compiler(forward_module, _examples(forward_module))
+    forward = with_traced_strides(boxed(found), found, forward_module, program.traced.num_dense_outputs)
     forward = with_answers(forward, forward_module)
     layout = program.traced.layout
     training = differentiable_call(

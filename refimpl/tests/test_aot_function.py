@@ -556,3 +556,19 @@ def fill(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize("make", [_expanded, _windows], ids=["expanded", "windows"])
 def test_argument_whose_elements_share_memory_is_written(make: Any) -> None:
     assert_agrees(fill, make)
+
+
+def test_results_lie_as_in_eager_mode_whatever_the_backend_returns() -> None:
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            outs = graph_module(*args)
+            return [o.t().contiguous().t() if isinstance(o, torch.Tensor) and o.dim() == 2 else o for o in outs]
+
+        return run
+
+    def program(x: Any, y: Any) -> Any:
+        z = x * y
+        return x + y, z.view(-1), z.t()
+
+    for requires_grad in (False, True):
+        assert_agrees(program, lambda r=requires_grad: _two(r), backend=backend)
