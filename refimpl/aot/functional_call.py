@@ -53,7 +53,7 @@ def call_and_read_assigned(
     given = {name: value for name, value in zip(names, values, strict=True) if name in places}
     assigned: dict[str, Any] = {}
 
-    def read(*_: Any) -> None:
+    def read(*called_with: Any) -> None:
         for name in places:
             path, _, last = name.rpartition(".")
             buffers = mod.get_submodule(path)._buffers
