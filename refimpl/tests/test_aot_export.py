@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from refimpl.aot.export import aot_export_module
 from refimpl.aot.signature import GraphSignature
+from refimpl.errors import UnsupportedByRefimpl
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -359,6 +360,20 @@ def test_changes_of_grad_mode_are_recorded_before_dispatch() -> None:
     (result,) = graph_module(module.p, module.q, module.b, module.c, x)
     assert result.requires_grad
     assert torch.equal(result, module(x)[0])
+
+
+def test_statistics_are_updates_before_dispatch_too() -> None:
+    """AO-31, AO-36"""
+    module, x = Normalised(), torch.randn(2, 1, 3, 3)
+    eager = _eager(module, (x,), loss_index=None)
+    graph_module, signature = aot_export_module(module, (x,), trace_joint=False, pre_dispatch=True)
+    assert aten.conv2d.default in _targets(graph_module)
+    ours = _call(graph_module, signature, module, x)
+    assert len(ours) == 5
+    _assert_same(ours, eager)
+    instance = Squared(torch.nn.InstanceNorm1d(1, track_running_stats=True))
+    with pytest.raises(UnsupportedByRefimpl, match="instance_norm that updates running statistics"):
+        aot_export_module(instance, (torch.randn(2, 1, 3),), trace_joint=False, pre_dispatch=True)
 
 
 def test_a_captured_tensor_is_a_constant_that_is_no_state() -> None:
