@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 
 from oracle.accuracy import ValueReport, compare_values
 from oracle.outcome import CallObservation, Leaf, Outcome, Raised, Returned
@@ -339,9 +340,9 @@ def parts_of(value: Tensor) -> list[tuple[str, Tensor]]:
     """The plain strided tensors a tensor consists of, on the CPU, with the suffix each has in a path.
 
     Sparse COO: coalesced first, for the order of uncoalesced entries is nobody's promise. Tensors on the meta device
-    have no values and so no parts.
+    have no values and so no parts, and neither have fake tensors, which a subject has left behind where it should not.
     """
-    if value.device.type == "meta":
+    if value.device.type == "meta" or is_fake(value):
         return []
     if value.is_nested:
         return [

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 
 from oracle.outcome import Returned
@@ -230,6 +231,15 @@ def test_other_parameters_of_a_quantiser_are_found():
 def test_a_wrong_inner_tensor_of_a_subclass_is_named():
     verdict = judged(returned(TwoTensor(DENSE, DENSE)), returned(TwoTensor(DENSE, DENSE + 1)))
     assert verdict.symptom.startswith("call 0: output.b[")
+
+
+def test_a_fake_tensor_in_place_of_a_real_one_is_found():
+    x = torch.ones(2)
+    fake = FakeTensorMode().from_tensor(x)
+    verdict = judged(returned(x), returned(fake))
+    assert verdict.status is not Status.PASS
+    assert "call 0: output is made of [], but should be of ['']" in (verdict.symptom, *verdict.also)
+    assert judged(returned(fake), returned(fake)).status is Status.PASS
 
 
 def test_a_tensor_on_the_meta_device_has_metadata_only():
