@@ -26,7 +26,6 @@ from torch._functorch import compilers
 
 from oracle.hygiene import differences, snapshot
 from suites.conformance.guard import IndependenceGuard
-from suites.conformance.helpers import replace_helpers
 from suites.conformance.job import JOB_VARIABLE, STAND_IN, STOCK, Job
 from suites.conformance.outcomes import Ending, TestOutcome
 from suites.conformance.source import Names, TestFiles, original_of
@@ -62,9 +61,7 @@ def _load(job: Job) -> _Loaded:
     files.install()
     tests: dict[str, unittest.TestCase] = {}
     for file in suite.files:
-        module = files.load(file)
-        replace_helpers(module, suite.helpers, substitutes)
-        for test in _tests_of(module):
+        for test in _tests_of(files.load(file)):
             if not suite.classes or any(fnmatch(type(test).__name__, glob) for glob in suite.classes):
                 tests[test.id()] = test
     guard = None

@@ -21,8 +21,6 @@ class ConformanceSuite:
     """Modules of the installed torch's test harness through which the files use entry points."""
     classes: tuple[str, ...] = ()
     """Only these test classes, as globs; all if empty."""
-    helpers: tuple[str, ...] = ()
-    """Functions of the files themselves that do by private means what an entry point does: rows of `helpers.py`."""
 
 
 _ROWS = (
@@ -61,8 +59,7 @@ _ROWS = (
         name="functionalization",
         description="programs with mutation and views, made functional",
         files=("test_functionalization.py",),
-        needs=("torch.func.functionalize",),
-        helpers=("test_functionalization._functionalize",),
+        needs=("torch._to_functional_tensor", "torch._enable_functionalization", "torch._from_functional_tensor"),
     ),
 )
 SUITES: dict[str, ConformanceSuite] = {row.name: row for row in _ROWS}

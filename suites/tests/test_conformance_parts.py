@@ -21,7 +21,6 @@ from oracle.isolate import Died, OutOfMemory, TimedOut
 from suites.conformance.cache import OutcomeCache
 from suites.conformance.expected import CATEGORIES, ExpectedFailure, judge_failures, read_expected
 from suites.conformance.guard import IndependenceBreach, IndependenceGuard
-from suites.conformance.helpers import HELPERS, replace_helpers
 from suites.conformance.outcomes import Ending, ResultRow, TestOutcome
 from suites.conformance.report import write_page
 from suites.conformance.run import outcome_of
@@ -179,40 +178,6 @@ def test_a_module_that_left_the_database_is_not_asked_for() -> None:
     assert adapt is not None
     adapt(scope["installed"])(None, [torch.nn.Linear, torch.nn.Bilinear])
     assert scope["told"] == [[torch.nn.Linear]]
-
-
-# ------------------------------------------------------------------------------------------------------------- helpers
-
-
-@pytest.mark.parametrize(("reapply_views", "remove"), [(True, "mutations"), (False, "mutations_and_views")])
-def test_a_helper_calls_what_stands_in_for_its_entry_point(reapply_views: bool, remove: str) -> None:
-    module = types.ModuleType("test_functionalization")
-    setattr(module, "_functionalize", None)
-    told: list[tuple[object, ...]] = []
-
-    def stand_in(function, *, remove):
-        told.append((function, remove))
-        return function
-
-    replace_helpers(module, ("test_functionalization._functionalize",), {"torch.func.functionalize": stand_in})
-    run = getattr(module, "_functionalize")(math.sin, reapply_views=reapply_views, crossref=False)
-    assert told == [(math.sin, remove)]
-    assert run(math.pi / 2) == 1
-
-
-def test_a_helper_of_another_file_or_with_stock_torch_stays() -> None:
-    for name, substitutes in (("test_other", {"torch.func.functionalize": None}), ("test_functionalization", {})):
-        module = types.ModuleType(name)
-        setattr(module, "_functionalize", 3)
-        replace_helpers(module, tuple(HELPERS), substitutes)
-        assert getattr(module, "_functionalize") == 3
-
-
-def test_every_helper_of_the_table_has_a_row() -> None:
-    for suite in SUITES.values():
-        for name in suite.helpers:
-            assert f"{name.partition('.')[0]}.py" in {Path(file).name for file in suite.files}
-            assert name in HELPERS
 
 
 # ----------------------------------------------------------------------------------------------------------- stand-ins
