@@ -16,10 +16,11 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.aot import options as aot_options
+from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
 from refimpl.aot.call_key import CallKey, call_key, shape_guard
 from refimpl.aot.compile_program import CompiledProgram, compile_program
 from refimpl.aot.flat_function import unflattener
-from refimpl.aot.functional_call import assign, call_and_read_assigned, parameters_and_buffers
+from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.joint_split import split_joint
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
@@ -102,22 +103,22 @@ class _Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
-    """What the trace saw a program return, and its module assign to buffers."""
+    """What the trace saw a program return, and its module assign."""
 
-    spec: pytree.TreeSpec  # of (result, assigned buffers by name), or of the result alone
+    spec: pytree.TreeSpec  # of (result, assigned values), or of the result alone
     plain: dict[int, Any]
-    has_assigned: bool
+    assigned: list[Assignment]
 
     def unflattener(self, module: torch.nn.Module | None) -> Callable[[list[Any]], Any]:
-        """From leaves to the result; assigns buffers on the way."""
+        """From leaves to the result; assigns on the way."""
         unflatten = unflattener(self.spec, self.plain)
-        if module is None or not self.has_assigned:
+        if module is None or not self.assigned:
             return unflatten
 
         def unflatten_and_assign(leaves: list[Any]) -> Any:
-            result, assigned = unflatten(leaves)
-            for name, value in assigned.items():
-                assign(module, name, value)
+            result, values = unflatten(leaves)
+            for assignment, value in zip(self.assigned, values, strict=True):
+                assignment.apply(module, value)
             return result
 
         return unflatten_and_assign
@@ -129,6 +130,15 @@ class _Entry:
     guard: Callable[[Sequence[Any]], bool] | None
     call: FlatCall
     unflatten: Callable[[list[Any]], Any]
+    assigned: tuple[Assignment, ...] = ()
+
+    def serves(self, key: CallKey, leaves: list[Any], module: torch.nn.Module | None) -> bool:
+        """Whether what was compiled does for a call."""
+        return (
+            self.key == key
+            and (self.guard is None or self.guard(leaves))
+            and (module is None or not self.assigned or all(a.is_as_traced(module) for a in self.assigned))
+        )
 
 
 def _compiled_by_call(
@@ -143,26 +153,28 @@ def _compiled_by_call(
         num_static = count if dynamic else len(leaves)
         key = call_key(leaves, in_spec, tuple(state), target.module, num_static=num_static)
         for entry in entries:
-            if entry.key == key and (entry.guard is None or entry.guard(leaves)):
+            if entry.serves(key, leaves, target.module):
                 return entry
         with lock:
             seen: list[_Result] = []
 
             def flat(*values: Any) -> list[Any]:
                 args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
-                assigned: dict[str, Any] = {}
+                assigned, assigned_values = [], []
                 if target.module is None:
                     result = target.fn(*args, **kwargs)
                 else:
-                    result, assigned = call_and_read_assigned(target.module, state, values[:count], args, kwargs)
-                results, spec = pytree.tree_flatten((result, assigned) if assigned else result)
+                    result, assigned, assigned_values = call_and_read_assigned(
+                        target.module, state, values[:count], args, kwargs
+                    )
+                results, spec = pytree.tree_flatten((result, assigned_values) if assigned else result)
                 results, plain = split_plain(results)
-                seen.append(_Result(spec=with_sizes(spec), plain=plain, has_assigned=bool(assigned)))
+                seen.append(_Result(spec=with_sizes(spec), plain=plain, assigned=assigned))
                 return results
 
             compiled = compile_flat(flat, leaves)
             guard = shape_guard(compiled.program, count) if dynamic else None
-            entry = _Entry(key, guard, compiled.call, seen[-1].unflattener(target.module))
+            entry = _Entry(key, guard, compiled.call, seen[-1].unflattener(target.module), tuple(seen[-1].assigned))
             entries.append(entry)
             return entry
 

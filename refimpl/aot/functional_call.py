@@ -34,7 +34,7 @@ def functional_call_of(mod: torch.nn.Module, names: Sequence[str]) -> Callable[.
 
     Of several names of one attribute, of a submodule that is there twice, the first has the value.
     """
-    places = _places(mod, names)
+    places = first_names(mod, names)
 
     def call(values: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(zip(names, values, strict=True))
@@ -44,36 +44,7 @@ def functional_call_of(mod: torch.nn.Module, names: Sequence[str]) -> Callable[.
     return call
 
 
-def call_and_read_assigned(
-    mod: torch.nn.Module, names: Iterable[str], values: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    """What `functional_call_of` gives, and what `mod` has assigned to those of the named buffers that it had already."""
-    names = list(names)
-    places = _places(mod, names)
-    given = {name: value for name, value in zip(names, values, strict=True) if name in places}
-    assigned: dict[str, Any] = {}
-
-    def read(*called_with: Any) -> None:
-        for name in places:
-            path, _, last = name.rpartition(".")
-            buffers = mod.get_submodule(path)._buffers
-            if last in buffers and buffers[last] is not given[name]:
-                assigned[name] = buffers[last]
-
-    hook = mod.register_forward_hook(read)
-    try:
-        return functional_call(mod, given, tuple(args), kwargs, tie_weights=False), assigned
-    finally:
-        hook.remove()
-
-
-def assign(mod: torch.nn.Module, name: str, value: Any) -> None:
-    """Does `mod.<name> = value`, for a name with dots."""
-    path, _, last = name.rpartition(".")
-    setattr(mod.get_submodule(path), last, value)
-
-
-def _places(mod: torch.nn.Module, names: Iterable[str]) -> list[str]:
+def first_names(mod: torch.nn.Module, names: Iterable[str]) -> list[str]:
     """The first name of each attribute. functional_call would put back what it has put there itself for an earlier name."""
     found: dict[tuple[int, str], str] = {}
     for name in names:
@@ -90,7 +61,7 @@ def call_and_read_buffers(
     Buffers that it has registered on the way are among these; they are removed from the module.
     """
     reader = _BufferReader(mod)
-    named = {f"module.{name}": values[name] for name in _places(mod, values)}
+    named = {f"module.{name}": values[name] for name in first_names(mod, values)}
     result, buffers = functional_call(reader, named, (args, kwargs), tie_weights=False)
     assigned = {name: value for name, value in buffers.items() if value is not values.get(name)}
     for name in assigned.keys() - values.keys():
