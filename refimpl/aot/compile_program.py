@@ -36,6 +36,7 @@ from refimpl.aot.runtime.output_strides import with_traced_strides
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.aot.settings import current_settings
+from refimpl.aot.subclasses import dense_count
 from refimpl.functionalize import AliasGroup, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
@@ -63,15 +64,19 @@ class FunctionalProgram:
         return placeholders[: len(placeholders) - num_tangents]
 
     def gradient_dependences(self) -> tuple[frozenset[int], ...]:
-        """Of every gradient, the incoming gradients it is computed from. Empty where wrapper subclasses are among them."""
-        if self.traced.layout is not None or len(self.traced.example_tangents) < 2:
+        """Of every gradient, the incoming gradients it is computed from. Empty where it cannot be but one."""
+        layout = self.traced.layout
+        if len(self.traced.example_tangents) < 2:
             return ()
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
         first = len(self.primals)
         tangents = placeholders[first : first + len(self.traced.example_tangents)]
         first_gradient = self.traced.num_dense_outputs + len(self.random.forward)
         count = sum(1 for g in self.analysis.gradients if g is not None)
-        return gradient_dependences(self.graph_module, tangents, first_gradient, count)
+        if layout is None:
+            return gradient_dependences(self.graph_module, tangents, first_gradient, count)
+        count = dense_count(layout.gradients)
+        return layout.of_wholes(gradient_dependences(self.graph_module, tangents, first_gradient, count))
 
     def slot_placeholders(self) -> list[torch.fx.Node | None]:
         """The placeholder of each slot; None for slots that a flat base has replaced."""

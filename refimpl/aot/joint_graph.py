@@ -20,7 +20,7 @@ from refimpl._torch import FakeTensorMode, PlainCodeGen, identity_saved_tensors_
 from refimpl.aot.analysis import Geometry, InputInfo, InputMutation, OutputInfo, ProgramAnalysis, TangentInfo
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
-from refimpl.aot.errors import GradientInProgram, NoGradientHere
+from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.aot.input_analysis import Start, geometry_change_of, mutation_of, version_of
 from refimpl.aot.input_plan import InputPlan, view_of_base
@@ -168,10 +168,11 @@ class _JointTraceState:
         self.builder = trace.builder
         self.builder.annotators.append(self._annotate)
         self._prepare_inputs(primals)
-        arguments = [
-            view_of_base(self._inputs[d.slot], d) if d.geometry is not None else self._inputs[d.slot]
-            for d in self.plan.arguments
-        ]
+        with self._outer_recording():
+            arguments = [
+                view_of_base(self._inputs[d.slot], d) if d.geometry is not None else self._inputs[d.slot]
+                for d in self.plan.arguments
+            ]
         derived = [
             (i, a, Start.of(a))
             for i, (a, d) in enumerate(zip(arguments, self.plan.arguments, strict=True))
@@ -364,8 +365,6 @@ class _JointTraceState:
             )
         finally:
             self._is_in_backward = False
-        if self.outer is not None and backward.refused:
-            raise NoGradientHere(backward.refused[0][1])
         return backward
 
     def _tangent(self, out: torch.Tensor) -> torch.Tensor:

@@ -108,7 +108,7 @@ class OutputAnalysisState:
                 kind, source = OutputKind.VIEW_OF_INPUT, self.placeholders[base]
             elif len(self._siblings.get(base, ())) > 1 and self._base_position(result, base) != position:
                 kind, source = OutputKind.VIEW_OF_INTERMEDIATE, self._base_position(result, base)
-        if kind is OutputKind.FRESH and result.requires_grad and result.grad_fn is not None:
+        if kind is OutputKind.FRESH and result.requires_grad and history_of(result) is not None:
             self.forward.differentiable[position] = result
         return OutputInfo(
             kind=kind,
@@ -127,7 +127,7 @@ class OutputAnalysisState:
             self.forward.bases.append(self._base_positions[base])
         position = self._base_positions[base]
         tensor = self.forward.values[position]
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and tensor.grad_fn is not None:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and history_of(tensor) is not None:
             self.forward.differentiable.setdefault(position, tensor)
         return position
 
@@ -151,9 +151,18 @@ class OutputAnalysisState:
         if not tensor.requires_grad:
             return False
         steps = self.aliases.steps_of(self.node_of(tensor))
-        return bool(steps) and has_custom_function(tensor.grad_fn, len(steps))
+        return bool(steps) and has_custom_function(history_of(tensor), len(steps))
 
 
 def is_new_leaf(tensor: torch.Tensor) -> bool:
     """Whether the program asked for its gradient by requires_grad_."""
-    return tensor.requires_grad and tensor.grad_fn is None
+    return tensor.requires_grad and history_of(tensor, forbidden=tensor) is None
+
+
+def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
+    """The autograd node behind a tensor. `forbidden` for a view made without gradients of what was then written to with them:
+    autograd raises when it is asked, which a program that returns such a view does not do."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return forbidden

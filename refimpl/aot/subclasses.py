@@ -171,6 +171,15 @@ class ProgramLayout:
         """How many outputs the forward graph has before saved values."""
         return dense_count(self.outputs)
 
+    def of_wholes(self, dependences: Sequence[frozenset[int]]) -> tuple[frozenset[int], ...]:
+        """From dense gradients, and the dense tangents each depends on, to gradients and tangents."""
+        wholes = [i for i, layout in enumerate(self.tangents) for _ in range(dense_count([layout]))]
+        remaining = iter(dependences)
+        return tuple(
+            frozenset(wholes[part] for _ in range(dense_count([layout])) for part in next(remaining))
+            for layout in self.gradients
+        )
+
     def dense_inputs(self, slots: Sequence[Any]) -> list[Any]:
         """Slots as the graph takes them. Slots after those known here are dense."""
         parts: list[Any] = []

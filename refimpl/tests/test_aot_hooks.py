@@ -397,3 +397,20 @@ def test_backward_in_another_thread() -> None:
     in_threads(1, lambda index: out.backward())
     assert x.grad is not None
     torch.testing.assert_close(x.grad, torch.autograd.grad(pointwise(x, x).sum(), x)[0])
+
+
+def test_a_view_whose_history_autograd_does_not_tell() -> None:
+    """XC-14: made without gradients, its base then written to with them: it may be returned, and has no history to ask for."""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            view = x.view(-1)
+        x.mul_(2)
+        return view, x
+
+    for function in (program, compiled(program)):
+        x = leaf(0, 3, 3) * 1
+        view, same = function(x)
+        assert same is x
+        assert view._base is x
+        assert torch.equal(view.detach(), x.detach().view(-1))

@@ -99,7 +99,7 @@ def differentiable_call(
                 else:
                     found = get_backward()([*ctx.numbers, *saved, *tangents])
             returned = [None if g is None else found[g] for g in gradients]
-            if is_partial and dependences:
+            if dependences and (is_partial or wrapper_tangents is not None):
                 returned = without_unreached(returned, grads)
             if is_differentiated:
                 returned = _refuse_gradients(returned, [*tangents, *saved])

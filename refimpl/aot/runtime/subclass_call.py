@@ -127,7 +127,8 @@ class WrapperTangents:
 
     def __init__(self, analysis: ProgramAnalysis, layout: ProgramLayout, examples: Sequence[torch.Tensor]) -> None:
         self._layouts = layout.tangents
-        self._positions = analysis.differentiable
+        self._positions = [info.position for info in analysis.tangents]
+        self._indices = [analysis.differentiable.index(position) for position in self._positions]
         self._wrapper_slots = [i for i, sub in enumerate(layout.inputs) if sub is not None]
         self._wrapper_outputs = [i for i, sub in enumerate(layout.outputs) if sub is not None]
         coercions = iter(
@@ -138,7 +139,7 @@ class WrapperTangents:
         ]
 
     def likes(self, outputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
-        """Of forward outputs: functions that make zeros like those that have gradients, without keeping them."""
+        """Of forward outputs: functions that make zeros like those that backward takes gradients of, without keeping them."""
         found: list[Callable[[], torch.Tensor]] = []
         for position, layout in zip(self._positions, self._layouts, strict=True):
             found.append(_zeros_like(outputs[position], layout))
@@ -152,8 +153,8 @@ class WrapperTangents:
     def __call__(self, likes: Sequence[Callable[[], torch.Tensor]], gradients: Sequence[Any]) -> list[torch.Tensor]:
         """`gradients` has None for one that autograd leaves out. Raises UnexpectedSubclass for one of another class."""
         return [
-            self._coerced(index, like() if gradient is None else gradient, like)
-            for index, (like, gradient) in enumerate(zip(likes, gradients, strict=True))
+            self._coerced(tangent, like() if gradients[index] is None else gradients[index], like)
+            for tangent, (index, like) in enumerate(zip(self._indices, likes, strict=True))
         ]
 
     def _coerced(self, index: int, gradient: torch.Tensor, like: Callable[[], torch.Tensor]) -> torch.Tensor:
