@@ -1,8 +1,8 @@
-"""Outcomes of the passes that do not depend on refimpl's code, kept between runs: JSON lines, one file a pass.
+"""Outcomes kept between runs: JSON lines, one file a pass.
 
 What an outcome depends on is in the file's name: the suite, the test files' content and the tree they are from, torch,
-Python, and for the stand-in which names are substituted. Lines are appended as tests end, so an interrupted run goes on
-where it stopped. A file can be deleted at any time.
+Python, for the stand-in which names are substituted, and for refimpl its source as well. Lines are appended as tests end, so
+an interrupted run goes on where it stopped. A file can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,25 @@ RUNNER_VERSION = 2  # raised when a change here, or a new shim, may change how t
 class OutcomeCache:
     """The kept outcomes of one pass."""
 
-    def __init__(self, folder: Path, *, tree: SourceTree, suite: str, torch: str, names: Sequence[str] | None) -> None:
-        """`names`: what the stand-in raises for; None for stock torch."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tree: SourceTree,
+        suite: str,
+        torch: str,
+        names: Sequence[str] | None,
+        subject: str = "",
+    ) -> None:
+        """
+        names: what the stand-in raises for; None for stock torch.
+        subject: for refimpl what identifies its code and how it is run.
+        """
         place = [str(tree.root), tree.content, torch, platform.python_version(), str(RUNNER_VERSION), *(names or ())]
+        if subject:
+            place.append(subject)
         digest = hashlib.blake2b("\0".join(place).encode(), digest_size=6).hexdigest()
-        what = "stock" if names is None else "stand-in"
+        what = "stock" if names is None else "refimpl" if subject else "stand-in"
         self.path = folder / f"{suite}-{tree.version}-torch-{torch}-{what}-{digest}.jsonl"
 
     def read(self) -> dict[str, TestOutcome]:

@@ -7,6 +7,7 @@ loading (seconds, for the operator database) is paid once in a pass.
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import os
 import time
@@ -107,11 +108,27 @@ def _tests_of(module: types.ModuleType) -> Iterator[unittest.TestCase]:
 
 
 def collect(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
-    """The ids of all tests in order, torch's version, and what is substituted; or why the files do not load."""
+    """The ids of all tests in order, torch's version, what is substituted, refimpl's source; or why the files do not load."""
     state = loaded()
     if isinstance(state, str):
         return {"error": state}
-    return {"tests": list(state.tests), "torch": torch.__version__, "names": list(state.names)}
+    return {
+        "tests": list(state.tests),
+        "torch": torch.__version__,
+        "names": list(state.names),
+        "source": _source_digest(),
+    }
+
+
+def _source_digest() -> str:
+    """Hash of refimpl's source: outcomes with it are kept for this text only."""
+    from oracle.subjects import refimpl  # noqa: PLC0415 - as above
+
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(refimpl.SOURCE_FOLDER.rglob("*.py")):
+        if not {"tests", "benchmarks"} & set(path.relative_to(refimpl.SOURCE_FOLDER).parts):
+            digest.update(str(path.relative_to(refimpl.SOURCE_FOLDER)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def run_test(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def conformance(
     guard: Annotated[
         bool, typer.Option("--guard/--no-guard", help="Raise where refimpl calls what it is compared with.")
     ] = True,
-    cache: Annotated[Path, typer.Option(help="Folder for the outcomes with stock torch and stand-in.")] = DEFAULT_CACHE,
+    cache: Annotated[Path, typer.Option(help="Folder for outcomes that are kept.")] = DEFAULT_CACHE,
     output: Annotated[Path | None, typer.Option(help="One row per test: a .csv or .jsonl file.")] = None,
     page: Annotated[Path | None, typer.Option(help="Rewrite the suite's section of this Markdown page.")] = None,
 ) -> None:

@@ -54,6 +54,8 @@ class Described:
     torch: str
     names: tuple[str, ...]
     """The upstream names that are substituted."""
+    source: str
+    """Hash of refimpl's source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class ConformanceRun:
                 STAND_IN, passing, torch=described.torch, names=described.names, pool=stand_ins
             )
         denominator = [test for test in passing if not stand_in[test].ending.is_passed]
-        subject = stock if request.subject == STOCK else self._pass(request.subject, denominator)
+        subject = stock if request.subject == STOCK else self._subject_pass(denominator, described)
         rows = [ResultRow(stock=stock[t], stand_in=stand_in.get(t), subject=subject.get(t)) for t in tests]
         return ConformanceResult(described=described, rows=tuple(rows))
 
@@ -112,14 +114,33 @@ class ConformanceRun:
                 expected="test files that import with the installed torch",
                 do="add what they look for in vain to suites/conformance/shims.py, or name a tree nearer to that torch",
             )
-        return Described(tests=tuple(value["tests"]), torch=value["torch"], names=tuple(value["names"]))
+        return Described(
+            tests=tuple(value["tests"]), torch=value["torch"], names=tuple(value["names"]), source=value["source"]
+        )
+
+    def _subject_pass(self, tests: Sequence[str], described: Described) -> dict[str, TestOutcome]:
+        how = "guarded" if self._request.is_guarded else "not guarded"
+        return self._cached_pass(
+            self._request.subject,
+            tests,
+            torch=described.torch,
+            names=described.names,
+            code=f"{described.source} {how}",
+        )
 
     def _cached_pass(
-        self, subject: str, tests: Sequence[str], *, torch: str, names: Sequence[str] | None, pool: Pool | None = None
+        self,
+        subject: str,
+        tests: Sequence[str],
+        *,
+        torch: str,
+        names: Sequence[str] | None,
+        code: str = "",
+        pool: Pool | None = None,
     ) -> dict[str, TestOutcome]:
         request = self._request
         cache = OutcomeCache(
-            request.cache_folder, tree=request.tree, suite=request.suite.name, torch=torch, names=names
+            request.cache_folder, tree=request.tree, suite=request.suite.name, torch=torch, names=names, subject=code
         )
         kept = cache.read()
         outcomes = {test: kept[test] for test in tests if test in kept}
