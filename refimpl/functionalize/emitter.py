@@ -16,7 +16,7 @@ import torch
 from refimpl._torch import FakeTensor, FakeTensorMode
 from refimpl.errors import RefimplError
 from refimpl.functionalize.geometry import is_same_layout
-from refimpl.functionalize.schemas import nodes_in
+from refimpl.functionalize.schemas import effects_of, nodes_in
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 
@@ -98,6 +98,7 @@ class EmitterState:
 
     def _keeps_value(self, given: torch.fx.Node, new: torch.fx.Node) -> bool:
         """Whether the value of the given node is right for the new one: its arguments look as they did."""
+        is_view = any(alias is not None for alias in effects_of(given.target).results)
         given_arguments = nodes_in([*given.args, *given.kwargs.values()])
         new_arguments = nodes_in([*new.args, *new.kwargs.values()])
         for before, now in zip(given_arguments, new_arguments, strict=True):
@@ -105,7 +106,7 @@ class EmitterState:
             if a is b:
                 continue
             if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-                if not is_same_layout(a, b):
+                if is_view or not is_same_layout(a, b):  # a view has its source's memory behind it
                     return False
             elif isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
                 return False

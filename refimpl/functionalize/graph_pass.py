@@ -31,7 +31,7 @@ from refimpl.functionalize.errors import CannotFunctionalize, ResizedView
 from refimpl.functionalize.flat_bases import AliasGroup, flattened
 from refimpl.functionalize.geometry import begins_inside, is_same_layout, is_same_number
 from refimpl.functionalize.memory import MemoryState, Strategy
-from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of
+from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of, is_mutating
 from refimpl.functionalize.verify import verify_functional, verify_reads
 from refimpl.functionalize.views import ViewWriter
 from refimpl.functionalize.writes import CallWriter
@@ -188,8 +188,26 @@ class FunctionalizationState:
         if base is not node:
             self.new[node] = self.new[base]
             return
-        self.emit.attributes[node.target] = operator.attrgetter(node.target)(self.root)
+        attribute = operator.attrgetter(node.target)(self.root)
+        if isinstance(attribute, torch.fx.GraphModule):
+            attribute = self._function(node, attribute)
+        self.emit.attributes[node.target] = attribute
         self._input(node, self.emit.copy(node, (), {}))
+
+    def _function(self, node: Node, body: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        """Of a higher-order operator: what it does to memory of its own is functionalized too."""
+        if not any(is_mutating(inner) for inner in body.graph.nodes):
+            return body
+        done = functionalize_graph(body, strategy=self.memory.strategy, keeps_views=self.keeps_views)
+        if done.written or done.written_attributes:
+            users = ", ".join(map(str, node.users))
+            raise CannotFunctionalize(
+                next(iter(node.users), node),
+                seen=f"the function {node.target} that {users} takes writes to its operands, or to what it uses from around it",
+                expected="functions of operators that write to memory of their own only",
+                do="clone what is written to inside of the function, and return it",
+            )
+        return done.graph_module
 
     def _call(self, node: Node) -> None:
         target: Any = node.target

@@ -128,6 +128,14 @@ def effects_of(target: Any) -> OpEffects:
     return OpEffects(tuple(written), tuple(results), is_out)
 
 
+def is_mutating(node: torch.fx.Node) -> bool:
+    """Whether the call writes to an argument, or changes what memory it means."""
+    target: Any = node.target
+    if node.op != "call_function":
+        return False
+    return bool(effects_of(target).written) or target in METADATA_OPS or target in SET_OPS or target in RESIZE_OPS
+
+
 def nodes_in(value: Any) -> list[torch.fx.Node]:
     """All nodes in an argument: itself, or those of a list with None at some places."""
     if isinstance(value, torch.fx.Node):

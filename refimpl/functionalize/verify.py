@@ -11,17 +11,15 @@ import torch
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.errors import NotFunctional
 from refimpl.functionalize.memory import MemoryState
-from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of, nodes_in
+from refimpl.functionalize.schemas import effects_of, is_mutating, nodes_in
 
 
 def verify_functional(graph: torch.fx.Graph) -> None:
     """Raises NotFunctional if an op of the graph writes to an argument or changes what memory it means."""
     for node in graph.nodes:
-        target = node.target
-        if node.op == "call_function" and (
-            effects_of(target).written or target in METADATA_OPS or target in RESIZE_OPS or target in SET_OPS
-        ):
-            raise NotFunctional(node, seen=f"{target} writes to its arguments", expected="no op with a mutable schema")
+        if is_mutating(node):
+            seen = f"{node.target} writes to its arguments"
+            raise NotFunctional(node, seen=seen, expected="no op with a mutable schema")
 
 
 def verify_reads(given: torch.fx.Graph, memory: MemoryState) -> None:

@@ -22,6 +22,7 @@ from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
 
 _aten = torch.ops.aten
 Node = torch.fx.Node
+_RANDOM_FROM = getattr(_aten.random_, "from")
 
 # Fake kernels of these give other strides than the real ones, for arguments that are not contiguous. What is computed from a
 # value later depends on them, and so the value gets a layout that is known.
@@ -68,6 +69,9 @@ class CallWriter:
 
     def _write_one(self, node: Node, given_args: Any, given_kwargs: Any, map_argument: Any) -> None:
         target: Any = node.target
+        if target is _RANDOM_FROM:
+            self._draw(given_args, map_argument)
+            return
         form = functional_form(target)
         if form is None:
             self._call_on_clones(node, given_args, given_kwargs, map_argument)
@@ -84,6 +88,22 @@ class CallWriter:
         is_single = len(form.returns) == 1
         values = [call] if is_single else [self.emit.element(call, i) for i in range(len(form.returns))]
         self._hand_out(node, given_args, given_kwargs, form.returns, values)
+
+    def _draw(self, args: Any, map_argument: Any) -> None:
+        """`random_` from a number on. The overload `from` cannot be written in Python; the same numbers are had without it."""
+        self_, first, end = args
+        value = map_argument(self_)
+        if end is None:
+            raise CannotFunctionalize(
+                self.emit.origin,
+                seen="random_ with a lower bound alone",
+                expected="both bounds, or none",
+                do="give the upper bound too",
+            )
+        value = self.emit.call(_aten.random.to, value, end - first, is_extra=False)
+        if first != 0:
+            value = self.emit.call(_aten.add.Tensor, value, first)
+        self._write_tensor(self_, value)
 
     def _call_on_clones(self, node: Node, given_args: Any, given_kwargs: Any, map_argument: Any) -> None:
         target: Any = node.target
