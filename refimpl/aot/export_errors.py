@@ -65,6 +65,17 @@ class AliasedMutatedInput(ExportError):
         )
 
 
+class MemoryBeyondInput(ExportError):
+    """The program looks at memory around an input, which the input does not cover."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(
+            f"the program reads memory around {', '.join(names)}, through as_strided or the like",
+            expected="views that stay within the elements of an input",
+            do="pass the tensor that covers all of the memory",
+        )
+
+
 class SubclassInExport(ExportError):
     """A tensor that consists of other tensors goes in or comes out."""
 

@@ -17,6 +17,7 @@ from refimpl.aot import options as aot_options
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.effects import thread_tokens
 from refimpl.aot.export_bans import check_exportable, refuse_random_state, refuse_subclass
+from refimpl.aot.export_errors import MemoryBeyondInput
 from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.joint_graph import TracedProgram
@@ -125,6 +126,8 @@ def export_function(
 
     program = functional_program(flat_fn, leaves, config, wants_backward=None if trace_joint else False, check=check)
     graph_module, num_forward_outputs = _with_outputs(program, keeps_mutations=keep_input_mutations)
+    if program.replaced:
+        raise MemoryBeyondInput([names[position] for group in program.replaced for position in group.members])
     num_tokens = _thread_tokens(graph_module, program.traced)
     graph_module.graph.eliminate_dead_code()
     graph_module.recompile()

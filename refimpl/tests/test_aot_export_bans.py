@@ -151,6 +151,13 @@ def test_a_write_to_memory_that_two_inputs_share_is_refused() -> None:
         _export(program, x, x)
 
 
+def test_memory_around_an_input_is_not_read() -> None:
+    """AO-32"""
+    x = torch.zeros(4)[2:]
+    with pytest.raises(ExportError, match="reads memory around input 2"):
+        _export(lambda self, x: (x.mul_(2) + x.as_strided((2,), (1,), 0),), x)
+
+
 def test_memory_that_is_only_read_may_be_shared() -> None:
     """AO-32, AO-47"""
     x = torch.arange(6.0).reshape(2, 3)
