@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx.node import map_arg
 
 from refimpl._torch import LazyGraphModule
 from refimpl.aot.op_facts import viewed_node
@@ -81,17 +82,17 @@ def _is_effect(joint: JointGraph, number: int) -> bool:
 
 def _with_symbols(joint: JointGraph, tensors: Iterable[int], scalars: list[int]) -> tuple[int, ...]:
     """The saved numbers and, first, one that is each symbol in what the backward gets: whoever compiles it reads sizes there."""
-    tangents = [i for i, node in enumerate(joint.nodes) if is_tangent(node)]
-    crossing = [(i, _symbols_in(joint.value_of(i))) for i in (*scalars, *tensors, *tangents)]
-    if not any(symbols for _, symbols in crossing):
-        return tuple(scalars)
     bindings: dict[Any, int] = {}
     for i in range(len(joint.nodes)):
         if not joint.is_backward[i] and (symbol := _symbol_of(joint.value_of(i))) is not None:
             bindings.setdefault(symbol, i)
+    if not bindings:
+        return tuple(scalars)
+    tangents = [i for i, node in enumerate(joint.nodes) if is_tangent(node)]
+    crossing = [_symbols_in(joint.value_of(i)) for i in (*scalars, *tensors, *tangents)]
     binding = [i for i in scalars if _symbol_of(joint.value_of(i)) is not None]
     known = {_symbol_of(joint.value_of(i)) for i in binding}
-    for _, symbols in crossing:
+    for symbols in crossing:
         for symbol in sorted(symbols - known, key=str):
             known.add(symbol)
             if symbol in bindings:  # a trace that never read a size has no node for it, and its graphs need none
@@ -170,7 +171,12 @@ class _GraphWriter:
 
     def copy(self, number: int) -> torch.fx.Node:
         node = self.joint.nodes[number]
-        new = self.graph.node_copy(node, self.value)
+        # Arguments are set afterwards: fx walks those that a node is created with in Python, which takes a third of the time.
+        new = self.graph.create_node(node.op, node.target, (), {}, node.name, node.type)
+        new.args = map_arg(node.args, self.value)
+        if node.kwargs:
+            new.kwargs = map_arg(node.kwargs, self.value)
+        new.meta = dict(node.meta)
         self.written[number] = new
         return new
 
