@@ -47,12 +47,12 @@ HEAVY_OPS = _names(
     "_scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math "
     "_flash_attention_forward _efficient_attention_forward upsample_bilinear2d upsample_bicubic2d grid_sampler_2d "
     "_trilinear linalg_inv_ex linalg_solve_ex _linalg_svd _linalg_eigh linalg_qr linalg_cholesky_ex linalg_lu_factor_ex "
-    "_fft_c2c _fft_r2c _fft_c2r cdist_forward _cdist_forward"
+    "_fft_c2c _fft_r2c _fft_c2r _cdist_forward"
 )
 # Elementwise ops that carry no pointwise tag.
 POINTWISE_OPS = _names(
     "_to_copy convert_element_type clone copy fill div alias_copy detach_copy lift_fresh_copy _conj_physical conj_physical "
-    "view_of dropout_backward native_dropout_backward"
+    "view_of native_dropout_backward"
 )
 MOVE_OPS = _names(
     "cat stack index index_select gather take take_along_dim embedding constant_pad_nd flip roll repeat tril triu slice_scatter "
