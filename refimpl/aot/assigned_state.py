@@ -6,7 +6,7 @@ Differs: tensors only. What else a module changes about itself happens once, whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,15 @@ def call_and_read_assigned(
         result = functional_call(mod, given, tuple(args), kwargs, tie_weights=False)
     finally:
         hook.remove()
-        for path, state in before.items():
-            state.restore(mod.get_submodule(path))
+        own = {id(value) for value in values}
+        filled = {path: state.restore(mod.get_submodule(path), own) for path, state in before.items()}
+    for path, containers in filled.items():
+        if containers:
+            raise UnsupportedByRefimpl(
+                seen=f"tensors put into the container {containers[0]} of the module {path!r}",
+                supported="tensors assigned to attributes and buffers",
+                do="keep them in attributes, or return them",
+            )
     return result, [assignment for assignment, _ in assigned], [value for _, value in assigned]
 
 
@@ -98,17 +105,13 @@ class _Before:
             old = self._attributes.get(name, _MISSING)
             if isinstance(value, torch.Tensor) and value is not old:
                 yield Assignment(path=path, name=name, is_attribute=True, before=old), value
-            elif isinstance(value, (list, dict, tuple)) and any(
-                isinstance(v, FakeTensor) for v in pytree.tree_leaves(value)
-            ):
-                raise UnsupportedByRefimpl(
-                    seen=f"tensors put into the container {prefix + name} of a module",
-                    supported="tensors assigned to attributes and buffers",
-                    do="keep them in attributes, or return them",
-                )
 
-    def restore(self, owner: torch.nn.Module) -> None:
-        """Takes tensors back that the trace has put there."""
+    def restore(self, owner: torch.nn.Module, own: Set[int]) -> list[str]:
+        """Takes tensors back that the trace has put there. Returns the names of containers that had some.
+
+        Lists of the module's own parameters, which recurrent layers keep, are no loss: `own` are the ids of what it ran with.
+        """
+        filled: list[str] = []
         for name in owner._buffers.keys() - self._buffers:
             delattr(owner, name)
         for name, value in _attributes(owner).items():
@@ -117,14 +120,30 @@ class _Before:
                     owner.__dict__[name] = self._attributes[name]
                 else:
                     del owner.__dict__[name]
-        for name, content in self._contents.items():
-            container = self._attributes[name]
-            if any(isinstance(value, FakeTensor) for value in pytree.tree_leaves(container)):
+        for name, value in _attributes(owner).items():
+            fakes = _fakes_in(value)
+            if not fakes:
+                continue
+            if not all(id(fake) in own for fake in fakes):
+                filled.append(name)
+            if name not in self._attributes:
+                del owner.__dict__[name]
+                continue
+            container = owner.__dict__[name] = self._attributes[name]
+            if _fakes_in(container):
+                content = self._contents[name]
                 container.clear()
                 if isinstance(container, list):
                     container.extend(content)
                 else:
                     container.update(content)
+        return filled
+
+
+def _fakes_in(container: Any) -> list[FakeTensor]:
+    if not isinstance(container, (list, dict, tuple)):
+        return []
+    return [value for value in pytree.tree_leaves(container) if isinstance(value, FakeTensor)]
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:

@@ -78,6 +78,6 @@ class Cache(torch.nn.Module):
 
 def test_tensors_in_containers_are_refused_and_taken_back():
     module = Cache()
-    with pytest.raises(UnsupportedByRefimpl, match="container kept of a module"):
+    with pytest.raises(UnsupportedByRefimpl, match="container kept of the module"):
         compile_aot(module)(torch.ones(2))
     assert module.kept == [1]
