@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from refimpl.aot.backward_provenance import copy_forward_provenance, note_autogr
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
-from refimpl.aot.input_analysis import Start, geometry_change_of, mutation_of, version_of
+from refimpl.aot.input_analysis import Start, geometry_change_of, mutation_of, version_of, view_of_left_places
 from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
@@ -179,6 +179,7 @@ class _JointTraceState:
             if d.geometry
         ]
         results = self._run_program(arguments)
+        self._left = self._left_places()
         with paused_recordings():
             infos, changes, outputs = self._analyse(results, arguments, derived)
         backward = self._backward()
@@ -304,9 +305,9 @@ class _JointTraceState:
 
     def _program_input(self, leaf: Any, is_leaf: bool) -> Any:
         """What the program sees of a slot: a leaf, or a tensor with a history, as the real one is."""
-        if not isinstance(leaf, torch.Tensor) or is_leaf or not leaf.requires_grad or not torch.is_grad_enabled():
+        if not isinstance(leaf, torch.Tensor) or is_leaf or not leaf.requires_grad or torch.is_inference_mode_enabled():
             return leaf
-        with paused_recordings():
+        with paused_recordings(), torch.enable_grad():  # the program may switch gradients on
             inner = _WithHistory.apply(leaf)
             assert isinstance(inner, torch.Tensor)
             tracked = self._known.tracker.find(leaf)
@@ -329,6 +330,11 @@ class _JointTraceState:
             self._forward.add(tensor)
             if mutation.is_visible_to_autograd and mutation.writes_data and tensor.requires_grad:
                 self._forward.differentiable[mutation.position] = tensor
+            left = self._left.get(position)
+            if left is not None and mutation.writes_data:
+                mutation = replace(mutation, left_position=self._forward.add(left))
+                if mutation.position in self._forward.differentiable:
+                    self._forward.differentiable[len(self._forward.values) - 1] = left
         return InputInfo(
             is_tensor=True,
             requires_grad=start.requires_grad,
@@ -336,6 +342,14 @@ class _JointTraceState:
             becomes_leaf=is_new_leaf(tensor) and not start.requires_grad,
             mutation=mutation,
         )
+
+    def _left_places(self) -> dict[int, torch.Tensor]:
+        """Recorded: what an epilogue writes before it gives an input the geometry that the program gave it."""
+        if self.outer is not None:
+            return {}
+        pairs = enumerate(zip(self._inputs, self._starts, strict=True))
+        views = {i: view_of_left_places(t, start) for i, (t, start) in pairs if start is not None}
+        return {i: view for i, view in views.items() if view is not None}
 
     def _is_written(self, position: int) -> bool:
         if self.outer is not None:

@@ -414,3 +414,23 @@ def test_a_view_whose_history_autograd_does_not_tell() -> None:
         assert same is x
         assert view._base is x
         assert torch.equal(view.detach(), x.detach().view(-1))
+
+
+def test_an_argument_with_a_history_written_to_where_the_program_switches_gradients_on() -> None:
+    """XC-14"""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            y = x * 2
+            x.add_(1)
+            return y, x * 3
+
+    gradients = []
+    for function in (program, compiled(program)):
+        source = leaf()
+        x = source * 1
+        with torch.no_grad():
+            outs = function(x)
+        assert x.grad_fn is not None
+        gradients.append(torch.autograd.grad([o.sum() for o in (*outs, x)], source)[0])
+    assert torch.equal(gradients[0], gradients[1])
