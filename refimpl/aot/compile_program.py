@@ -152,6 +152,7 @@ def _trace(
         record_stack_traces=config.record_stack_traces,
         record_module_stack=config.is_export,
         specializes_integers=config.is_export,
+        decomposes_aliases=True,
         pre_dispatch=config.pre_dispatch,
     )
     is_leaf = [not isinstance(v, torch.Tensor) or v.is_leaf for v in values]

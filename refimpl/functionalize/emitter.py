@@ -52,7 +52,7 @@ class EmitterState:
         self.note_symbols(new)
         return new
 
-    def call(self, target: Any, *args: Any, is_extra: bool = True, **kwargs: Any) -> torch.fx.Node:
+    def call(self, target: Any, /, *args: Any, is_extra: bool = True, **kwargs: Any) -> torch.fx.Node:
         """A call that the given graph does not have. Raises what the op raises for its arguments, and makes no node then."""
         value = self.run(target, args, kwargs)
         node = self.builder.call(target, args, kwargs)

@@ -13,7 +13,6 @@ from torch.utils import _pytree as pytree
 
 from refimpl.aot.export import aot_export_module
 from refimpl.aot.signature import GraphSignature
-from refimpl.errors import UnsupportedByRefimpl
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -371,9 +370,36 @@ def test_statistics_are_updates_before_dispatch_too() -> None:
     ours = _call(graph_module, signature, module, x)
     assert len(ours) == 5
     _assert_same(ours, eager)
-    instance = Squared(torch.nn.InstanceNorm1d(1, track_running_stats=True))
-    with pytest.raises(UnsupportedByRefimpl, match="instance_norm that updates running statistics"):
-        aot_export_module(instance, (torch.randn(2, 1, 3),), trace_joint=False, pre_dispatch=True)
+
+
+def _composites(self: Program, x: Tensor) -> tuple[Tensor, ...]:
+    same, other = x.to(torch.float32), x.to(torch.float64)
+    flat, turned = x.reshape(-1), x.t().reshape(-1)
+    rows = torch.einsum("ij->ji", x)
+    same.add_(1)
+    other.mul_(2)
+    flat[0] = 7
+    turned.neg_()
+    with torch.no_grad():
+        view = rows[0]
+    rows.mul_(3)
+    return same + 0, other, flat.clone(), turned, view.clone(), torch.nn.functional.dropout(x, training=False)
+
+
+def test_composite_ops_that_share_memory_are_taken_apart_before_dispatch() -> None:
+    """AO-31, AO-36"""
+    module, x = Program(_composites), torch.arange(6.0).reshape(2, 3)
+    eager = _eager(module, (x,), loss_index=None)
+    graph_module, signature = aot_export_module(module, (x,), trace_joint=False, pre_dispatch=True)
+    ours = _call(graph_module, signature, module, x)
+    ours["update of arg 0"] = ours.pop("update of arg4_1")
+    _assert_same(ours, eager)
+    module = Squared(torch.nn.InstanceNorm1d(1, track_running_stats=True))
+    x = torch.randn(2, 1, 3)
+    eager = _eager(module, (x,), loss_index=None)
+    graph_module, signature = aot_export_module(module, (x,), trace_joint=False, pre_dispatch=True)
+    assert len(signature.buffers_to_mutate) == 2
+    _assert_same(_call(graph_module, signature, module, x), eager)
 
 
 def test_a_captured_tensor_is_a_constant_that_is_no_state() -> None:

@@ -29,6 +29,9 @@ class TraceOptions:
     record_stack_traces: bool = False
     proxy_module_inputs: bool = False
     record_torch_functions: bool = True
+    decomposes_aliases: bool = (
+        False  # with pre_dispatch, composite ops that may write to an argument or return its memory
+    )
     specializes_integers: bool = False  # an integer among the inputs is a constant in a symbolic trace too
 
     def __post_init__(self) -> None:

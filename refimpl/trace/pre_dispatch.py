@@ -99,8 +99,9 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
 
     def track(self, value: Any, node: torch.fx.Node, *, constant: torch.Tensor | None = None) -> None:
         super().track(value, node, constant=constant)
-        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-            _, outputs = self._results.setdefault(id(value.grad_fn), (value.grad_fn, {}))
+        history = _history_of(value) if isinstance(value, torch.Tensor) else None
+        if history is not None:
+            _, outputs = self._results.setdefault(id(history), (history, {}))
             outputs[value.output_nr] = node
 
     def _run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
@@ -135,6 +136,14 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
                 return func(*args, **kwargs)
         finally:
             self._is_below = False
+
+
+def _history_of(value: torch.Tensor) -> Any:
+    """None for a view made under no_grad whose base has been written to since: autograd refuses it, other ops do not."""
+    try:
+        return value.grad_fn
+    except RuntimeError:
+        return None
 
 
 class _RecordingBelowAutograd(TorchDispatchMode):

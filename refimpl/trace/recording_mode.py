@@ -45,6 +45,7 @@ from refimpl.errors import (
     UnsupportedByRefimpl,
 )
 from refimpl.symbolic.unbacked import fresh_bindings
+from refimpl.trace.composite_aliases import may_share_memory
 from refimpl.trace.constants import ConstantsState
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import LITERALS, GraphBuilder
@@ -274,9 +275,9 @@ class RecordingMode(TorchDispatchMode):
                     _check_structure(func, rule, result)
                 return result
         if (
-            not self.options.pre_dispatch
-            and func not in _METADATA_QUERIES
+            func not in _METADATA_QUERIES
             and isinstance(func, OpOverload)
+            and (not self.options.pre_dispatch or (self.options.decomposes_aliases and may_share_memory(func)))
             and _is_decomposed_by_autograd(func, frozenset(map(_device_type, tensors)))
         ):
             return self._run_in_place_of(func, functools.partial(run_composite_kernel, func), (args, kwargs), {})
