@@ -82,6 +82,40 @@ def geometry_change_of(tensor: torch.Tensor, start: Start, position: int) -> Inp
     )
 
 
+def view_of_left_places(tensor: torch.Tensor, start: Start) -> torch.Tensor | None:
+    """The memory that an input had, as a view of it, where its new geometry leaves some of that out; else None."""
+    new, old = Geometry.of(tensor), start.geometry
+    if new is None or old is None or storage_key(tensor) != start.storage or is_same(new, old):
+        return None
+    if _places(new) == _places(old) or _starts_with(new, old):
+        return None
+    return torch.as_strided(tensor, old.size, old.stride, old.offset)
+
+
+def _places(geometry: Geometry) -> Any:
+    """Equal for geometries that differ in the order of dimensions, and in those of one element."""
+    dims = [(size, stride) for size, stride in zip(geometry.size, geometry.stride, strict=True) if not _is_one(size)]
+    return sorted(map(str, dims)), str(geometry.offset)
+
+
+def _starts_with(new: Geometry, old: Geometry) -> bool:
+    """Whether both are contiguous, and the new one is no smaller."""
+    return all(_count(g) is not None for g in (new, old)) and _count(new) >= _count(old) and new.offset == old.offset  # type: ignore[operator]
+
+
+def _count(geometry: Geometry) -> int | None:
+    count = 1
+    for size, stride in zip(reversed(geometry.size), reversed(geometry.stride), strict=True):
+        if type(size) is not int or (size != 1 and stride != count):
+            return None
+        count *= size
+    return count
+
+
+def _is_one(size: Any) -> bool:
+    return type(size) is int and size == 1
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """Inference tensors have none, and need none: nothing is saved for a backward."""
     return 0 if tensor.is_inference() else tensor._version

@@ -17,7 +17,15 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensorMode, PlainCodeGen, identity_saved_tensors_hooks_if_any
-from refimpl.aot.analysis import Geometry, InputInfo, InputMutation, OutputInfo, ProgramAnalysis, TangentInfo
+from refimpl.aot.analysis import (
+    ForwardOutput,
+    Geometry,
+    InputInfo,
+    InputMutation,
+    OutputInfo,
+    ProgramAnalysis,
+    TangentInfo,
+)
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.errors import GradientInProgram
@@ -253,6 +261,7 @@ class _JointTraceState:
             mutation = geometry_change_of(tensor, start, len(self._forward.values))
             if mutation is not None:
                 self._forward.add(tensor)
+                mutation = self._with_numbers(mutation)
             changes.append((i, mutation))
         outputs = OutputAnalysisState(
             self._forward,
@@ -330,6 +339,7 @@ class _JointTraceState:
             self._forward.add(tensor)
             if mutation.is_visible_to_autograd and mutation.writes_data and tensor.requires_grad:
                 self._forward.differentiable[mutation.position] = tensor
+            mutation = self._with_numbers(mutation)
             left = self._left.get(position)
             if left is not None and mutation.writes_data:
                 mutation = replace(mutation, left_position=self._forward.add(left))
@@ -342,6 +352,14 @@ class _JointTraceState:
             becomes_leaf=is_new_leaf(tensor) and not start.requires_grad,
             mutation=mutation,
         )
+
+    def _with_numbers(self, mutation: InputMutation) -> InputMutation:
+        geometry = mutation.geometry
+        given = () if geometry is None else (*geometry.size, *geometry.stride, geometry.offset)
+        if self.outer is not None or all(type(n) is int for n in given):
+            return mutation
+        numbers = tuple(n if type(n) is int else ForwardOutput(self._forward.add(n)) for n in given)
+        return replace(mutation, numbers=numbers)
 
     def _left_places(self) -> dict[int, torch.Tensor]:
         """Recorded: what an epilogue writes before it gives an input the geometry that the program gave it."""

@@ -74,3 +74,46 @@ def test_results_that_are_no_tensors(dynamic):
     assert actual[0] == expected[0]
     assert actual[1]["size"][0] == expected[1]["size"][0]
     assert actual[2:] == expected[2:]
+
+
+def _half_of_it(a):
+    a *= 0.5
+    a.as_strided_((2,), (2,), 1)
+    return a
+
+
+def _smaller(a):
+    a.mul_(3)
+    a.resize_(2)
+    return a + 1
+
+
+def _turned(a):
+    a.mul_(3).t_()
+    return a * 2
+
+
+@pytest.mark.parametrize("has_gradient", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", [_half_of_it, _smaller, _turned])
+def test_what_was_written_stays_written_where_the_geometry_changes(program, dynamic, has_gradient):
+    if program is _smaller and (has_gradient or dynamic):
+        pytest.skip("eager does not resize what requires a gradient, fake tensors not what has symbolic sizes")
+
+    def run(fn):
+        leaf = torch.arange(8.0, requires_grad=has_gradient)
+        base = leaf * 1
+        out = fn(base.as_strided((2, 2), (2, 1), 1) if not has_gradient else base[1:5].view(2, 2).clone())
+        return (base, out, *(torch.autograd.grad(out.sin().sum(), leaf) if has_gradient else ()))
+
+    torch.testing.assert_close(run(compile_aot(program, dynamic=dynamic)), run(program))
+
+
+def test_gradients_of_outputs_whose_size_depends_on_data():
+    def program(x, repeats):
+        return torch.repeat_interleave(x, repeats, dim=1)
+
+    x, repeats = torch.randn(2, 3, 4, requires_grad=True), torch.tensor([0, 1, 2])
+    expected = torch.autograd.grad(program(x, repeats).sin().sum(), x)
+    actual = torch.autograd.grad(compile_aot(program)(x, repeats).sin().sum(), x)
+    torch.testing.assert_close(actual, expected)

@@ -5,14 +5,43 @@ Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 
-from refimpl.aot.analysis import Geometry, InputMutation
+from refimpl.aot.analysis import ForwardOutput, Geometry, InputMutation
 from refimpl.aot.overlap import overlaps_itself
 
 Apply = Callable[[torch.Tensor, torch.Tensor], None]
+Step = Callable[[torch.Tensor, Sequence[Any]], None]  # of the real input, and all forward outputs
+
+
+def steps_of_mutation(mutation: InputMutation) -> Iterator[Step]:
+    """What is done to an input, in order."""
+    if mutation.left_position is not None:
+        yield _step(mutation.left_position, apply_mutation(replace(mutation, geometry=None)))
+    if mutation.numbers:
+        yield _step_of_call(mutation)
+    else:
+        yield _step(mutation.position, apply_mutation(mutation))
+
+
+def _step(position: int, apply: Apply) -> Step:
+    return lambda tensor, forward: apply(tensor, forward[position])
+
+
+def _step_of_call(mutation: InputMutation) -> Step:
+    """The geometry is known when the forward graph has run."""
+
+    def step(tensor: torch.Tensor, forward: Sequence[Any]) -> None:
+        numbers = [forward[n.position] if isinstance(n, ForwardOutput) else n for n in mutation.numbers]
+        count = len(numbers) // 2
+        geometry = Geometry(size=tuple(numbers[:count]), stride=tuple(numbers[count:-1]), offset=numbers[-1])
+        apply_mutation(replace(mutation, geometry=geometry))(tensor, forward[mutation.position])
+
+    return step
 
 
 def apply_mutation(mutation: InputMutation) -> Apply:
@@ -21,8 +50,7 @@ def apply_mutation(mutation: InputMutation) -> Apply:
     if mutation.sets_storage:
         return _set_storage
     if geometry is None:
-        if not mutation.writes_data:
-            return _require_gradient if mutation.requires_grad else _require_no_gradient
+        assert mutation.writes_data
         if mutation.overlaps_itself:
             return _write_overlapping
         if mutation.is_visible_to_autograd:
@@ -70,14 +98,12 @@ def _set_storage(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _geometry_change(mutation: InputMutation, geometry: Geometry) -> Apply:
-    is_static = all(type(n) is int for n in (*geometry.size, *geometry.stride, geometry.offset))
+    size, stride, offset = geometry.size, geometry.stride, geometry.offset
 
     def change(tensor: torch.Tensor, value: torch.Tensor) -> None:
         if mutation.resizes:
             with torch.no_grad():
                 tensor.resize_(value.shape)
-        size, stride = (geometry.size, geometry.stride) if is_static else (value.shape, value.stride())
-        offset = geometry.offset if is_static else value.storage_offset()
         if tuple(tensor.shape) != tuple(size) or tensor.stride() != tuple(stride) or tensor.storage_offset() != offset:
             with torch.set_grad_enabled(mutation.is_visible_to_autograd and torch.is_grad_enabled()):
                 tensor.as_strided_(size, stride, offset)

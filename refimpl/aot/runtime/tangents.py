@@ -46,4 +46,5 @@ def _unchanged(tangent: torch.Tensor) -> torch.Tensor:
 def _order(stride: tuple[object, ...]) -> list[int]:
     """Dimensions from the outermost in memory to the innermost."""
     hints = [s if type(s) is int else s.node.hint for s in stride]  # type: ignore[attr-defined]
-    return sorted(range(len(hints)), key=lambda d: (-hints[d], d))
+    # Only a run knows what has no hint: taken as the largest, in order.
+    return sorted(range(len(hints)), key=lambda d: (hints[d] is not None, -(hints[d] or 0), d))

@@ -18,7 +18,7 @@ from refimpl.aot.input_plan import InputPlan
 from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.mutations import apply_mutation
+from refimpl.aot.runtime.mutations import steps_of_mutation
 
 FlatCall = Callable[[list[Any]], list[Any]]
 # Of arguments, slots, forward outputs, and the results made so far.
@@ -41,12 +41,13 @@ def runtime_wrapper(
     """
     run = _training_run(training, analysis) if training is not None else _inference_run(inference)
     mutations = [
-        (position, info.mutation.position, apply_mutation(info.mutation))
+        (position, step)
         for position, info in enumerate(analysis.inputs)
         if info.mutation is not None and not keeps_mutations
+        for step in steps_of_mutation(info.mutation)
     ]
     argument_mutations = [
-        (i, mutation.position, apply_mutation(mutation)) for i, mutation in analysis.argument_mutations
+        (i, step) for i, mutation in analysis.argument_mutations for step in steps_of_mutation(mutation)
     ]
     makers = [_output_maker(info) for info in analysis.outputs]
     prologue = _prologue(plan, aot_id, captured)
@@ -68,10 +69,10 @@ def runtime_wrapper(
         if check is not None:
             check(slots)
         forward = run(list(slots))
-        for position, updated, apply in mutations:
-            apply(slots[position], forward[updated])
-        for position, updated, apply in argument_mutations:
-            apply(args[position], forward[updated])
+        for position, step in mutations:
+            step(slots[position], forward)
+        for position, step in argument_mutations:
+            step(args[position], forward)
         results: list[Any] = []
         for make in makers:
             results.append(make(args, slots, forward, results))
