@@ -15,6 +15,7 @@ from refimpl._torch import FakeTensor, pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.call_modes import PerMode
 from refimpl.aot.compile_program import compile_program
+from refimpl.aot.errors import GradientNotExpected
 from refimpl.aot.flat_function import flattened, leaves_of, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.options import AOTConfig, Compiler
@@ -62,10 +63,15 @@ def aot_function(
             return compile_program(flat, leaves, config).call, unflattener(out_spec())
 
         leaves = leaves_of(args, kwargs)
-        entry = cached.get(leaves, compiled)
-        if entry is None:  # part of a trace, which sees what the function does
+        entries = cached.entries(compiled)
+        if not entries:  # part of a trace, which sees what the function does
             return fn(*args, **kwargs)
-        call, unflatten = entry
+        for call, unflatten in entries:
+            try:
+                return unflatten(call(leaves))
+            except GradientNotExpected:
+                continue
+        call, unflatten = cached.more(entries, compiled)[0]
         return unflatten(call(leaves))
 
     return returned_function

@@ -1,4 +1,4 @@
-"""What a function compiled once per mode depends on besides its arguments' data: gradients, autocast.
+"""What a function compiled once per mode depends on besides its arguments: gradient modes, autocast.
 
 Counterpart: none; torch's aot_function keeps the graph of its first call, and loses gradients if that was made under no_grad
 Differs: a call under other modes than those seen so far compiles once more. Sizes are no part of it (AO-25).
@@ -7,8 +7,8 @@ Differs: a call under other modes than those seen so far compiles once more. Siz
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import torch
 
@@ -27,25 +27,35 @@ def autocast_state() -> Hashable:
 
 
 class PerMode(Generic[Entry]):
-    """What was compiled, by the modes it was compiled under. Several threads may ask at once: one of them compiles."""
+    """What was compiled, by the modes it was compiled under. Several threads may ask at once: one of them compiles.
+
+    Arguments that need a gradient where they did not before are noticed by what was compiled: then there is one entry more.
+    """
 
     def __init__(self) -> None:
-        self._entries: dict[Hashable, Entry] = {}
+        self._entries: dict[Hashable, tuple[Entry, ...]] = {}
         self._lock = threading.RLock()
 
-    def get(self, leaves: Sequence[Any], compile_entry: Callable[[], Entry]) -> Entry | None:
-        """The entry for a call with these leaves, by `compile_entry` if there is none yet.
+    def entries(self, compile_entry: Callable[[], Entry]) -> tuple[Entry, ...]:
+        """Those for a call at this place, the latest first; one by `compile_entry` if there is none yet.
 
-        None where there is none and the call is part of a trace, which is no occasion to compile something else.
+        Empty where there is none and the call is part of a trace, which is no occasion to compile something else.
         """
-        with_gradient = [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves]
-        autocast = autocast_state() if is_any_autocast_enabled() else None
-        key = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, tuple(with_gradient)
-        entry = self._entries.get(key)
-        if entry is not None or current_trace() is not None:
-            return entry
+        entries = self._entries.get(_modes(), ())
+        if entries or current_trace() is not None:
+            return entries
+        return self.more(entries, compile_entry)
+
+    def more(self, known: tuple[Entry, ...], compile_entry: Callable[[], Entry]) -> tuple[Entry, ...]:
+        """The entries once `known` did not do: with a new one, unless another thread has made that meanwhile."""
+        key = _modes()
         with self._lock:
-            found = self._entries.get(key)
-            if found is None:
-                found = self._entries[key] = compile_entry()
-            return found
+            entries = self._entries.get(key, ())
+            if len(entries) == len(known):
+                entries = self._entries[key] = (compile_entry(), *entries)
+            return entries
+
+
+def _modes() -> Hashable:
+    autocast = autocast_state() if is_any_autocast_enabled() else None
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast

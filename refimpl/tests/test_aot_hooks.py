@@ -192,7 +192,11 @@ def test_nothing_is_left_behind_by_a_compile_that_fails() -> None:
 
     def state() -> list[Any]:
         modes = len(active_dispatch_modes()), torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
-        return [*torch.get_rng_state().tolist(), *modes, getattr(torch._C, "_autograd")._top_saved_tensors_default_hooks(True)]
+        return [
+            *torch.get_rng_state().tolist(),
+            *modes,
+            getattr(torch._C, "_autograd")._top_saved_tensors_default_hooks(True),
+        ]
 
     x = leaf()
     with hooks(lambda t: t, lambda t: t):
@@ -434,3 +438,31 @@ def test_an_argument_with_a_history_written_to_where_the_program_switches_gradie
         assert x.grad_fn is not None
         gradients.append(torch.autograd.grad([o.sum() for o in (*outs, x)], source)[0])
     assert torch.equal(gradients[0], gradients[1])
+
+
+def test_results_need_gradients_as_their_own_arguments_do() -> None:
+    """XC-14: by what each result is computed from in this call, with few compiles."""
+
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x * 2, y * 3, x * y
+
+    compiler = Compiler()
+    function = aot_function(program, compiler)
+    for needs in [(True, True), (False, True), (True, False), (False, False), (True, True)]:
+        x, y = leaf(0).detach().requires_grad_(needs[0]), leaf(1).detach().requires_grad_(needs[1])
+        ours, eager = function(x, y), program(x, y)
+        assert [o.requires_grad for o in ours] == [o.requires_grad for o in eager]
+        wanted = [t for t in (x, y) if t.requires_grad]
+        if wanted:
+            got, want = (torch.autograd.grad([o.sum() for o in r if o.requires_grad], wanted) for r in (ours, eager))
+            assert all(map(torch.equal, got, want))
+    assert compiler.calls == 2
+
+
+def test_arguments_that_need_gradients_in_turn_are_compiled_for_once_each() -> None:
+    compiler = Compiler()
+    function = aot_function(lambda x, y: x * y, compiler)
+    for needs in [(False, False), (False, True), (True, False)] * 3:
+        x, y = leaf(0).detach().requires_grad_(needs[0]), leaf(1).detach().requires_grad_(needs[1])
+        assert function(x, y).requires_grad is any(needs)
+    assert compiler.calls == 3

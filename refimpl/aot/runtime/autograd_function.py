@@ -60,6 +60,14 @@ def differentiable_call(
             for gradient, index in zip(returned, gradients, strict=True)
         ]
 
+    def unreached_outputs(needs: Sequence[bool]) -> list[int]:
+        """Of the differentiable outputs, those that depend on no slot that needs a gradient in this call."""
+        reached = [dependences[g] for g, is_needed in zip(gradients, needs, strict=True) if g is not None and is_needed]
+        found = frozenset().union(*reached)
+        return [index for k, index in enumerate(tangent_indices) if k not in found]
+
+    expected_needs = (False, *[info.requires_grad for info in analysis.inputs])
+
     class Compiled(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, holder: list[Any], *slots: Any) -> tuple[Any, ...]:
@@ -78,7 +86,10 @@ def differentiable_call(
             if is_partial:
                 ctx.set_materialize_grads(False)
                 ctx.likes = [zeros_like_later(t) for t in returned]
-            return tuple([t.detach() if t._is_view() or id(t) in given else t for t in returned])
+            returned = [t.detach() if t._is_view() or id(t) in given else t for t in returned]
+            if dependences and ctx.needs_input_grad != expected_needs:
+                ctx.mark_non_differentiable(*[returned[index] for index in unreached_outputs(ctx.needs_input_grad[1:])])
+            return tuple(returned)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
