@@ -61,6 +61,7 @@ class Flattened:
     """The graph to functionalize, in place of the given one: the same one if nothing had to be replaced."""
 
     graph: torch.fx.Graph
+    aliases: AliasMap
     written: tuple[int, ...]
     groups: tuple[tuple[AliasGroup, Node], ...]
 
@@ -90,11 +91,11 @@ def flattened(graph: torch.fx.Graph, alias_groups: Sequence[Sequence[int]]) -> F
         written |= reached
     positions = tuple(sorted(written))
     if not components and not inner:
-        return Flattened(graph=graph, written=positions, groups=())
+        return Flattened(graph=graph, aliases=aliases, written=positions, groups=())
     rewriting = _Rewriting(graph, aliases, placeholders)
     groups = rewriting.replace_placeholders(sorted(components))
     rewriting.copy_the_rest(frozenset(inner))
-    return Flattened(graph=rewriting.graph, written=positions, groups=groups)
+    return Flattened(graph=rewriting.graph, aliases=AliasMap(rewriting.graph), written=positions, groups=groups)
 
 
 # ------------------------------------------------------------------------------------------------------------ what to flatten

@@ -72,11 +72,13 @@ def functionalize_graph(
 
     Raises CannotFunctionalize for an op whose effect has no rule, and NotFunctional if the result breaks the pass's own rules.
     """
+    if keeps_views and not is_exact and not _has_mutation(gm):
+        return Functionalized(graph_module=_copy_of(gm), written=())
     prepared = flattened(gm.graph, alias_groups)
     fake_mode = fake_mode_of(prepared.graph)
     with only_metadata(fake_mode):
         run = FunctionalizationState(
-            gm, prepared.graph, fake_mode, strategy, keeps_views=keeps_views, is_exact=is_exact
+            gm, prepared.graph, prepared.aliases, fake_mode, strategy, keeps_views=keeps_views, is_exact=is_exact
         )
         run.all_nodes()
         groups = tuple(group.with_value(run.final_value(node)) for group, node in prepared.groups)
@@ -91,6 +93,23 @@ def functionalize_graph(
     module = LazyGraphModule(run.emit.attributes, run.emit.graph, type(gm).__name__)
     module.meta.update(gm.meta)
     return Functionalized(graph_module=module, written=prepared.written, replaced=groups, written_attributes=attributes)
+
+
+def _has_mutation(gm: torch.fx.GraphModule) -> bool:
+    """Whether an op of the graph writes to something, or one of a function that an operator takes."""
+    functions = (module for module in gm.children() if isinstance(module, torch.fx.GraphModule))
+    return any(map(is_mutating, gm.graph.nodes)) or any(map(_has_mutation, functions))
+
+
+def _copy_of(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    new: dict[Node, Node] = {}
+    for node in gm.graph.nodes:
+        new[node] = graph.node_copy(node, new.__getitem__)
+    graph.set_codegen(copy.copy(graph_codegen(gm.graph)))
+    module = LazyGraphModule(gm, graph, type(gm).__name__)
+    module.meta.update(gm.meta)
+    return module
 
 
 @contextlib.contextmanager
@@ -114,6 +133,7 @@ class FunctionalizationState:
         self,
         root: torch.nn.Module,
         graph: torch.fx.Graph,
+        aliases: AliasMap,
         fake_mode: FakeTensorMode | None,
         strategy: Strategy,
         *,
@@ -124,7 +144,7 @@ class FunctionalizationState:
         self.given = graph
         self.emit = EmitterState(fake_mode)
         self.views = ViewWriter(self.emit, keeps_views=keeps_views, is_exact=is_exact)
-        self.aliases = AliasMap(graph)
+        self.aliases = aliases
         self.memory = MemoryState(self.aliases, self.emit, self.views, strategy)
         self.results: dict[tuple[Node, int | None], Node] = {}  # of calls with several results, see CallWriter
         self.calls = CallWriter(self.emit, self.memory, self.results)

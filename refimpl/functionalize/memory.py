@@ -40,7 +40,7 @@ class MemoryState:
         self.aliases = aliases
         self.emit = emit
         self.views = views
-        self.strategy = strategy
+        self.strategy: Strategy = strategy
         self._versions: dict[Node, int] = {}
         self._values: dict[Node, tuple[int, Node]] = {}
         self._calls: dict[Node, tuple[int, Node]] = {}  # of view ops with several results

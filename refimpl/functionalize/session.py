@@ -27,6 +27,7 @@ from refimpl._torch import (
     without_dispatch,
     without_torch_function,
 )
+from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.emitter import fake_mode_of, map_nodes
 from refimpl.functionalize.errors import FrozenTensor, MixedTensors, NoSession, NotAFunctionalTensor
 from refimpl.functionalize.geometry import extent_of
@@ -100,7 +101,13 @@ class SessionState:
         given = self.builder.graph
         with _random_state_put_back(self._random_state), only_metadata(fake_mode):
             self._pass = FunctionalizationState(
-                self.builder.root, given, fake_mode, "table", keeps_views=self.keeps_views, is_exact=True
+                self.builder.root,
+                given,
+                AliasMap(given),
+                fake_mode,
+                "table",
+                keeps_views=self.keeps_views,
+                is_exact=True,
             )
             self._pass.all_nodes()
         verify_functional(self._pass.emit.graph)
