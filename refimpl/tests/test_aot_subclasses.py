@@ -11,6 +11,7 @@ import torch
 from torch.testing._internal.subclasses import WrapperSubclass
 from torch.testing._internal.two_tensor import TwoTensor
 
+from refimpl._torch import pytree
 from refimpl.aot.aot_function import aot_function, aot_module
 from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
 from refimpl.aot.subclasses import dense_parts
@@ -434,3 +435,90 @@ def test_outputs_are_freed_with_their_last_user() -> None:
     gone = weakref.ref(out)
     del out
     assert gone() is None
+
+
+# ------------------------------------------------------------------------------- a class that is not made of its values
+
+
+class Scaled(Tensor):
+    """Integers times a number. Ops see the product, and give plain tensors."""
+
+    @staticmethod
+    def __new__(cls, payload: Tensor, scale: float) -> Any:
+        make: Any = getattr(Tensor, "_make_wrapper_subclass")
+        return make(cls, payload.shape, strides=payload.stride(), dtype=torch.float32, device=payload.device)
+
+    def __init__(self, payload: Tensor, scale: float) -> None:
+        self.payload, self.scale = payload, scale
+
+    def __tensor_flatten__(self) -> tuple[list[str], float]:
+        return ["payload"], self.scale
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], scale: float, size: Any, stride: Any) -> Scaled:
+        return Scaled(inner["payload"], scale)
+
+    def __coerce_tangent_metadata__(self) -> Tensor:
+        return torch.zeros(self.shape)
+
+    def plain(self) -> Tensor:
+        return self.payload.float() * self.scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return Scaled(args[0].payload.detach(), args[0].scale)
+        args, kwargs = pytree.tree_map_only(Scaled, Scaled.plain, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+class Rounded(torch.autograd.Function):
+    """To quarters; gradients go straight through."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        return Scaled((x / 0.25).round().to(torch.int8), 0.25)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient * 2
+
+
+def scaled(scale: float = 0.5) -> Any:
+    torch.manual_seed(0)
+    return Scaled(torch.randint(-8, 9, (4, 4), dtype=torch.int8), scale)
+
+
+def test_a_wrapper_may_have_plain_gradients() -> None:
+    """AO-48: one placeholder of integers, its gradient is dense."""
+    found, graphs = [], Graphs()
+    for function in (torch.matmul, aot_function(torch.matmul, graphs)):
+        w, x = scaled().requires_grad_(), torch.ones(4, 4, requires_grad=True)
+        out = function(w, x)
+        out.sin().sum().backward()
+        found.append([out.detach(), w.grad, x.grad])
+    assert [type(t) for t in found[1]] == [Tensor] * 3
+    torch.testing.assert_close(found[1], found[0])
+    assert graphs.seen[0].graph.find_nodes(op="placeholder")[0].meta["val"].dtype == torch.int8
+
+
+def test_an_output_says_what_its_gradients_are() -> None:
+    """The class of the output is not that of its gradient, by `__coerce_tangent_metadata__`."""
+    found = []
+    for function in (Rounded.apply, aot_function(lambda x: Rounded.apply(x), nop)):
+        x = torch.linspace(-1, 1, 16).view(4, 4).requires_grad_()
+        out: Any = function(x)
+        assert type(out) is Scaled
+        (out * torch.arange(4)).sum().backward()
+        found.append((out.payload, x.grad))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def test_what_a_wrapper_has_beside_its_tensors_is_part_of_the_program() -> None:
+    compiled = aot_function(lambda w: w * 2, nop)
+    assert torch.equal(compiled(scaled()), scaled().plain() * 2)
+    with pytest.raises(
+        UnexpectedSubclass, match=r"one with 0.25; when it was compiled it was taken to be one with 0.5"
+    ):
+        compiled(scaled(0.25))
