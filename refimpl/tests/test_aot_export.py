@@ -402,6 +402,29 @@ def test_composite_ops_that_share_memory_are_taken_apart_before_dispatch() -> No
     _assert_same(_call(graph_module, signature, module, x), eager)
 
 
+def test_functions_of_operators_are_functional_too() -> None:
+    """AO-31"""
+
+    def add(x: Tensor) -> Tensor:
+        y = x + 4
+        y.add_(5)
+        return x.cos() * y
+
+    module = Program(lambda self, flag, x: (torch.cond(flag, add, torch.sin, (x,)) + self.p,))
+    for pre_dispatch in (False, True):
+        args = (torch.tensor(True), torch.ones(2))
+        graph_module, _ = aot_export_module(module, args, trace_joint=False, pre_dispatch=pre_dispatch)
+        bodies = [m for m in graph_module.children() if isinstance(m, torch.fx.GraphModule)]
+        assert len(bodies) == 2
+        for body in (graph_module, *bodies):
+            overloads = [t for t in _targets(body) if isinstance(t, torch._ops.OpOverload)]
+            assert not any(t._schema.is_mutable for t in overloads)
+        for flag in (True, False):
+            x = torch.tensor([2.0, 3.0])
+            (result,) = graph_module(module.p, module.q, module.b, module.c, torch.tensor(flag), x)
+            assert torch.equal(result, (add(x) if flag else x.sin()) + module.p)
+
+
 def test_a_captured_tensor_is_a_constant_that_is_no_state() -> None:
     """XC-07"""
     constant = torch.tensor([19.0, 23.0])
