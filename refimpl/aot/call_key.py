@@ -45,8 +45,13 @@ def call_key(
     return CallKey(modes, (in_spec, state_names), found, _shared(leaves))
 
 
-def shape_guard(program: FunctionalProgram, num_static: int) -> Callable[[Sequence[Any]], bool] | None:
-    """Whether sizes, strides and integers of other arguments take the course that was traced. None if any do."""
+def shape_guard(
+    program: FunctionalProgram, example: Sequence[Any], num_static: int
+) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether sizes and strides of the other arguments take the course that was traced. None if any do."""
+    if program.is_specialized:
+        found = [_leaf_key(leaf, is_static=True) for leaf in example]
+        return lambda leaves: [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
     shape_env = program.traced.fake_mode.shape_env
     if not isinstance(shape_env, ShapeEnv):
         return None
@@ -75,16 +80,25 @@ def _autocast() -> Hashable:
 
 def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
     if not isinstance(leaf, torch.Tensor):
-        if type(leaf) is int and not is_static:
-            return int
         return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf)
     has_strides = leaf.layout is torch.strided and not leaf.is_nested and not is_traceable_wrapper_subclass(leaf)
     geometry = (leaf.stride(), leaf.storage_offset()) if has_strides and is_static else None
     shape = leaf.shape if is_static or not has_strides else leaf.dim()
     return (
         type(leaf), leaf.dtype, leaf.device, leaf.layout, shape, geometry, leaf.requires_grad, leaf.is_leaf,
-        leaf.is_conj(), leaf.is_neg(), leaf._base is None,
+        leaf.is_conj(), leaf.is_neg(), leaf._base is None, _parts_key(leaf) if is_traceable_wrapper_subclass(leaf) else None,
     )  # fmt: skip
+
+
+def _parts_key(wrapper: torch.Tensor) -> Hashable:
+    """What a wrapper subclass is made of."""
+    names, context = wrapper.__tensor_flatten__()  # type: ignore[attr-defined]
+    parts = tuple([_leaf_key(getattr(wrapper, name), is_static=True) for name in names])
+    try:
+        hash(context)
+    except TypeError:
+        context = repr(context)
+    return tuple(names), context, parts
 
 
 def _shared(leaves: Sequence[Any]) -> Hashable:

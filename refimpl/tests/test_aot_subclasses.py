@@ -15,6 +15,7 @@ from refimpl._torch import pytree
 from refimpl.aot.aot_function import aot_function, aot_module
 from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
 from refimpl.aot.subclasses import dense_parts
+from refimpl.pipeline import compile_aot
 
 Tensor = torch.Tensor
 Make = Callable[[], tuple[Sequence[Tensor], Sequence[Any]]]
@@ -522,3 +523,17 @@ def test_what_a_wrapper_has_beside_its_tensors_is_part_of_the_program() -> None:
         UnexpectedSubclass, match=r"one with 0.25; when it was compiled it was taken to be one with 0.5"
     ):
         compiled(scaled(0.25))
+
+
+def test_calls_that_differ_in_what_a_wrapper_is_made_of_are_compiled_for() -> None:
+    graphs = Graphs()
+    compiled = compile_aot(lambda x: (x * 2).view(-1), backend=graphs)
+    for scale in (0.5, 0.25, 0.5):
+        assert torch.equal(compiled(scaled(scale)), scaled(scale).plain().view(-1) * 2)
+    assert len(graphs.seen) == 2
+    for _ in range(2):
+        x = two(2, 3, requires_grad=False)
+        assert torch.equal(compiled(x).b, x.b.view(-1) * 2)
+        x = _jagged().detach()
+        torch.testing.assert_close(compile_aot(lambda x: x * 2)(x).values(), x.values() * 2)
+    assert len(graphs.seen) == 3
