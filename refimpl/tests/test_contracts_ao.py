@@ -1,90 +1,36 @@
-"""Contracts of ahead-of-time autograd (rows AO of docs/contracts.md) that no broader test shows. Export: test_aot_export*.py.
+"""Contracts of ahead-of-time autograd (rows AO of docs/contracts.md) that no broader test shows.
 
-Rows shown elsewhere: AO-09, 18, 48 (test_aot_subclasses.py), AO-15, 52 (test_aot_hooks.py), AO-19..22, 31..39, 50 (export).
+Entry points: test_contracts_ao_entry.py. Rows shown elsewhere: AO-09, 18, 48 (test_aot_subclasses.py), AO-15, 52 (test_aot_hooks.py), AO-19..22, 31..39, 50 (export).
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch._functorch.aot_autograd import AOTConfig as TorchAOTConfig
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch._library.opaque_object import OpaqueBase, register_opaque_type
 
-import refimpl
-from refimpl.aot import aot_function as entry_points
 from refimpl.aot.aot_function import aot_function, aot_module, aot_module_simplified
-from refimpl.aot.compile_program import compile_program
-from refimpl.aot.options import AOT_COUNTER, AOTConfig
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
+from refimpl.tests.kept_graphs import (
+    Compiler,
+    Tuple,
+    is_functional,
+    leaf_of_numbers,
+    outputs_of,
+    placeholders_of,
+    tangents_of,
+    targets_of,
+)
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
 PARTITIONS = (default_partition, min_cut_rematerialization_partition)
-
-
-class Compiler:
-    """Runs graphs as they are, and keeps them by kind, in the order of compilation."""
-
-    def __init__(self, *, is_boxed: bool = False) -> None:
-        self.graphs: list[tuple[str, torch.fx.GraphModule]] = []
-        self.is_boxed = is_boxed
-
-    def kind(self, name: str) -> Callable[..., Any]:
-        """The compiler of one kind of graph."""
-
-        def compile(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-            self.graphs.append((name, graph_module))
-            return graph_module
-
-        return compile
-
-    def function(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        """The compiled function."""
-        return aot_function(
-            function, self.kind("fw"), self.kind("bw"), inference_compiler=self.kind("inference"), **options
-        )
-
-    def graph(self, name: str) -> torch.fx.GraphModule:
-        """The only graph of its kind."""
-        (graph_module,) = [graph for kind, graph in self.graphs if kind == name]
-        return graph_module
-
-    @property
-    def kinds(self) -> list[str]:
-        return [name for name, _ in self.graphs]
-
-
-def _targets(graph_module: torch.fx.GraphModule) -> list[Any]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
-
-
-def _placeholders(graph_module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return graph_module.graph.find_nodes(op="placeholder")
-
-
-def _outputs(graph_module: torch.fx.GraphModule) -> list[Any]:
-    return list(graph_module.graph.output_node().args[0])  # type: ignore[call-overload]
-
-
-def _tangents(graph_module: torch.fx.GraphModule) -> list[str]:
-    return [str(n.target) for n in _placeholders(graph_module) if "tangents" in str(n.target)]
-
-
-def _is_functional(graph_module: torch.fx.GraphModule) -> bool:
-    return not any(isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable for t in _targets(graph_module))
-
-
-def _leaf(*shape: int) -> Tensor:
-    return (torch.arange(1.0, 1.0 + torch.Size(shape).numel()).reshape(shape)).requires_grad_()
 
 
 # ------------------------------------------------------------------------------------------ mutation of inputs
@@ -102,9 +48,9 @@ def test_a_changed_input_is_an_output_that_is_copied_back() -> None:
     assert compiler.function(function)(x).tolist() == [6.0, 6.0]
     assert x.tolist() == [2.0, 2.0]
     graph = compiler.graph("inference")
-    assert _is_functional(graph)
-    assert [output.target for output in _outputs(graph)] == [aten.mul.Tensor, aten.mul.Tensor]
-    assert _outputs(graph)[1].args[0] is _outputs(graph)[0]
+    assert is_functional(graph)
+    assert [output.target for output in outputs_of(graph)] == [aten.mul.Tensor, aten.mul.Tensor]
+    assert outputs_of(graph)[1].args[0] is outputs_of(graph)[0]
 
 
 def test_gradients_flow_through_a_changed_input() -> None:
@@ -115,13 +61,13 @@ def test_gradients_flow_through_a_changed_input() -> None:
         return x * 3
 
     compiler = Compiler()
-    leaf = _leaf(2)
+    leaf = leaf_of_numbers(2)
     x = leaf * 1
     out = compiler.function(function)(x)
     (out.sum() + x.sum()).backward()
     assert leaf.grad is not None
     assert leaf.grad.tolist() == [8.0, 8.0]
-    assert len(_tangents(compiler.graph("bw"))) == 2
+    assert len(tangents_of(compiler.graph("bw"))) == 2
 
 
 def test_changed_metadata_is_an_output_without_tangent() -> None:
@@ -132,7 +78,7 @@ def test_changed_metadata_is_an_output_without_tangent() -> None:
         return x * 3
 
     compiler = Compiler()
-    leaf = _leaf(2, 3)
+    leaf = leaf_of_numbers(2, 3)
     x = leaf * 1
     memory = x.data_ptr()
     out = compiler.function(function)(x)
@@ -141,7 +87,7 @@ def test_changed_metadata_is_an_output_without_tangent() -> None:
     out.sum().backward()
     assert leaf.grad is not None
     assert leaf.grad.tolist() == [[3.0] * 3] * 2
-    assert len(_tangents(compiler.graph("bw"))) == 1
+    assert len(tangents_of(compiler.graph("bw"))) == 1
 
 
 # ------------------------------------------------------------------------------------------ aliases among results
@@ -150,7 +96,7 @@ def test_changed_metadata_is_an_output_without_tangent() -> None:
 def test_a_view_of_an_input_is_one_of_the_real_input() -> None:
     """AO-04"""
     compiler = Compiler()
-    leaf = _leaf(2, 3)
+    leaf = leaf_of_numbers(2, 3)
     x = leaf * 1
     out = compiler.function(lambda x: x.view(3, 2)[1:])(x)
     assert out._base is x
@@ -161,7 +107,7 @@ def test_a_view_of_an_input_is_one_of_the_real_input() -> None:
     out.sum().backward()
     assert leaf.grad is not None
     assert leaf.grad.tolist() == [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
-    assert aten.view.default in _targets(compiler.graphs[0][1])
+    assert aten.view.default in targets_of(compiler.graphs[0][1])
 
 
 @pytest.mark.parametrize("is_written", [False, True])
@@ -181,15 +127,15 @@ def test_siblings_share_the_memory_of_a_base_that_is_an_output() -> None:
         return y.view(-1), y.t()
 
     compiler = Compiler()
-    x = _leaf(2, 2)
+    x = leaf_of_numbers(2, 2)
     a, b = compiler.function(function, partition_fn=default_partition)(x)
     forward = compiler.graph("fw")
-    assert [o.target for o in _outputs(forward)] == [aten.view.default, aten.t.default, aten.mul.Tensor]
+    assert [o.target for o in outputs_of(forward)] == [aten.view.default, aten.t.default, aten.mul.Tensor]
     assert a._base is b._base is not None
     a.mul_(3)
     assert b.tolist() == [[6.0, 18.0], [12.0, 24.0]]
     (a.sum() + b.sum()).backward()
-    assert len(_tangents(compiler.graph("bw"))) == 1
+    assert len(tangents_of(compiler.graph("bw"))) == 1
     assert x.grad is not None
     assert x.grad.tolist() == [[12.0, 12.0], [12.0, 12.0]]
 
@@ -212,14 +158,14 @@ def test_views_stay_in_the_graph_and_are_made_again_on_what_the_backend_returns(
 
         return run
 
-    y, z = aot_function(function, other_layout, Compiler().kind("bw"))(_leaf(2, 3))
-    assert aten.t.default in _targets(graphs[0])
+    y, z = aot_function(function, other_layout, Compiler().kind("bw"))(leaf_of_numbers(2, 3))
+    assert aten.t.default in targets_of(graphs[0])
     assert z._base is y or z._base is y._base
-    for ours, theirs in zip((y, z), function(_leaf(2, 3)), strict=True):
+    for ours, theirs in zip((y, z), function(leaf_of_numbers(2, 3)), strict=True):
         assert torch.equal(ours, theirs)
     y.data.zero_()
     assert not z.any()
-    y, z = Compiler().function(function)(_leaf(2, 3))
+    y, z = Compiler().function(function)(leaf_of_numbers(2, 3))
     assert (y.stride(), z.stride()) == ((3, 1), (1, 3))
 
 
@@ -231,10 +177,10 @@ def test_a_tangent_belongs_to_what_has_a_gradient_of_its_own() -> None:
         return y.view(-1), x.view(-1), y.detach() + 1, y
 
     compiler = Compiler()
-    x = _leaf(2)
+    x = leaf_of_numbers(2)
     results = compiler.function(function)(x)
     results[0].sum().backward()
-    assert _tangents(compiler.graph("bw")) == ["tangents_1"]
+    assert tangents_of(compiler.graph("bw")) == ["tangents_1"]
     assert x.grad is not None
     assert x.grad.tolist() == [5.0, 5.0]
 
@@ -249,14 +195,14 @@ def test_arguments_that_share_written_memory_have_one_placeholder() -> None:
         x.mul_(2)
         return x + y.view(2, 2)
 
-    for make in (lambda: torch.ones(2, 2), lambda: _leaf(2, 2) * 1):
+    for make in (lambda: torch.ones(2, 2), lambda: leaf_of_numbers(2, 2) * 1):
         compiler = Compiler()
         ours, theirs = make(), make()
         result, expected = compiler.function(function)(ours, ours.view(-1)), function(theirs, theirs.view(-1))
         assert torch.equal(result, expected)
         assert torch.equal(ours, theirs)
-        assert len(_placeholders(compiler.graphs[0][1])) == 1
-    leaf, other = _leaf(2, 2), _leaf(2, 2)
+        assert len(placeholders_of(compiler.graphs[0][1])) == 1
+    leaf, other = leaf_of_numbers(2, 2), leaf_of_numbers(2, 2)
     for call, x in ((Compiler().function(function), leaf), (function, other)):
         y = x * 1
         (call(y, y.view(-1)) * y).sum().backward()
@@ -272,7 +218,7 @@ def test_disjoint_parts_of_a_storage_are_arguments_of_their_own() -> None:
     out = compiler.function(lambda a, b: a.mul_(2) + b)(x[:2], x[2:])
     assert out.tolist() == [3.0, 3.0]
     assert x.tolist() == [2.0, 2.0, 1.0, 1.0]
-    assert len(_placeholders(compiler.graph("inference"))) == 2
+    assert len(placeholders_of(compiler.graph("inference"))) == 2
 
 
 def test_an_argument_that_is_passed_twice() -> None:
@@ -283,12 +229,12 @@ def test_an_argument_that_is_passed_twice() -> None:
         return x + y
 
     for function, count in ((lambda x, y: x + y, 2), (write, 1)):
-        for make in (lambda: torch.ones(2), lambda: _leaf(2) * 1):
+        for make in (lambda: torch.ones(2), lambda: leaf_of_numbers(2) * 1):
             compiler = Compiler()
             ours, theirs = make(), make()
             assert torch.equal(compiler.function(function)(ours, ours), function(theirs, theirs))
             assert torch.equal(ours, theirs)
-            primals = [n for n in _placeholders(compiler.graphs[0][1]) if "tangents" not in str(n.target)]
+            primals = [n for n in placeholders_of(compiler.graphs[0][1]) if "tangents" not in str(n.target)]
             assert len(primals) == count
 
 
@@ -299,15 +245,15 @@ def test_the_user_s_decompositions_hold() -> None:
     """AO-12"""
     table = {aten.sigmoid.default: lambda x: 1 / (1 + (-x).exp())}
     compiler = Compiler()
-    x = _leaf(2)
+    x = leaf_of_numbers(2)
     compiler.function(lambda x: x.sigmoid().sum(), decompositions=table)(x).backward()
-    assert aten.exp.default in _targets(compiler.graph("fw"))
-    assert all(aten.sigmoid.default not in _targets(graph) for _, graph in compiler.graphs)
+    assert aten.exp.default in targets_of(compiler.graph("fw"))
+    assert all(aten.sigmoid.default not in targets_of(graph) for _, graph in compiler.graphs)
     y = x.detach().sigmoid()
     torch.testing.assert_close(x.grad, y * (1 - y))
     plain = Compiler()
     plain.function(lambda x: x.sigmoid(), decompositions=None)(x)
-    assert aten.sigmoid.default in _targets(plain.graph("fw"))
+    assert aten.sigmoid.default in targets_of(plain.graph("fw"))
 
 
 def test_the_mode_of_fake_arguments_is_the_graph_s() -> None:
@@ -328,13 +274,6 @@ def test_the_mode_of_fake_arguments_is_the_graph_s() -> None:
     assert value.fake_mode is not mode
 
 
-class Tuple(torch.nn.Module):
-    """The argument in a tuple."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor]:
-        return (x,)
-
-
 def test_sizes_of_parameters_are_numbers_and_those_of_inputs_symbols() -> None:
     """AO-14"""
     compiler = Compiler()
@@ -343,7 +282,7 @@ def test_sizes_of_parameters_are_numbers_and_those_of_inputs_symbols() -> None:
     )
     assert torch.equal(module(torch.ones(4, 3)), module.orig_module(torch.ones(4, 3)))  # type: ignore[operator]
     shapes = [
-        node.meta["val"].shape for node in _placeholders(compiler.graph("fw")) if isinstance(node.meta["val"], Tensor)
+        node.meta["val"].shape for node in placeholders_of(compiler.graph("fw")) if isinstance(node.meta["val"], Tensor)
     ]
     assert [all(type(size) is int for size in shape) for shape in shapes] == [True, True, False]
 
@@ -355,7 +294,7 @@ def test_an_integer_is_a_symbol_where_sizes_are() -> None:
     assert torch.equal(function(torch.ones(3), 4), torch.full((4, 3), 4.0))
     assert torch.equal(function(torch.ones(3), 6), torch.full((6, 3), 6.0))
     assert compiler.kinds == ["inference"]
-    assert any(isinstance(node.meta["val"], torch.SymInt) for node in _placeholders(compiler.graph("inference")))
+    assert any(isinstance(node.meta["val"], torch.SymInt) for node in placeholders_of(compiler.graph("inference")))
 
 
 class Queue(OpaqueBase):
@@ -411,7 +350,7 @@ def test_autograd_is_needed_for_results_of_its_own_that_have_gradients(
 ) -> None:
     """AO-16, XC-14"""
     compiler = Compiler()
-    ours, theirs = compiler.function(function)(_leaf(2)), function(_leaf(2))
+    ours, theirs = compiler.function(function)(leaf_of_numbers(2)), function(leaf_of_numbers(2))
     assert compiler.kinds == (["fw"] if is_training else ["inference"])
     assert ours.requires_grad is theirs.requires_grad
 
@@ -419,7 +358,7 @@ def test_autograd_is_needed_for_results_of_its_own_that_have_gradients(
 def test_forward_is_compiled_before_backward_and_inference_not_at_all() -> None:
     """AO-23"""
     compiler = Compiler()
-    x = _leaf(2)
+    x = leaf_of_numbers(2)
     compiler.function(lambda x: x.sin())(x).sum().backward()
     assert compiler.kinds == ["fw", "bw"]
     assert torch.equal(x.grad, x.detach().cos())  # type: ignore[arg-type]
@@ -441,7 +380,7 @@ def test_the_forward_compiler_stands_in_for_the_others() -> None:
         seen.append(graph_module)
         return graph_module
 
-    x = _leaf(2)
+    x = leaf_of_numbers(2)
     aot_function(lambda x: x.sin(), compile)(x).sum().backward()
     aot_function(lambda x: x.sin(), compile)(torch.ones(2))
     assert len(seen) == 3
@@ -461,7 +400,7 @@ def test_writes_may_stay_in_an_inference_graph() -> None:
         out = compiler.function(function, keep_inference_input_mutations=keeps)(x, y)
         assert (x.tolist(), y.tolist(), out.tolist()) == ([2.0, 2.0], [2.0, 2.0], [4.0, 4.0])
         assert (x._version, y._version) == (1, 0)
-        assert _targets(compiler.graph("inference")).count(aten.copy_.default) == keeps
+        assert targets_of(compiler.graph("inference")).count(aten.copy_.default) == keeps
 
 
 def test_a_write_that_autograd_does_not_see_changes_no_history() -> None:
@@ -471,7 +410,7 @@ def test_a_write_that_autograd_does_not_see_changes_no_history() -> None:
         x.data.mul_(2)
         return x * 3
 
-    leaf = _leaf(2)
+    leaf = leaf_of_numbers(2)
     x = leaf * 1
     history = x.grad_fn
     out = Compiler().function(function)(x)
@@ -486,7 +425,7 @@ def test_a_write_that_autograd_does_not_see_changes_no_history() -> None:
             x.add_(1)
         return x * 3
 
-    parameter = _leaf(2)
+    parameter = leaf_of_numbers(2)
     Compiler().function(write)(parameter).sum().backward()
     assert parameter.is_leaf
     assert (parameter.tolist(), parameter._version) == ([2.0, 3.0], 1)
@@ -504,9 +443,9 @@ def test_any_partition_gives_eager_s_result(partition: Callable[..., Any]) -> No
 
     def counting(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int) -> Any:
         forward, backward = partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
-        saved = _outputs(forward)[num_fwd_outputs:]
+        saved = outputs_of(forward)[num_fwd_outputs:]
         assert num_fwd_outputs == 2
-        assert len(_placeholders(backward)) == len(saved) + 2
+        assert len(placeholders_of(backward)) == len(saved) + 2
         seen.append(len(saved))
         return forward, backward
 
@@ -521,157 +460,3 @@ def test_any_partition_gives_eager_s_result(partition: Callable[..., Any]) -> No
     for ours, theirs in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, theirs)
     assert len(seen) == 1
-
-
-# ------------------------------------------------------------------------------------------ entry points, conventions
-
-
-def test_a_function_is_compiled_once_and_its_containers_are_kept() -> None:
-    """AO-25, XC-04, XC-12"""
-
-    def function(d: dict[str, Any], *, k: list[Tensor]) -> dict[str, Any]:
-        return {"sum": d["x"] + k[0], "rest": (None, [d["n"], d["x"] * 2])}
-
-    compiler = Compiler()
-    compiled = compiler.function(function)
-    for size in (2, 5):
-        result = compiled({"x": torch.ones(size), "n": 3}, k=[torch.ones(size)])
-        assert result["sum"].tolist() == [2.0] * size
-        assert result["rest"][0] is None
-        assert result["rest"][1][0] == 3
-        assert result["rest"][1][1].tolist() == [2.0] * size
-    assert compiler.kinds == ["inference"]
-
-
-def test_a_module_keeps_its_parameters_and_they_get_the_gradients() -> None:
-    """AO-26"""
-    compiler = Compiler()
-    original = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    module = aot_module(original, fw_compiler=compiler.kind("fw"), bw_compiler=compiler.kind("bw"))
-    assert module.orig_module is original
-    module(torch.randn(4, 2)).pow(2).sum().backward()
-    assert all(parameter.grad is not None for parameter in original.parameters())
-    state = dict(original.named_buffers())
-    assert state["1.num_batches_tracked"] == 1
-    assert state["1.running_mean"].any()
-    assert len(_placeholders(compiler.graph("fw"))) == 2 + 2 + 3 + 1
-    with symbolic_fake_mode(allow_fallback_kernels=False, allow_non_fake_inputs=True, static_shapes=True):
-        fake = torch.nn.Linear(2, 2)
-    with pytest.raises(AssertionError, match="Unexpected fake"):
-        aot_module(fake, fw_compiler=compiler.kind("fw"))
-
-
-def test_a_captured_module_is_compiled_at_once_for_flat_arguments() -> None:
-    """AO-27"""
-    compiler = Compiler()
-    linear = torch.nn.Linear(2, 3)
-    module = torch.nn.Sequential(linear, Tuple())
-    compiled = aot_module_simplified(module, [torch.ones(4, 2)], compiler.kind("fw"), compiler.kind("bw"))
-    assert compiler.kinds == ["fw"]
-    assert len(_placeholders(compiler.graph("fw"))) == 3
-    x = torch.randn(4, 2)
-    (out,) = compiled(x)
-    assert torch.equal(out, linear(x))
-    out.sum().backward()
-    assert linear.weight.grad is not None
-    compiled.zero_grad()  # type: ignore[attr-defined]
-    assert linear.weight.grad is None
-    assert [name for name, _ in compiled.named_parameters()] == ["0.weight", "0.bias"]  # type: ignore[attr-defined]
-    assert list(compiled.named_buffers()) == []  # type: ignore[attr-defined]
-    with pytest.raises((RuntimeError, AssertionError), match=r"Graph output must be a \(\)"):
-        aot_module_simplified(linear, [torch.ones(4, 2)], compiler.kind("fw"))
-
-
-def test_a_boxed_graph_is_given_a_list_that_it_may_empty() -> None:
-    """AO-29"""
-    died: list[bool] = []
-
-    def compile(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        def run(args: list[Any]) -> Any:
-            (x,) = args
-            alive = weakref.ref(x)
-            result = graph_module(x)
-            args.clear()
-            del x
-            died.append(alive() is None)
-            return result
-
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
-
-    config = AOTConfig(fw_compiler=compile, inference_compiler=compile)
-    call = compile_program(lambda x: [x * 2], [torch.ones(2)], config).call
-    args = [torch.ones(2)]
-    assert call(args)[0].tolist() == [2.0, 2.0]
-    assert args == []
-    assert died == [True]
-    held = torch.ones(2)
-    assert aot_function(lambda x: x * 2, compile)(held).tolist() == [2.0, 2.0]
-
-
-def test_configurations_are_named_as_upstream_s() -> None:
-    """AO-40"""
-    names = {
-        "fw_compiler", "bw_compiler", "inference_compiler", "partition_fn", "decompositions", "num_params_buffers", "aot_id",
-        "keep_inference_input_mutations", "dynamic_shapes", "aot_autograd_arg_pos_to_source", "is_export", "no_tangents",
-        "pre_dispatch", "enable_log",
-    }  # fmt: skip
-    ours = inspect.signature(AOTConfig).parameters
-    assert names <= set(ours)
-    assert names <= set(inspect.signature(TorchAOTConfig).parameters)
-    config = AOTConfig(num_params_buffers=2, aot_id=7, no_tangents=True)
-    assert (config.num_params_buffers, config.aot_id, config.no_tangents, config.is_export) == (2, 7, True, False)
-
-
-def test_every_compile_has_a_greater_number() -> None:
-    """AO-41"""
-    first = next(AOT_COUNTER)
-    compiler = Compiler()
-    for _ in range(2):
-        compiler.function(lambda x: x + 1)(torch.ones(2))
-    assert next(AOT_COUNTER) >= first + 3
-
-
-def test_every_zip_says_whether_lengths_may_differ() -> None:
-    """AO-42"""
-    for path in sorted((Path(refimpl.__file__).parent / "aot").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
-                assert "strict" in {keyword.arg for keyword in node.keywords}, f"{path.name}:{node.lineno}"
-    with pytest.raises(ValueError, match="longer"):
-        list(zip([1], [1, 2], strict=True))
-
-
-def test_entry_points_have_their_old_names() -> None:
-    """AO-44"""
-    assert entry_points.compiled_function is aot_function
-    assert entry_points.compiled_module is aot_module
-
-
-def test_compiling_runs_no_kernel_of_the_user() -> None:
-    """XC-16"""
-    calls: list[torch.Size] = []
-    library = torch.library.Library("refimpl_test_kernel", "FRAGMENT")
-    library.define("twice(Tensor x) -> Tensor")
-
-    def twice(x: Tensor) -> Tensor:
-        calls.append(x.shape)
-        return x * 2
-
-    library.impl("twice", twice, "CPU")
-    torch.library.register_fake("refimpl_test_kernel::twice", torch.empty_like, lib=library)
-    torch.library.register_autograd("refimpl_test_kernel::twice", lambda ctx, gradient: gradient * 2, lib=library)
-
-    class Twice(torch.nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor]:
-            return (torch.ops.refimpl_test_kernel.twice(x),)
-
-    compiler = Compiler()
-    x = _leaf(3)
-    compiled = aot_module_simplified(Twice(), [x], compiler.kind("fw"), compiler.kind("bw"))
-    assert calls == []
-    compiled(x)[0].sum().backward()
-    assert calls == [torch.Size([3])]
-    assert x.grad is not None
-    assert x.grad.tolist() == [2.0] * 3
-    library._destroy()
