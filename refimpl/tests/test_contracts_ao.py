@@ -1,6 +1,7 @@
 """Contracts of ahead-of-time autograd (rows AO of docs/contracts.md) that no broader test shows.
 
-Entry points: test_contracts_ao_entry.py. Rows shown elsewhere: AO-09, 18, 48 (test_aot_subclasses.py), AO-15, 52 (test_aot_hooks.py), AO-19..22, 31..39, 50 (export).
+Entry points: test_contracts_ao_entry.py. Rows shown elsewhere: AO-09, 18, 48 (test_aot_subclasses.py), AO-10, 11
+(test_aot_effects.py), AO-15, 52 (test_aot_hooks.py), AO-49 (test_aot_rng.py), AO-19..22, 31..39, 50 (test_aot_export*.py).
 """
 
 from __future__ import annotations
