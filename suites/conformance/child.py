@@ -24,6 +24,7 @@ from typing import Any
 import functorch.compile
 import torch
 from torch._functorch import compilers
+from torch.fx.experimental.sym_node import SymNode
 
 from oracle.hygiene import differences, snapshot
 from suites.conformance.guard import IndependenceGuard
@@ -72,7 +73,7 @@ def _load(job: Job) -> _Loaded:
             refimpl_folder=Path(subject_folder),
             forbidden_functions=(torch.compile,),
             allowed_functions=_given_by_tests(),
-            public_classes=(torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module),
+            public_classes=(torch.SymInt, torch.SymFloat, torch.SymBool, SymNode, torch.nn.Module),
         )
     Phase.is_testing = True
     return _Loaded(tests=tests, names=tuple(substitutes), guard=guard, subject_folder=subject_folder)

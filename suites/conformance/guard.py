@@ -5,7 +5,8 @@ functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each wit
 
 * exception types of upstream are constructed, for callers catch them by type;
 * methods of public classes that live elsewhere: the operators of `torch.SymInt`, `SymFloat` and `SymBool` are functions of
-  `sym_node.py`, and `torch.nn.Module` has a constructor of `torch._dynamo` once a test has used that;
+  `sym_node.py`, and `torch.nn.Module` has a constructor of `torch._dynamo` once a test has used that; and those of the nodes
+  of symbolic numbers, where a test makes fake tensors with upstream's `ShapeEnv` and hands them over;
 * single public functions that the runner names: `torch.func.functional_call`, which swaps a module's parameters and is
   nothing that refimpl has a counterpart of; and what a test hands over: compilers such as `functorch.compile.nop`, and as a
   program what a transform of `torch.func` returned (the transforms themselves are forbidden);
@@ -143,7 +144,8 @@ class IndependenceGuard:
 
     def _is_public_method(self, code: types.CodeType) -> bool:
         methods = (method for kind in self._public_classes for method in vars(kind).values())
-        return any(getattr(method, "__code__", None) is code for method in methods)
+        functions = (method.fget if isinstance(method, property) else method for method in methods)
+        return any(getattr(function, "__code__", None) is code for function in functions)
 
     def _check(self, frame: types.FrameType) -> None:
         caller = frame.f_back

@@ -258,6 +258,25 @@ def test_what_is_allowed_is_not_noted(guarded: tuple) -> None:
     assert guard.breaches == []
 
 
+def test_properties_of_public_classes_are_allowed_too(guarded: tuple) -> None:
+    _, module = guarded
+    guards = [
+        IndependenceGuard(
+            torch_folder=Path(torch.__file__).parent,
+            refimpl_folder=Path(module.call.__code__.co_filename).parent,
+            public_classes=classes,
+        )
+        for classes in ((symbolic_shapes.SymNode,), ())
+    ]
+    node = symbolic_shapes.SymNode(None, None, int, 3)
+    with guards[0].watch():
+        module.call(symbolic_shapes.SymNode.has_hint, node)
+        module.call(symbolic_shapes.SymNode.hint.fget, node)
+    assert guards[0].breaches == []
+    with guards[1].watch(), pytest.raises(IndependenceBreach):
+        module.call(symbolic_shapes.SymNode.has_hint, node)
+
+
 def test_single_functions_are_allowed_by_name(guarded: tuple) -> None:
     _, module = guarded
     allowed = (torch.func.functional_call, functorch.compile.nop)
