@@ -2,18 +2,21 @@
 
 Both split the same joint graph, parameters declared as static. Columns: nodes of the joint graph; kilobytes that the forward
 keeps for the backward (memory counted once, without inputs, parameters and outputs) by refimpl's and torch's minimum cut, their
-ratio; the ratio if every saved tensor is counted by its own elements; the ratio of the most memory held at once when both graphs
-are run op by op (simulated); ops that run in forward and backward; milliseconds
-to partition, median of interleaved runs. `--run`: milliseconds to run both graphs op by op, and whether values agree.
+ratio; the ratio if every saved tensor is counted by its own elements; the ratio of the most memory held at once when both
+graphs are run op by op (simulated); ops that run in forward and backward; milliseconds to partition and to print the code of
+both graphs, median of interleaved runs. `--run`: milliseconds to run both graphs op by op, and whether values agree. Times are
+of the processor, which other work on the machine does not lengthen, without garbage collection.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,11 +40,26 @@ def fresh_copy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def split(program: JointProgram, partitioner: Callable[..., Graphs]) -> tuple[Graphs, float]:
     """The graphs, and the seconds it took."""
     joint = fresh_copy(program.graph_module)
-    started = time.perf_counter()
+    started = time.process_time()
     graphs = partitioner(
         joint, None, num_fwd_outputs=program.outputs, static_lifetime_input_indices=list(range(program.static))
     )
-    return graphs, time.perf_counter() - started
+    assert all(
+        graph_module.code for graph_module in graphs
+    )  # refimpl's is printed when it is asked for, torch's before
+    return graphs, time.process_time() - started
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What was measured of one model. Times in milliseconds."""
+
+    ours: SavedBytes
+    theirs: SavedBytes
+    ours_ms: float
+    theirs_ms: float
+    run_ratio: float | None = None
+    is_same: bool = True
 
 
 def run_twice(graphs: Graphs, program: JointProgram) -> tuple[list[Any], float]:
@@ -55,13 +73,13 @@ def run_twice(graphs: Graphs, program: JointProgram) -> tuple[list[Any], float]:
         for _ in range(2):
             torch.manual_seed(0)
             primals = [p.clone() for p in program.primals]
-            started = time.perf_counter()
+            started = time.process_time()
             outputs = forward(*primals)
             saved = dict(zip(names, outputs[program.outputs :], strict=True))
             tangents = iter(program.tangents)
             arguments = [saved[name] if name in saved else next(tangents) for name in placeholders]
             gradients = backward(*arguments)
-            seconds = time.perf_counter() - started
+            seconds = time.process_time() - started
             results = [*outputs[: program.outputs], *gradients]
     return results, seconds
 
@@ -89,10 +107,8 @@ def _ratio(ours: float, theirs: float) -> str:
     return f"{ours / theirs:6.3f}" if theirs else "     -" if not ours else "   inf"
 
 
-def compare(
-    name: str, model: Callable[[], Model], repeats: int, *, runs: bool
-) -> tuple[SavedBytes, SavedBytes, float, float]:
-    """Print one line; saved bytes and milliseconds of both."""
+def compare(name: str, model: Callable[[], Model], repeats: int, *, runs: bool) -> Row:
+    """Print one line."""
     program = joint_program(model())
     peers: dict[str, Callable[..., Graphs]] = {"refimpl": min_cut_rematerialization_partition, "torch": torch_min_cut}
     seconds: dict[str, list[float]] = {peer: [] for peer in peers}
@@ -111,6 +127,7 @@ def compare(
         f"{run_twice_count(graphs['refimpl']):4} {run_twice_count(graphs['torch']):4} "
         f"{ours_ms:8.1f} {theirs_ms:8.1f} {theirs_ms / ours_ms:6.1f}"
     )
+    run_ratio, same = None, True
     if runs:
         times: dict[str, list[float]] = {peer: [] for peer in peers}
         values: dict[str, list[Any]] = {}
@@ -120,9 +137,25 @@ def compare(
                 times[peer].append(taken * 1e3)
         same = all(map(_are_close, values["refimpl"], values["torch"]))
         ours_run, theirs_run = (statistics.median(times[peer]) for peer in peers)
-        line += f" {ours_run:8.2f} {theirs_run:8.2f} {ours_run / theirs_run:6.3f} {'same' if same else 'DIFFERENT'}"
+        run_ratio = ours_run / theirs_run
+        line += f" {ours_run:8.2f} {theirs_run:8.2f} {run_ratio:6.3f} {'same' if same else 'DIFFERENT'}"
     print(line, flush=True)
-    return ours, theirs, ours_ms, theirs_ms
+    return Row(ours=ours, theirs=theirs, ours_ms=ours_ms, theirs_ms=theirs_ms, run_ratio=run_ratio, is_same=same)
+
+
+def print_summary(rows: Sequence[Row]) -> None:
+    """One line on all models."""
+    ratios = [row.ours.kept / row.theirs.kept for row in rows if row.theirs.kept]
+    if not ratios:
+        return
+    total = sum(row.ours.kept for row in rows) / sum(row.theirs.kept for row in rows)
+    speeds = [row.theirs_ms / row.ours_ms for row in rows]
+    runs = [row.run_ratio for row in rows if row.run_ratio is not None]
+    print(
+        f"{len(rows)} models: saved bytes in all {total:.3f} of torch's, median {statistics.median(ratios):.3f}, worst "
+        f"{max(ratios):.3f}; partitioned {statistics.median(speeds):.1f} times as fast (median), least {min(speeds):.1f}"
+        + (f"; run in {statistics.median(runs):.3f} of the time (median)" if runs else "")
+    )
 
 
 def main() -> None:
@@ -144,7 +177,7 @@ def main() -> None:
         + f"{'ours ms':>8} {'torch ms':>8} {'faster':>6}"
         + (" run ours run torch  ratio" if arguments.run else "")
     )
-    rows: list[tuple[SavedBytes, SavedBytes, float, float]] = []
+    rows: list[Row] = []
     failed = 0
     prices = Prices(materialized=arguments.materialized)
     with partition_options(memory_budget=arguments.budget, verifies=not arguments.unverified, prices=prices):
@@ -155,14 +188,8 @@ def main() -> None:
                 except Exception as error:  # one line per model, whatever happens; the exit status says it
                     failed += 1
                     print(f"{name:32} failed: {type(error).__name__}: {str(error).splitlines()[0][:150]}", flush=True)
-    ratios = [(o.kept / t.kept) for o, t, _, _ in rows if t.kept]
-    if ratios:
-        total = sum(o.kept for o, *_ in rows) / sum(t.kept for _, t, *_ in rows)
-        speeds = [t / o for *_, o, t in rows]
-        print(
-            f"{len(rows)} models: saved bytes in all {total:.3f} of torch's, median {statistics.median(ratios):.3f}, worst "
-            f"{max(ratios):.3f}; partitioned {statistics.median(speeds):.1f} times as fast (median), least {min(speeds):.1f}"
-        )
+    print_summary(rows)
+    failed += sum(not row.is_same for row in rows)
     sys.exit(1 if failed else 0)
 
 
