@@ -1,6 +1,7 @@
 """What is known of a program once it has been traced: what it writes to, what its outputs are, what has a gradient.
 
-Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType, OutputType
+Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType,
+OutputType
 Differs: filled from the one joint trace, in which autograd ran on the program's own writes; upstream runs the program once more
 to find out. How an alias is made again is a list of view ops, not a function kept by autograd.
 """
@@ -46,8 +47,8 @@ class Geometry:
 class ReplayStep:
     """One view op on the way from a base to an alias.
 
-    `arguments` holds the op's arguments with `refimpl.functionalize.VIEWED` in the place of the tensor that is viewed; a `ForwardOutput` in them is
-    a symbolic number that the forward graph gives.
+    `arguments` holds the op's arguments with `refimpl.functionalize.VIEWED` in the place of the tensor that is viewed; a
+    `ForwardOutput` in them is a symbolic number that the forward graph gives.
     """
 
     target: Callable[..., Any]

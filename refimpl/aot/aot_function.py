@@ -119,8 +119,8 @@ def aot_module_simplified(
 ) -> Callable[..., Any]:
     """Compiled at once for the flat arguments `args`; the result takes them one by one, and returns a flat tuple or list.
 
-    No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the fake
-    tensors among `args` have a shape env.
+    No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the
+    fake tensors among `args` have a shape env.
     """
     named = parameters_and_buffers(mod)
     values = list(named.values())

@@ -1,6 +1,7 @@
 """Which graph is being compiled, for compilers that want to name it.
 
-Counterpart: torch/_functorch/_aot_autograd/logging_utils.py get_aot_compilation_context, get_aot_graph_name, get_graph_being_compiled
+Counterpart: torch/_functorch/_aot_autograd/logging_utils.py get_aot_compilation_context, get_aot_graph_name,
+get_graph_being_compiled
 """
 
 from __future__ import annotations

@@ -33,9 +33,13 @@ def flattened(
 
 def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The leaves of a call; arguments that are all tensors are leaves themselves."""
-    if not kwargs and all([isinstance(a, torch.Tensor) for a in args]):
+    if not kwargs and all(map(_is_tensor, args)):
         return list(args)
     return pytree.arg_tree_leaves(*args, **kwargs)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def unflattener(spec: pytree.TreeSpec, plain: Mapping[int, Any] = NOTHING) -> Callable[[list[Any]], Any]:

@@ -3,8 +3,8 @@
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDedupeWrapper, AOTSyntheticBaseWrapper;
 input_output_analysis.py compute_overlapping_inputs
 Differs: arguments without a common autograd base keep their placeholders here; memory they share is the functionalization
-pass's matter (its alias groups). Most programs need no plan: one is made when a trace has shown that memory which two arguments share is
-written to.
+pass's matter (its alias groups). Most programs need no plan: one is made when a trace has shown that memory which two arguments
+share is written to.
 """
 
 from __future__ import annotations

@@ -96,13 +96,14 @@ def trace_program(
 ) -> TracedProgram:
     """Trace `function(*arguments)`, which returns a flat sequence.
 
-    slots: fake tensors (see refimpl.aot.fake_arguments) and other values; is_leaf: of each slot, whether the real tensor is a leaf;
+    slots: fake tensors (see refimpl.aot.fake_arguments) and other values; is_leaf: of each slot, whether the real one is a leaf;
     wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
     differentiable output is a scalar whose incoming gradient is 1.
     real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
     keeps_captured: they are constants of the graph, as an exported one has them.
     has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
-    Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses one and neither was asked for.
+    Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses
+    one and neither was asked for.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
     state.keeps_captured = keeps_captured

@@ -1,6 +1,7 @@
 """Whether two tensors of one storage can touch the same memory.
 
-Counterpart: torch/_functorch/_aot_autograd/input_output_analysis.py compute_overlapping_inputs, _tensors_definitely_do_not_overlap
+Counterpart: torch/_functorch/_aot_autograd/input_output_analysis.py compute_overlapping_inputs,
+_tensors_definitely_do_not_overlap
 Differs: small tensors are compared address by address; upstream knows a few patterns.
 """
 
@@ -40,7 +41,9 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     last = 0
     for n, s in sorted(((n, s) for n, s in geometry if n > 1), key=lambda pair: pair[1]):
         if s <= last:
-            return tensor.numel() <= _MOST_ADDRESSES and len(_addresses(tensor)) < tensor.numel() * tensor.element_size()
+            return (
+                tensor.numel() <= _MOST_ADDRESSES and len(_addresses(tensor)) < tensor.numel() * tensor.element_size()
+            )
         last += (n - 1) * s
     return False
 

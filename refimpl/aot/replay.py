@@ -15,7 +15,6 @@ from refimpl._torch import set_grad_enabled
 from refimpl.aot.analysis import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
 
-
 Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 
 _aten = torch.ops.aten

@@ -1,8 +1,8 @@
 """What a caller gets lies in memory as in eager mode, whatever layout a backend has chosen.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py, and Inductor's own promise to keep the strides of outputs
-Differs: checked for every backend that is not the graph itself. Views of an intermediate are made again from a base, so that a base
-in another layout would give views of other strides, or none.
+Differs: checked for every backend that is not the graph itself. Views of an intermediate are made again from a base: a base in
+another layout would give views of other strides, or none.
 """
 
 from __future__ import annotations
