@@ -72,6 +72,7 @@ def compile_aot(
             partition_fn=partition_fn,
             decompositions=decompositions or {},
             dynamic_shapes=dynamic,
+            specializes_integers=True,
             num_params_buffers=target.count_state(),
             aot_id=next(aot_options.AOT_COUNTER),
             functionalization=functionalization,
@@ -173,7 +174,7 @@ def _compiled_by_call(
                 return results
 
             compiled = compile_flat(flat, leaves)
-            guard = shape_guard(compiled.program, count) if dynamic else None
+            guard = shape_guard(compiled.program, leaves, count) if dynamic else None
             entry = _Entry(key, guard, compiled.call, seen[-1].unflattener(target.module), tuple(seen[-1].assigned))
             entries.append(entry)
             return entry

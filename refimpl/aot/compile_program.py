@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensorMode
+from refimpl._torch import FakeTensor, FakeTensorMode
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
@@ -49,6 +49,7 @@ class FunctionalProgram:
     graph_module: torch.fx.GraphModule
     traced: TracedProgram
     replaced: tuple[AliasGroup, ...]
+    is_specialized: bool = False  # for the sizes it was compiled with, though symbols were asked for
     random: RandomStates = RandomStates()  # inputs and outputs that compiled graphs have besides
 
     @property
@@ -126,6 +127,10 @@ def functional_program(
         plan = needed
     slots = traced.dense_slots([*plan.slot_values(args), *traced.captured])
     groups = alias_groups(slots) if traced.analysis.mutated_inputs else ()
+    if groups and config.dynamic_shapes and not any(isinstance(arg, FakeTensor) for arg in args):
+        # Sizes of tensors that a flat base replaces are no inputs of the graph: they are compiled as they are.
+        static = replace(config, dynamic_shapes=False)
+        return replace(functional_program(function, args, static, wants_backward=wants_backward), is_specialized=True)
     functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
     program = FunctionalProgram(
         graph_module=functional.graph_module, traced=traced, replaced=tuple(functional.replaced)
@@ -151,7 +156,7 @@ def _trace(
         allow_non_fake_inputs=True,
         record_stack_traces=config.record_stack_traces,
         record_module_stack=config.is_export,
-        specializes_integers=config.is_export,
+        specializes_integers=config.is_export or config.specializes_integers,
         decomposes_aliases=True,
         pre_dispatch=config.pre_dispatch,
     )

@@ -39,4 +39,5 @@ class AOTConfig:
     cache_key: Any = None
     record_stack_traces: bool = False
     functionalization: str = "table"
+    specializes_integers: bool = False  # with symbolic sizes, integers among the arguments are constants all the same
     merges_duplicates: bool = False  # two arguments that are one tensor are one placeholder even if nothing is written

@@ -117,3 +117,32 @@ def test_gradients_of_outputs_whose_size_depends_on_data():
     expected = torch.autograd.grad(program(x, repeats).sin().sum(), x)
     actual = torch.autograd.grad(compile_aot(program)(x, repeats).sin().sum(), x)
     torch.testing.assert_close(actual, expected)
+
+
+def test_with_symbolic_sizes_integers_are_what_they_are():
+    def program(x, stop):
+        for index in range(3):
+            x = x + index
+            if index == stop:
+                return x, isinstance(stop, int)
+        return x * 10, isinstance(stop, int)
+
+    compiled = compile_aot(program, dynamic=True)
+    for stop in (1, 5, 0, 2):
+        torch.testing.assert_close(compiled(torch.ones(3), stop), program(torch.ones(3), stop))
+
+
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_with_symbolic_sizes_inputs_that_share_memory(has_gradient):
+    def program(a, b):
+        a.mul_(10)
+        return b + a.sum(), a.view(-1)
+
+    compiled = compile_aot(program, dynamic=True)
+    for cut in (5, 3, 5):
+
+        def run(fn, cut=cut):
+            base = torch.arange(8.0, requires_grad=has_gradient) * 1
+            return fn(base[:cut], base[3:]), base
+
+        torch.testing.assert_close(run(compiled), run(program))
