@@ -336,7 +336,8 @@ def registered_effect(func: Any) -> Any:
 
 
 def _effect_of(name: str) -> Any:
-    return _simple_registry.singleton.find(name).effect.effect
+    holder = getattr(_simple_registry.singleton.find(name), "effect", None)
+    return None if holder is None else holder.effect
 
 
 # with_effects(token, op, ...): an op with a side effect as a function of what happened before; gives a token for what is next.

@@ -7,13 +7,13 @@ and outputs are dense. Sizes of a wrapper are no inputs: symbolic ones are found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
 
-from refimpl._torch import FakeTensorMode, is_traceable_wrapper_subclass
+from refimpl._torch import FakeTensor, FakeTensorMode, is_traceable_wrapper_subclass
 from refimpl.aot.errors import UnexpectedSubclass
 from refimpl.errors import UnsupportedByRefimpl
 
@@ -31,8 +31,8 @@ class WrapperLayout:
     context: Any
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
-    # Where symbolic sizes are read: expression -> part, dimension, whether it is the stride.
-    numbers: Mapping[Any, tuple[int, int, bool]] = field(default_factory=dict)
+    # Where symbolic ones of (*size, *stride) are read: part, dimension, whether it is the stride. Empty if none is symbolic.
+    sources: tuple[tuple[int, int, bool] | None, ...] = ()
 
     @property
     def count(self) -> int:
@@ -50,30 +50,39 @@ class WrapperLayout:
             context=context,
             size=tuple(wrapper.shape),
             stride=tuple(wrapper.stride()),
-            numbers=_numbers(wrapper),
+            sources=_sources(wrapper),
         )
 
 
-def _numbers(wrapper: torch.Tensor) -> dict[Any, tuple[int, int, bool]]:
-    wanted = {n.node.expr for n in (*wrapper.shape, *wrapper.stride()) if _is_symbolic(n)}
-    if not wanted:
-        return {}
+def _sources(wrapper: torch.Tensor) -> tuple[tuple[int, int, bool] | None, ...]:
+    numbers = (*wrapper.shape, *wrapper.stride())
+    if not any(map(_is_symbolic, numbers)):
+        return ()
     found: dict[Any, tuple[int, int, bool]] = {}
     names, _ = wrapper.__tensor_flatten__()  # type: ignore[attr-defined]
     parts = [part for name in names for part in dense_parts(getattr(wrapper, name))]
     for index, part in enumerate(parts):
         if isinstance(part, torch.Tensor):
-            for is_stride, numbers in ((False, part.shape), (True, part.stride())):
-                for dim, n in enumerate(numbers):
+            for is_stride, own in ((False, part.shape), (True, part.stride())):
+                for dim, n in enumerate(own):
                     if _is_symbolic(n):
                         found.setdefault(n.node.expr, (index, dim, is_stride))
-    if not wanted <= set(found):
+    if not all(n.node.expr in found for n in numbers if _is_symbolic(n)):
         raise UnsupportedByRefimpl(
             seen=f"a {type(wrapper).__name__} with a symbolic size that none of its tensors has: {tuple(wrapper.shape)}",
             supported="symbolic sizes of wrappers that are also sizes of their tensors",
             do="compile with dynamic=False",
         )
-    return {expr: found[expr] for expr in wanted}
+    return tuple(found[n.node.expr] if _is_symbolic(n) else None for n in numbers)
+
+
+def _read(parts: Sequence[Any], source: tuple[int, int, bool]) -> Any:
+    part, dim, is_stride = source
+    return parts[part].stride(dim) if is_stride else parts[part].shape[dim]
+
+
+def _is_fake(parts: Sequence[Any]) -> bool:
+    return any(isinstance(part, FakeTensor) for part in parts)
 
 
 def _is_symbolic(number: Any) -> TypeGuard[torch.SymInt]:
@@ -106,7 +115,10 @@ def append_parts(value: Any, layout: Layout, parts: list[Any]) -> None:
 
 
 def build(layout: Layout, parts: Sequence[Any], number: Callable[[Any], Any] | None = None) -> Any:
-    """A value of the layout from its parts; `number` gives what stands for a size or stride. A wrapper needs no gradient."""
+    """A value of the layout from its parts; `number` gives what stands for a size or stride; real parts say it themselves.
+
+    A wrapper needs no gradient.
+    """
     if layout is None:
         return parts[0]
     inner: dict[str, Any] = {}
@@ -118,6 +130,12 @@ def build(layout: Layout, parts: Sequence[Any], number: Callable[[Any], Any] | N
     size, stride = layout.size, layout.stride
     if number is not None:
         size, stride = tuple(map(number, size)), tuple(map(number, stride))
+    elif layout.sources and not _is_fake(parts):
+        numbers = [
+            n if source is None else _read(parts, source)
+            for n, source in zip((*size, *stride), layout.sources, strict=True)
+        ]
+        size, stride = tuple(numbers[: len(size)]), tuple(numbers[len(size) :])
     wrapper = layout.kind.__tensor_unflatten__(inner, layout.context, torch.Size(size), stride)  # type: ignore[attr-defined]
     if wrapper.requires_grad and wrapper.is_leaf and not any(map(_requires_grad, inner.values())):
         wrapper.requires_grad_(False)

@@ -20,7 +20,6 @@ from refimpl.aot.runtime.tangents import coerce_tangent
 from refimpl.aot.subclasses import (
     Layout,
     ProgramLayout,
-    WrapperLayout,
     append_parts,
     build,
     check_layout,
@@ -100,26 +99,9 @@ def maker(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], list[Any]]:
         ranges.append((layout, first, first + (1 if layout is None else layout.count)))
 
     def make(parts: Sequence[Any]) -> list[Any]:
-        return [
-            parts[first] if layout is None else build_at_runtime(layout, parts[first:last])
-            for layout, first, last in ranges
-        ]
+        return [parts[first] if layout is None else build(layout, parts[first:last]) for layout, first, last in ranges]
 
     return make
-
-
-def build_at_runtime(layout: WrapperLayout, parts: Sequence[Any]) -> Any:
-    """Symbolic sizes are read from the parts."""
-    if not layout.numbers:
-        return build(layout, parts)
-
-    def number(n: Any) -> Any:
-        if type(n) is int or n.node.is_nested_int():
-            return n
-        part, dim, is_stride = layout.numbers[n.node.expr]
-        return parts[part].stride(dim) if is_stride else parts[part].shape[dim]
-
-    return build(layout, parts, number)
 
 
 class WrapperTangents:
@@ -166,7 +148,7 @@ class WrapperTangents:
             coerce(part) if isinstance(part, torch.Tensor) else part
             for coerce, part in zip(self._coercions[index], dense_parts(gradient), strict=True)
         ]
-        return build_at_runtime(layout_of(gradient) or layout, parts)
+        return build(layout_of(gradient) or layout, parts)
 
 
 def as_layout(gradient: torch.Tensor, expected: Layout, like: Callable[[], torch.Tensor], what: str) -> torch.Tensor:
@@ -209,7 +191,7 @@ def _zeros_like(output: torch.Tensor, layout: Layout) -> Callable[[], torch.Tens
     made = layout_of(output) or layout
 
     def zeros() -> torch.Tensor:
-        return build_at_runtime(made, [make() for make in parts])
+        return build(made, [make() for make in parts])
 
     return zeros
 
