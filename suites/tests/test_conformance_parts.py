@@ -401,15 +401,21 @@ def test_the_cache_belongs_to_all_that_an_outcome_depends_on(tmp_path: Path) -> 
         kept(tmp_path, torch_version="2.12.0").path,
         kept(tmp_path, names=("torch.f",)).path,
         kept(tmp_path, names=("torch.f", "torch.g")).path,
+        kept(tmp_path, names=("torch.f",), subject="source 1").path,
+        kept(tmp_path, names=("torch.f",), subject="source 2").path,
     ]
     assert len(set(paths)) == len(paths)
 
 
 def kept(
-    folder: Path, content: str = "11", torch_version: str = "2.13.0", names: tuple[str, ...] | None = None
+    folder: Path,
+    content: str = "11",
+    torch_version: str = "2.13.0",
+    names: tuple[str, ...] | None = None,
+    subject: str = "",
 ) -> OutcomeCache:
     tree = SourceTree(root=Path("/src"), version="2.1.0", content=content)
-    return OutcomeCache(folder, tree=tree, suite="proxy_tensor", torch=torch_version, names=names)
+    return OutcomeCache(folder, tree=tree, suite="proxy_tensor", torch=torch_version, names=names, subject=subject)
 
 
 # --------------------------------------------------------------------------------------------------- expected failures
