@@ -18,6 +18,7 @@ from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.effects import thread_tokens, unlift_tokens
+from refimpl.aot.data_assignments import DataAssigned
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.gradient_dependences import gradient_dependences
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
@@ -173,14 +174,16 @@ def _trace(
         real_slots=values,
         keeps_captured=config.is_export,
     )
-    lifts_captured = has_wrappers = False
+    asked: dict[str, bool] = {}
     while True:
         try:
-            return trace(fakes, lifts_captured=lifts_captured, has_wrappers=has_wrappers)
+            return trace(fakes, **asked)
         except CapturedTensor:
-            lifts_captured = True
+            asked["lifts_captured"] = True
         except WrapperResult:
-            has_wrappers = True
+            asked["has_wrappers"] = True
+        except DataAssigned:
+            asked["records_assignments"] = True
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
 
 

@@ -28,6 +28,7 @@ from refimpl.aot.analysis import (
 )
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
+from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.aot.input_analysis import Start, geometry_change_of, mutation_of, version_of, view_of_left_places
@@ -91,6 +92,7 @@ def trace_program(
     has_tangents: bool = True,
     real_slots: Sequence[Any] = (),
     lifts_captured: bool = False,
+    records_assignments: bool = False,
     keeps_captured: bool = False,
     has_wrappers: bool = False,
 ) -> TracedProgram:
@@ -100,15 +102,17 @@ def trace_program(
     wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
     differentiable output is a scalar whose incoming gradient is 1.
     real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
+    records_assignments: `x.data = y` is recorded.
     keeps_captured: they are constants of the graph, as an exported one has them.
     has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
     Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses
-    one and neither was asked for.
+    one and neither was asked for; DataAssigned, if it assigns to `x.data` and that was not asked for.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
     state.keeps_captured = keeps_captured
     if has_wrappers or any(layout_of(slot) is not None for slot in slots):
         state.wrapped_slots = list(slots)
+    state.records_assignments = records_assignments
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
 
@@ -164,6 +168,7 @@ class _JointTraceState:
         self.leaves: list[Any] = []
         self.captured: CapturedInputsMode | None = None
         self.keeps_captured = False
+        self.records_assignments = False
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
@@ -176,6 +181,9 @@ class _JointTraceState:
         self.recording = trace.recording
         self.builder = trace.builder
         self.builder.annotators.append(self._annotate)
+        self.recording.on_moved = refuse_unseen if self.records_assignments else refuse_assigned
+        for tensor, tracked in self.recording.tracker.items():  # placeholders, tracked before anybody watched
+            self.recording.track(tensor, tracked.node)
         self._prepare_inputs(primals)
         with self._outer_recording():
             arguments = [
@@ -234,6 +242,13 @@ class _JointTraceState:
             self._add_input(leaf, is_leaf)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
+        with DataAssignmentsMode() if self.records_assignments else contextlib.nullcontext():
+            results = self._run_function(arguments)
+        self.recording.check_memory([t for t in (*self._inputs, *results) if isinstance(t, torch.Tensor)])
+        self.recording.on_moved = None
+        return results
+
+    def _run_function(self, arguments: list[Any]) -> list[Any]:
         if self.captured is None:
             self.recording.on_captured = None if self.keeps_captured else refuse_captured
             with self._outer_recording():

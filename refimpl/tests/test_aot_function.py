@@ -572,3 +572,28 @@ def test_results_lie_as_in_eager_mode_whatever_the_backend_returns() -> None:
 
     for requires_grad in (False, True):
         assert_agrees(program, lambda r=requires_grad: _two(r), backend=backend)
+
+
+def assigns_data_of_argument(x: Any, y: Any) -> Any:
+    x.data = y.detach() * 2
+    return x + 1
+
+
+def assigns_data_of_intermediate(x: Any, y: Any) -> Any:
+    z = x * y
+    z.data = x.detach()[0]
+    return z * 2, y
+
+
+def assigns_data_of_another(x: Any, y: Any) -> Any:
+    z = y.detach().clone()
+    z.data = x.detach()
+    z.add_(1)
+    return z, y * 2
+
+
+@pytest.mark.parametrize(
+    "program", [assigns_data_of_argument, assigns_data_of_intermediate, assigns_data_of_another], ids=lambda p: p.__name__
+)
+def test_data_is_assigned(program: Any) -> None:
+    assert_agrees(program, lambda: _two(requires_grad=False))

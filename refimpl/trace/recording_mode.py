@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from refimpl._torch import (
     is_opaque_object,
     other_tracer,
     run_composite_kernel,
+    storage_key,
     without_fake_mode,
     written_arguments,
 )
@@ -91,6 +92,8 @@ class RecordingMode(TorchDispatchMode):
         self.decomposed: Any = None  # the outermost op whose decomposition is running
         # Told of every tensor from outside of the trace that an op is about to use; literals of the program are none.
         self.on_captured: Callable[[torch.Tensor], None] | None = None
+        # Told of every tensor that is used and is not in the memory where an op has put it. Costs a little for every result.
+        self.on_moved: Callable[[torch.Tensor], None] | None = None
         builder.annotators.append(preserved_meta_writer(self))
         self._tracer_around: Any = (
             None  # torch's, which is none of ours' business once another runs inside of this trace
@@ -248,13 +251,22 @@ class RecordingMode(TorchDispatchMode):
                 self.tracker.track(value, node, constant=constant)
                 return
             signature = self._kernels.signature(value)
-            self.tracker.track(value, node, constant=constant, signature=signature)
+            memory = None if self.on_moved is None else _memory_of(value)
+            self.tracker.track(value, node, constant=constant, signature=signature, memory=memory)
             if signature is None or signature[0]:  # type: ignore[index]
                 self.symbols.track_sizes(value, node)
         elif isinstance(value, SYMBOLIC_TYPES):
             self.symbols.track_value(value, node)
         elif is_opaque_object(value):
             self.objects.track(value, node)
+
+    def check_memory(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Tells `on_moved` of those that are not where an op has put them."""
+        for tensor in tensors:
+            tracked = self.tracker.find(tensor)
+            is_watched = tracked is not None and tracked.memory is not None and self.on_moved is not None
+            if is_watched and tracked.memory != _memory_of(tensor):  # type: ignore[union-attr]
+                self.on_moved(tensor)  # type: ignore[misc]
 
     def _is_handled(self, tensor: torch.Tensor) -> bool:
         kind = type(tensor)
@@ -307,6 +319,8 @@ class RecordingMode(TorchDispatchMode):
             for tensor in tensors:
                 if self.tracker.find(tensor) is None:
                     self.on_captured(tensor)
+        if self.on_moved is not None:
+            self.check_memory(tensors)
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
         result = self._run(func, args, kwargs, tensors)
         self.bind_fresh_symbols(result, node)
@@ -403,6 +417,11 @@ def _pause(*, except_for: RecordingMode | None) -> Iterator[None]:
     finally:
         for mode in modes:
             mode._pauses -= 1
+
+
+def _memory_of(tensor: torch.Tensor) -> int | None:
+    """None for a layout without a storage."""
+    return storage_key(tensor) if type(tensor) is FakeTensor and tensor.layout is torch.strided else None
 
 
 _is_decomposed_by_autograd = functools.cache(is_decomposed_by_autograd)

@@ -22,6 +22,7 @@ class Tracked:
     node: torch.fx.Node
     constant: torch.Tensor | None = None
     signature: Hashable = None  # None: results of ops on this tensor are not remembered (refimpl.trace.fake_kernels)
+    memory: int | None = None  # the storage, where the trace watches over it
 
 
 class TrackerState:
@@ -37,8 +38,9 @@ class TrackerState:
         *,
         constant: torch.Tensor | None = None,
         signature: Hashable = None,
+        memory: int | None = None,
     ) -> None:
-        self._entries[tensor] = Tracked(node=node, constant=constant, signature=signature)
+        self._entries[tensor] = Tracked(node=node, constant=constant, signature=signature, memory=memory)
 
     def find(self, tensor: torch.Tensor) -> Tracked | None:
         return self._entries.get(tensor)
