@@ -101,6 +101,8 @@ class EmitterState:
         is_view = any(alias is not None for alias in effects_of(given.target).results)
         given_arguments = nodes_in([*given.args, *given.kwargs.values()])
         new_arguments = nodes_in([*new.args, *new.kwargs.values()])
+        if len(given_arguments) != len(new_arguments):  # sizes have become nodes
+            return False
         for before, now in zip(given_arguments, new_arguments, strict=True):
             a, b = before.meta.get("val"), now.meta.get("val")
             if a is b:
