@@ -6,6 +6,7 @@ Counterpart: torch/_functorch/_aot_autograd/graph_compile.py aot_stage1_graph_ca
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -259,6 +260,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
             joint,
             ([*tokens.forward, *primals], [*tangents, *tokens.backward]),
             num_fwd_outputs=len(tokens.forward) + num_outputs,
+            **_static_inputs(partition, range(len(tokens.forward), len(tokens.forward) + config.num_params_buffers)),
         )
         unlift_tokens(forward_module, first_outputs=len(tokens.forward))
         unlift_tokens(backward_module, last_outputs=len(tokens.backward))
@@ -288,6 +290,16 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         aot_id=config.aot_id,
         captured=program.traced.captured,
     )
+
+
+def _static_inputs(partition: Callable[..., Any], positions: Sequence[int]) -> dict[str, list[int]]:
+    """Parameters and buffers, which are there as long as the program is: saving them costs no memory. For who takes it."""
+    name = "static_lifetime_input_indices"
+    try:
+        takes = name in inspect.signature(partition).parameters
+    except (TypeError, ValueError):
+        takes = False
+    return {name: list(positions)} if takes and positions else {}
 
 
 def _with_functional_random(program: FunctionalProgram) -> FunctionalProgram:
