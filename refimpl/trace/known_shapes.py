@@ -18,6 +18,8 @@ aten = torch.ops.aten
 
 def _linalg_lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Residuals depend on the rank that is found; but `gelsy` gives none, and `gels` takes the rank for full."""
+    if a.dim() < 2 or b.dim() < 1:
+        return NotImplemented
     driver = driver or ("gelsy" if a.device.type == "cpu" else "gels")
     rows, columns = a.shape[-2:]
     is_vector = b.dim() == 1 or b.shape == a.shape[:-1]

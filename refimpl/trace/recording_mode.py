@@ -53,6 +53,7 @@ from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order
 from refimpl.trace.known_shapes import known_result
 from refimpl.trace.options import TraceOptions
+from refimpl.trace.output_checks import check_outputs
 from refimpl.trace.provenance import preserved_meta_writer
 from refimpl.trace.proxies import PythonKeyTracer
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
@@ -340,6 +341,8 @@ class RecordingMode(TorchDispatchMode):
         try:
             if self._kernels is None:
                 return func(*args, **kwargs)
+            if kwargs:
+                check_outputs(func, kwargs)
             result = known_result(func, args, kwargs)
             if result is not NotImplemented:
                 return result
