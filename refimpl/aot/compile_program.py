@@ -18,12 +18,12 @@ from refimpl._torch import FakeTensor, FakeTensorMode
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
-from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.data_assignments import DataAssigned
+from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.gradient_dependences import gradient_dependences
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
-from refimpl.aot.input_plan import InputPlan, alias_groups, plan_for
+from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
@@ -138,7 +138,7 @@ def functional_program(
         graph_module=functional.graph_module, traced=traced, replaced=tuple(functional.replaced)
     )
     merge_repeated_draws(program.graph_module)
-    _mark_mutated(program)
+    _mark_mutated(program, plan.slot_values(args))
     return program
 
 
@@ -207,12 +207,16 @@ def _needed_plan(
     return plan_for(args, written=written, reshaped=reshaped, merges_duplicates=merges_duplicates)
 
 
-def _mark_mutated(program: FunctionalProgram) -> None:
-    """What the epilogue writes to is not there any more when backward runs: partitioners must not save it."""
+def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
+    """What the epilogue writes to is not there any more when backward runs: partitioners must not save it. Nor other views of the
+    same base: autograd takes a write to one for a write to all, wherever in memory they are."""
     if not program.analysis.mutated_inputs:
         return
     slots = program.slot_placeholders()
-    for position in program.analysis.mutated_inputs:
+    mutated = program.analysis.mutated_inputs
+    bases = {id(base_of(values[i])) for i in mutated if i < len(values) and isinstance(values[i], torch.Tensor)}
+    related = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor) and id(base_of(v)) in bases]
+    for position in sorted({*mutated, *related}):
         for dense in program.traced.dense_positions(position):
             node = slots[dense]
             if node is not None:

@@ -466,3 +466,18 @@ def test_arguments_that_need_gradients_in_turn_are_compiled_for_once_each() -> N
         x, y = leaf(0).detach().requires_grad_(needs[0]), leaf(1).detach().requires_grad_(needs[1])
         assert function(x, y).requires_grad is any(needs)
     assert compiler.calls == 3
+
+
+def test_a_view_that_backward_needs_beside_one_that_is_written() -> None:
+    """XC-14: disjoint views of one base share autograd's count of writes; what was saved of the other is not stale."""
+
+    def program(a: Tensor, c: Tensor) -> Tensor:
+        a.mul_(1.5)
+        return c * c
+
+    gradients = []
+    for function in (program, compiled(program)):
+        source = leaf(0, 4)
+        whole = source * 1
+        gradients.append(torch.autograd.grad(function(whole[:2], whole[2:]).sum(), source)[0])
+    assert torch.equal(gradients[0], gradients[1])

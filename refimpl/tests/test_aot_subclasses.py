@@ -537,3 +537,14 @@ def test_calls_that_differ_in_what_a_wrapper_is_made_of_are_compiled_for() -> No
         x = _jagged().detach()
         torch.testing.assert_close(compile_aot(lambda x: x * 2)(x).values(), x.values() * 2)
     assert len(graphs.seen) == 3
+
+
+def test_arguments_are_written_in_inference_mode() -> None:
+    found = []
+    for function in (in_place, aot_function(in_place, nop)):
+        torch.manual_seed(0)
+        x = two(4, 4) * 1
+        with torch.inference_mode():
+            out = function(x)
+        found.append([*dense_parts(out), *dense_parts(x)])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

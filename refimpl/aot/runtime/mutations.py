@@ -80,7 +80,7 @@ def _write_overlapping(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _write_unseen(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    if not tensor.requires_grad and not value.requires_grad:
+    if torch.is_inference_mode_enabled() or not (tensor.requires_grad or value.requires_grad):
         tensor.copy_(value)
         return
     with torch.no_grad():
