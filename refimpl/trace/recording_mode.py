@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -422,9 +422,12 @@ def _pause(*, except_for: RecordingMode | None) -> Iterator[None]:
             mode._pauses -= 1
 
 
-def _memory_of(tensor: torch.Tensor) -> int | None:
-    """None for a layout without a storage."""
-    return storage_key(tensor) if type(tensor) is FakeTensor and tensor.layout is torch.strided else None
+def _memory_of(tensor: torch.Tensor) -> Hashable:
+    """The storage, and the place in it if that is known by numbers. None for a layout without a storage."""
+    if type(tensor) is not FakeTensor or tensor.layout is not torch.strided or tensor.is_nested:
+        return None
+    place = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    return storage_key(tensor), place if all([type(n) is int for n in place]) else None
 
 
 _is_decomposed_by_autograd = functools.cache(is_decomposed_by_autograd)

@@ -22,7 +22,7 @@ class Tracked:
     node: torch.fx.Node
     constant: torch.Tensor | None = None
     signature: Hashable = None  # None: results of ops on this tensor are not remembered (refimpl.trace.fake_kernels)
-    memory: int | None = None  # the storage, where the trace watches over it
+    memory: Hashable = None  # where it lies, where the trace watches over it
 
 
 class TrackerState:
@@ -38,7 +38,7 @@ class TrackerState:
         *,
         constant: torch.Tensor | None = None,
         signature: Hashable = None,
-        memory: int | None = None,
+        memory: Hashable = None,
     ) -> None:
         self._entries[tensor] = Tracked(node=node, constant=constant, signature=signature, memory=memory)
 
