@@ -144,13 +144,13 @@ class OutputAnalysisState:
         return self.value_of(base)
 
     def _steps(self, node: Node) -> tuple[Any, ...]:
-        return replay_steps(self.aliases.steps_of(node), lambda number: self.forward.add(self.value_of(number)))
+        return replay_steps(self.aliases.calls_to(node), lambda number: self.forward.add(self.value_of(number)))
 
     def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether replaying views would lose a user's autograd.Function on the way."""
         if not tensor.requires_grad:
             return False
-        steps = self.aliases.steps_of(self.node_of(tensor))
+        steps = self.aliases.calls_to(self.node_of(tensor))
         return bool(steps) and has_custom_function(history_of(tensor), len(steps))
 
 

@@ -77,6 +77,7 @@ class AliasMap:
     def __init__(self, graph: torch.fx.Graph | torch.fx.GraphModule) -> None:
         self._tensor: dict[torch.fx.Node, torch.fx.Node] = {}
         self._step: dict[torch.fx.Node, ViewStep] = {}
+        self._called_on: dict[torch.fx.Node, torch.fx.Node] = {}
         self._base: dict[torch.fx.Node, torch.fx.Node] = {}
         self._writes: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         self._members: dict[torch.fx.Node, list[torch.fx.Node]] = {}
@@ -111,6 +112,19 @@ class AliasMap:
         while step is not None:
             steps.append(step)
             step = self.step_of(step.source)
+        return tuple(reversed(steps))
+
+    def calls_to(self, node: torch.fx.Node) -> tuple[ViewStep, ...]:
+        """The same as the program called them: an as_strided stands after the views it was called on.
+
+        For the elements it makes no difference, for gradients it does: what lies outside of the tensor that an as_strided was
+        called on gets none.
+        """
+        steps: list[ViewStep] = []
+        step = self.step_of(node)
+        while step is not None:
+            steps.append(step)
+            step = self.step_of(self._called_on[step.node])
         return tuple(reversed(steps))
 
     def writes_to(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
@@ -160,7 +174,7 @@ class AliasMap:
     def _view(
         self, node: torch.fx.Node, source: torch.fx.Node, target: Any, args: Any, kwargs: Any, index: Any
     ) -> None:
-        source = self._tensor[source]
+        source = self._called_on[node] = self._tensor[source]
         if target is AS_STRIDED:
             source = self._storage_view(source)
         step = ViewStep(target=target, args=args, kwargs=kwargs, output_index=index, node=node, source=source)

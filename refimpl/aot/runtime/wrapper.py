@@ -50,6 +50,7 @@ def runtime_wrapper(
         (i, step) for i, mutation in analysis.argument_mutations for step in steps_of_mutation(mutation)
     ]
     makers = [_output_maker(info) for info in analysis.outputs]
+    reshaped = _viewed_as_they_were(analysis)
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
     is_plain = all(info.kind is OutputKind.FRESH and not info.becomes_leaf for info in analysis.outputs)
@@ -69,16 +70,29 @@ def runtime_wrapper(
         if check is not None:
             check(slots)
         forward = run(list(slots))
+        viewed = slots
+        if reshaped:
+            viewed = list(slots)
+            for position in reshaped:
+                slot = slots[position]
+                viewed[position] = slot.as_strided(slot.shape, slot.stride(), slot.storage_offset())
         for position, step in mutations:
             step(slots[position], forward)
         for position, step in argument_mutations:
             step(args[position], forward)
         results: list[Any] = []
         for make in makers:
-            results.append(make(args, slots, forward, results))
+            results.append(make(args, viewed, forward, results))
         return results
 
     return call
+
+
+def _viewed_as_they_were(analysis: ProgramAnalysis) -> list[int]:
+    """Slots that get another geometry and that a result views: its views begin at the geometry from before."""
+    viewed = {info.source for info in analysis.outputs if info.kind is OutputKind.VIEW_OF_INPUT}
+    changed = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if info.mutation is not None]
+    return [i for i, mutation in changed if i in viewed and mutation.geometry is not None and not mutation.sets_storage]
 
 
 def _gradient_check(analysis: ProgramAnalysis, aot_id: int) -> Callable[[list[Any]], None] | None:
