@@ -78,6 +78,8 @@ class CallWriter:
             return
         args, kwargs = form.arguments(target, given_args, given_kwargs)
         args, kwargs = map_nodes(args, map_argument), map_nodes(kwargs, map_argument)
+        if not _is_removable(form) and self._draw_in_memory_order(node, given_args, form, args, kwargs):
+            return
         if form.options:
             out = next(n for p in effects_of(target).written for n in nodes_in(p.of(given_args, given_kwargs)))
             like = out.meta["val"]
@@ -104,6 +106,38 @@ class CallWriter:
         if first != 0:
             value = self.emit.call(_aten.add.Tensor, value, first)
         self._write_tensor(self_, value)
+
+    def _draw_in_memory_order(self, node: Node, given_args: Any, form: FunctionalForm, args: Any, kwargs: Any) -> bool:
+        """Numbers are drawn in the order of memory: of a tensor that is not row by row, with its dimensions in that order.
+
+        False if the tensor is row by row, or nothing is known of an order.
+        """
+        written = given_args[0] if given_args else None
+        if len(form.returns) != 1 or not isinstance(written, Node) or not isinstance(args[0], Node):
+            return False
+        like, value = written.meta["val"], args[0].meta["val"]
+        strides = like.stride()
+        if like.dim() < 2 or any(type(s) is not int or s == 0 for s in strides):
+            return False
+        order = sorted(range(like.dim()), key=lambda d: -strides[d])
+        if order == list(range(like.dim())) and is_row_major(value):
+            return False
+        tensors = nodes_in([*args, *kwargs.values()])
+        if any(t.meta["val"].dim() != like.dim() for t in tensors if isinstance(t.meta.get("val"), torch.Tensor)):
+            return False
+
+        def reordered(argument: Node) -> Node:
+            if not isinstance(argument.meta.get("val"), torch.Tensor):
+                return argument
+            moved = self.emit.call(_aten.permute.default, argument, order)
+            return self.emit.call(_aten.clone.default, moved, memory_format=torch.contiguous_format)
+
+        drawn = self.emit.call(
+            form.target, *map_nodes(args, reordered), is_extra=False, **map_nodes(kwargs, reordered)
+        )
+        back = [order.index(d) for d in range(len(order))]
+        self._write(written, self.emit.call(_aten.permute.default, drawn, back))
+        return True
 
     def _call_on_clones(self, node: Node, given_args: Any, given_kwargs: Any, map_argument: Any) -> None:
         target: Any = node.target

@@ -597,3 +597,15 @@ def assigns_data_of_another(x: Any, y: Any) -> Any:
 )
 def test_data_is_assigned(program: Any) -> None:
     assert_agrees(program, lambda: _two(requires_grad=False))
+
+
+def random_on_transposed(x: Any, y: Any) -> Any:
+    x.t().uniform_()
+    z = (x * y).t().contiguous().t()
+    z.add_(1).normal_()
+    z[:, 1:].t().bernoulli_(0.5)
+    return x * 2, z
+
+
+def test_random_numbers_are_drawn_in_the_order_of_memory() -> None:
+    assert_agrees(random_on_transposed, lambda: _two(requires_grad=False))
