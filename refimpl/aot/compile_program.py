@@ -39,6 +39,7 @@ from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_grad
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.aot.settings import current_settings
 from refimpl.aot.subclasses import dense_count
+from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
@@ -168,17 +169,21 @@ def _trace(
         function,
         plan=plan,
         fake_mode=fake_mode,
-        options=options,
         is_leaf=is_leaf,
         wants_backward=wants_backward,
         has_tangents=not config.no_tangents,
         real_slots=values,
         keeps_captured=config.is_export,
     )
-    asked: dict[str, bool] = {}
+    asked: dict[str, Any] = {}
     while True:
         try:
-            return trace(fakes, **asked)
+            return trace(fakes, options=options, **asked)
+        except DataDependentFakeRead:
+            if options.uses_python_kernels or options.tracing_mode == "symbolic":
+                raise
+            # Of some composite ops the kernels in C++ check values, and those in Python do not: istft.
+            options = replace(options, uses_python_kernels=True)
         except CapturedTensor:
             asked["lifts_captured"] = True
         except WrapperResult:

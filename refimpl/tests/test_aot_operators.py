@@ -146,3 +146,14 @@ def test_with_symbolic_sizes_inputs_that_share_memory(has_gradient):
             return fn(base[:cut], base[3:]), base
 
         torch.testing.assert_close(run(compiled), run(program))
+
+
+def test_composite_ops_whose_kernels_check_values():
+    x, window = torch.randn(9, 5, dtype=torch.complex64, requires_grad=True), torch.hann_window(16)
+
+    def program(x, window):
+        return torch.istft(x, n_fft=16, window=window)
+
+    expected = torch.autograd.grad(program(x, window).sin().sum(), x)
+    actual = torch.autograd.grad(compile_aot(program)(x, window).sin().sum(), x)
+    torch.testing.assert_close(actual, expected)

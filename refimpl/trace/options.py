@@ -32,6 +32,7 @@ class TraceOptions:
     decomposes_aliases: bool = (
         False  # with pre_dispatch, composite ops that may write to an argument or return its memory
     )
+    uses_python_kernels: bool = False  # torch's Python kernels of composite ops, as always with symbolic sizes
     specializes_integers: bool = False  # an integer among the inputs is a constant in a symbolic trace too
 
     def __post_init__(self) -> None:

@@ -119,7 +119,7 @@ class Trace:
         with contextlib.ExitStack() as stack:
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
-            if options.tracing_mode == "symbolic" or options.pre_dispatch:
+            if options.tracing_mode == "symbolic" or options.pre_dispatch or options.uses_python_kernels:
                 stack.enter_context(enable_python_dispatcher())
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
