@@ -144,7 +144,10 @@ class OutputAnalysisState:
         return self.value_of(base)
 
     def _steps(self, node: Node) -> tuple[Any, ...]:
-        return replay_steps(self.aliases.calls_to(node), lambda number: self.forward.add(self.value_of(number)))
+        # Autograd makes a view of memory that was written again from the base, by one as_strided; else it has the chain of views.
+        is_written = bool(self.aliases.writes_to(self.aliases.base_of(node)))
+        steps = self.aliases.steps_of(node) if is_written else self.aliases.calls_to(node)
+        return replay_steps(steps, lambda number: self.forward.add(self.value_of(number)))
 
     def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether replaying views would lose a user's autograd.Function on the way."""

@@ -98,3 +98,18 @@ def test_as_strided_beyond_the_view_it_is_called_on_has_eager_s_gradient(program
         leaf = torch.arange(8.0).view(2, 4).requires_grad_()
         gradients.append(torch.autograd.grad(run(leaf).sum(), leaf)[0])
     assert torch.equal(*gradients)
+
+
+def test_what_was_written_is_viewed_from_its_base_as_autograd_does() -> None:
+    def program(b: Tensor) -> Tensor:
+        view = b.as_strided((3, 1), (2, 1), 0)
+        view.mul_(2)
+        return view
+
+    gradients = []
+    for run in (compile_aot(lambda base, b: program(b)), lambda base, b: program(b)):
+        leaf = torch.arange(5.0).requires_grad_()
+        base = leaf * 1
+        result = run(base, base.as_strided((2, 2), (2, 1), 1))
+        gradients.append(torch.autograd.grad(result.sum(), leaf)[0])
+    assert torch.equal(*gradients)
