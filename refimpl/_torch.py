@@ -254,7 +254,8 @@ def keeps_sequence_number_of_meta() -> bool:
 def identity_saved_tensors_hooks_if_any() -> contextlib.AbstractContextManager[Any]:
     """Within it hooks on saved tensors from around see nothing. Without such hooks nothing is done: hooks, even those that do
     nothing, switch off the check that what was saved has not been written to."""
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+    hooks: Any = getattr(torch._C, "_autograd")
+    if hooks._top_saved_tensors_default_hooks(True) is None:
         return _NO_CONTEXT
     return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
 
@@ -272,7 +273,7 @@ def is_any_autocast_enabled() -> bool:
 without_autocast = torch._C._DisableAutocast
 
 
-def graph_codegen(graph: torch.fx.Graph) -> torch.fx.graph.CodeGen:
+def graph_codegen(graph: torch.fx.Graph) -> PlainCodeGen:
     """What prints the graph as Python, and knows the containers its inputs and outputs come in."""
     return graph._codegen
 

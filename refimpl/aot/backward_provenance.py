@@ -11,7 +11,11 @@ from refimpl._torch import autograd_sequence_number, running_autograd_node
 
 _FIELD = "autograd_step"
 # Field of a forward node -> of the backward nodes it belongs to.
-_COPIED = {"stack_trace": "stack_trace", "nn_module_stack": "fwd_nn_module_stack", "source_fn_stack": "fwd_source_fn_stack"}
+_COPIED = {
+    "stack_trace": "stack_trace",
+    "nn_module_stack": "fwd_nn_module_stack",
+    "source_fn_stack": "fwd_source_fn_stack",
+}
 
 
 def note_autograd_step(node: torch.fx.Node, *, is_backward: bool) -> None:

@@ -6,6 +6,7 @@ Counterpart: none; torch's aot_autograd gives zeros where eager mode gives None
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -21,8 +22,8 @@ def gradient_dependences(
             for argument in node.all_input_nodes:
                 found |= bits.get(argument, 0)
             bits[node] = found
-    returned = joint.graph.output_node().args[0]
-    gradients = returned[first_gradient : first_gradient + num_gradients]  # type: ignore[index]
+    returned: Any = joint.graph.output_node().args[0]
+    gradients = returned[first_gradient : first_gradient + num_gradients]
     return tuple(
         frozenset(i for i in range(len(tangents)) if isinstance(g, torch.fx.Node) and bits.get(g, 0) >> i & 1)
         for g in gradients

@@ -33,7 +33,7 @@ def list_backends() -> list[str]:
 
 def lookup_backend(backend: str | Backend) -> Backend:
     """A backend by name, or `module:function`; a callable is one already. Raises BadParameter that lists the names."""
-    if callable(backend):
+    if not isinstance(backend, str):
         return backend
     if backend in _BACKENDS:
         return _BACKENDS[backend]
@@ -42,9 +42,10 @@ def lookup_backend(backend: str | Backend) -> Backend:
     if not separator:
         raise BadParameter(seen=f"backend={backend!r}", expected=expected)
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        found: Any = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise BadParameter(seen=f"backend={backend!r}: {error}", expected=expected) from error
     if not callable(found):
         raise BadParameter(seen=f"backend={backend!r}, a {type(found).__name__}", expected=expected)
-    return found
+    imported: Any = found
+    return imported

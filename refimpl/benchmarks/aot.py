@@ -14,14 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._functorch.aot_autograd import aot_function as torch_aot_function
-from torch._functorch.aot_autograd import aot_module_simplified as torch_aot_module_simplified
+from torch._functorch import aot_autograd as _torch_aot
 from torch._functorch.partitioners import default_partition as torch_default
 from torch._functorch.partitioners import min_cut_rematerialization_partition as torch_min_cut
 
 from refimpl.aot.aot_function import aot_function, aot_module_simplified
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.benchmarks.make_fx import ResidualBlock
+
+# torch's annotations are narrower than what it takes.
+torch_aot_function: Callable[..., Any] = getattr(_torch_aot, "aot_function")
+torch_aot_module_simplified: Callable[..., Any] = getattr(_torch_aot, "aot_module_simplified")
 
 
 class _Tuple(torch.nn.Module):
@@ -105,7 +108,8 @@ def call_microseconds(
                     (out if isinstance(out, torch.Tensor) else out[-1]).sum().backward()
             if round_number:
                 times[name].append((time.perf_counter() - started) * 1e6 / calls)
-    return tuple(statistics.median(times[name]) for name in peers)  # type: ignore[return-value]
+    eager, ours, theirs = (statistics.median(times[name]) for name in peers)
+    return eager, ours, theirs
 
 
 def main() -> None:

@@ -132,9 +132,7 @@ class CallWriter:
             moved = self.emit.call(_aten.permute.default, argument, order)
             return self.emit.call(_aten.clone.default, moved, memory_format=torch.contiguous_format)
 
-        drawn = self.emit.call(
-            form.target, *map_nodes(args, reordered), is_extra=False, **map_nodes(kwargs, reordered)
-        )
+        drawn = self.emit.call(form.target, *map_nodes(args, reordered), is_extra=False, **map_nodes(kwargs, reordered))
         back = [order.index(d) for d in range(len(order))]
         self._write(written, self.emit.call(_aten.permute.default, drawn, back))
         return True

@@ -34,7 +34,7 @@ def observe(fn: Callable[..., Any], make: MakeArguments, *, calls: int = 1, writ
         result = fn(*arguments)
     results = pytree.tree_leaves(result)
     tensors = [t for t in (*results, *arguments) if isinstance(t, torch.Tensor)]
-    facts = [_facts(t, tensors) for t in tensors]
+    facts: list[Any] = [_facts(t, tensors) for t in tensors]
     values = [r.detach().clone() if isinstance(r, torch.Tensor) else r for r in results]
     error = ""
     if writes_afterwards:

@@ -463,7 +463,7 @@ def test_duplicates_that_nothing_writes_to_are_placeholders_of_their_own() -> No
 
 
 @pytest.mark.parametrize("partition", ["default", "min_cut"])
-def test_graphs_print_with_lines_of_the_program(partition: str) -> None:
+def test_graphs_print_with_lines_of_the_program(partition: Any) -> None:
     printed = []
 
     def backend(graph_module: Any, example_inputs: Any) -> Any:
@@ -593,7 +593,9 @@ def assigns_data_of_another(x: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "program", [assigns_data_of_argument, assigns_data_of_intermediate, assigns_data_of_another], ids=lambda p: p.__name__
+    "program",
+    [assigns_data_of_argument, assigns_data_of_intermediate, assigns_data_of_another],
+    ids=lambda p: p.__name__,
 )
 def test_data_is_assigned(program: Any) -> None:
     assert_agrees(program, lambda: _two(requires_grad=False))

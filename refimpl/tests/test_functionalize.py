@@ -438,7 +438,7 @@ def test_a_view_of_memory_that_was_resized_is_refused() -> None:
 
 def test_a_function_that_writes_to_its_operands_is_refused() -> None:
     gm = refimpl.make_fx(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), tracing_mode="fake")(*matrix())
-    body = gm.get_submodule(next(str(n.target) for n in gm.graph.nodes if n.op == "get_attr"))
+    body: Any = gm.get_submodule(next(str(n.target) for n in gm.graph.nodes if n.op == "get_attr"))
     inner = next(n for n in body.graph.nodes if n.target is aten.sin.default)
     inner.target = aten.sin_.default
     with pytest.raises(CannotFunctionalize, match="writes to its operands"):

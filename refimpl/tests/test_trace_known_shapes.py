@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -31,8 +32,8 @@ def _metadata(tensors):
 
 
 def _traced_metadata(fn, *args):
-    graph = refimpl.make_fx(fn, tracing_mode="fake")(*args).graph
-    return _metadata([node.meta["val"] for node in graph.output_node().args[0]])
+    returned: Any = refimpl.make_fx(fn, tracing_mode="fake")(*args).graph.output_node().args[0]
+    return _metadata([node.meta["val"] for node in returned])
 
 
 @pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
@@ -75,7 +76,7 @@ def test_grouped_products(dtype, is_flat):
     offsets = torch.tensor([4, 16 if flat_b and not flat_a else 8], dtype=torch.int32)
     given = (a, b, offsets) if flat_a or flat_b else (a, b)
     try:
-        expected = [torch._grouped_mm(*given)]
+        expected = [torch._grouped_mm(*given)]  # pyright: ignore[reportArgumentType]
     except RuntimeError as error:
         pytest.skip(str(error))
     assert _traced_metadata(lambda *args: [torch._grouped_mm(*args)], *given) == _metadata(expected)

@@ -427,7 +427,8 @@ def _memory_of(tensor: torch.Tensor) -> Hashable:
     if type(tensor) is not FakeTensor or tensor.layout is not torch.strided or tensor.is_nested:
         return None
     place = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    return storage_key(tensor), place if all([type(n) is int for n in place]) else None
+    is_known = set(map(type, place)) <= {int}
+    return storage_key(tensor), place if is_known else None
 
 
 _is_decomposed_by_autograd = functools.cache(is_decomposed_by_autograd)
