@@ -1,5 +1,6 @@
 """Whether a forward and a backward graph together are a joint graph.
 
+Counterpart: none
 Differs: upstream has no such check; here every partition is verified.
 
 What is checked, by the names of nodes, which partitioning keeps: inputs and outputs are all there, in order; each node computes
