@@ -34,7 +34,7 @@ def with_traced_strides(
         changed: list[Any] | None = None
         for position, stride in strides:
             out = outs[position]
-            if out.stride() != stride and isinstance(out, torch.Tensor) and out.numel():
+            if out.stride() != stride and out.dim() == len(stride) and out.numel():
                 changed = list(outs) if changed is None else changed
                 changed[position] = torch.empty_strided(out.shape, stride, dtype=out.dtype, device=out.device).copy_(
                     out
