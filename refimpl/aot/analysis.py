@@ -78,6 +78,7 @@ class InputMutation:
     sets_storage: bool  # the input views other memory than it did
     requires_grad: bool  # afterwards
     position: int  # of its new value among the forward outputs
+    detaches: bool = False  # its history ends here, by `detach_`
     # Sizes, strides and offset of a new geometry, where some are symbolic: those are outputs of the forward graph.
     numbers: tuple[int | ForwardOutput, ...] = ()
     # Among the forward outputs, of what was written in its old place, where the new geometry leaves some of that out.

@@ -49,7 +49,8 @@ def mutation_of(
     geometry = Geometry.of(tensor)
     sets_storage = geometry is not None and storage_key(tensor) != start.storage
     changes_geometry = sets_storage or not is_same(geometry, start.geometry)
-    if not is_written and not changes_geometry:
+    detaches = start.requires_grad and not tensor.requires_grad
+    if not is_written and not changes_geometry and not detaches:
         return None
     return InputMutation(
         writes_data=is_written,
@@ -60,6 +61,7 @@ def mutation_of(
         resizes=changes_geometry and any(node.target in _RESIZES for node in graph.nodes),
         sets_storage=sets_storage,
         requires_grad=tensor.requires_grad,
+        detaches=detaches,
         position=position,
     )
 

@@ -36,7 +36,9 @@ def verify_reads(given: torch.fx.Graph, memory: MemoryState) -> None:
             if memory.is_outgrown(base):
                 continue
             first = counts.get(base, 0)
-            allowed = range(first, max(first + 1, first + written.count(base)))  # a foreach op writes item by item
+            # A foreach op reads and writes item by item: a later item may read what an earlier one has written.
+            num_own = written.count(base) + 1 if _is_item_by_item(node) else 1
+            allowed = range(first, first + num_own)
             tensor = aliases.tensor_of(read)
             found = [version for stamped, version in memory.stamps.get(value, ()) if stamped is tensor]
             if not any(version in allowed for version in found):
@@ -47,6 +49,10 @@ def verify_reads(given: torch.fx.Graph, memory: MemoryState) -> None:
                 )
         for base in written:
             counts[base] = counts.get(base, 0) + 1
+
+
+def _is_item_by_item(node: torch.fx.Node) -> bool:
+    return str(getattr(node.target, "_opname", "")).startswith("_foreach")
 
 
 def _written_bases(node: torch.fx.Node, aliases: AliasMap) -> list[torch.fx.Node]:

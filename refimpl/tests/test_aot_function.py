@@ -611,3 +611,29 @@ def random_on_transposed(x: Any, y: Any) -> Any:
 
 def test_random_numbers_are_drawn_in_the_order_of_memory() -> None:
     assert_agrees(random_on_transposed, lambda: _two(requires_grad=False))
+
+
+def detaches_argument(x: Any, y: Any) -> Any:
+    x.mul_(2)
+    x.detach_()
+    return x + 1, x * y
+
+
+def only_detaches(x: Any, y: Any) -> Any:
+    x.detach_()
+    return x * y
+
+
+@pytest.mark.parametrize("program", [detaches_argument, only_detaches], ids=lambda p: p.__name__)
+def test_argument_that_is_detached_in_place(program: Any) -> None:
+    assert_agrees(program, _two)
+
+
+def foreach_copies_what_it_has_written(x: Any, y: Any) -> Any:
+    a, b = x * 2, y * 3
+    torch._foreach_copy_([a, b], [b, a])
+    return a, b
+
+
+def test_foreach_reads_what_it_has_written() -> None:
+    assert_agrees(foreach_copies_what_it_has_written, lambda: _two(requires_grad=False))

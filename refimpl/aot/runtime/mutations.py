@@ -15,11 +15,13 @@ from refimpl.aot.analysis import ForwardOutput, Geometry, InputMutation
 from refimpl.aot.overlap import overlaps_itself
 
 Apply = Callable[[torch.Tensor, torch.Tensor], None]
-Step = Callable[[torch.Tensor, Sequence[Any]], None]  # of the real input, and all forward outputs
+Step = Callable[[torch.Tensor, Sequence[Any]], Any]  # of the real input, and all forward outputs
 
 
 def steps_of_mutation(mutation: InputMutation) -> Iterator[Step]:
     """What is done to an input, in order."""
+    if mutation.detaches:
+        yield lambda tensor, forward: tensor.detach_()
     if mutation.left_position is not None:
         yield _step(mutation.left_position, apply_mutation(replace(mutation, geometry=None)))
     if mutation.numbers:
@@ -47,6 +49,8 @@ def _step_of_call(mutation: InputMutation) -> Step:
 def apply_mutation(mutation: InputMutation) -> Apply:
     """A function of the real input and its new value. The new value has a history where gradients flow through the write."""
     geometry = mutation.geometry
+    if geometry is None and not mutation.writes_data:
+        return _leave
     if mutation.sets_storage:
         return _set_storage
     if geometry is None:
@@ -57,6 +61,10 @@ def apply_mutation(mutation: InputMutation) -> Apply:
             return _write
         return _write_unseen if mutation.bumps_version else _write_unnoticed
     return _geometry_change(mutation, geometry)
+
+
+def _leave(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Nothing of its data or geometry has changed."""
 
 
 def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
