@@ -144,9 +144,13 @@ class OutputAnalysisState:
         return self.value_of(base)
 
     def _steps(self, node: Node) -> tuple[Any, ...]:
-        # Autograd makes a view of memory that was written again from the base, by one as_strided; else it has the chain of views.
-        is_written = bool(self.aliases.writes_to(self.aliases.base_of(node)))
-        steps = self.aliases.steps_of(node) if is_written else self.aliases.calls_to(node)
+        # At a write autograd makes all views of that memory again from the base; views made after the last write have the chain of
+        # views they were called on.
+        steps = self.aliases.calls_to(node)
+        writes = self.aliases.writes_to(self.aliases.base_of(node))
+        before = sum(1 for step in steps if writes and step.node < writes[-1])
+        if before:
+            steps = (*self.aliases.steps_of(steps[before - 1].node), *steps[before:])
         return replay_steps(steps, lambda number: self.forward.add(self.value_of(number)))
 
     def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:
