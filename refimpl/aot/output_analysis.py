@@ -144,8 +144,8 @@ class OutputAnalysisState:
         return self.value_of(base)
 
     def _steps(self, node: Node) -> tuple[Any, ...]:
-        # At a write autograd makes all views of that memory again from the base; views made after the last write have the chain of
-        # views they were called on.
+        # At a write autograd makes all views of that memory again from the base; those made after the last write have the chain
+        # of views they were called on.
         steps = self.aliases.calls_to(node)
         writes = self.aliases.writes_to(self.aliases.base_of(node))
         before = sum(1 for step in steps if writes and step.node < writes[-1])

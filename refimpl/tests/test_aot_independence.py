@@ -59,7 +59,7 @@ threading.setprofile(watch)
 try:
     for program in (programs.in_place, programs.siblings, programs.metadata_and_data):
         for options in programs.OPTIONS if not PROVOKE else [{}]:
-            observe(compiled(program, **options), programs._two)
+            observe(compiled(program, **options), programs.two_arguments)
             count += 1
     if not PROVOKE:
         observe(compiled(programs.write_first), programs._overlapping)
