@@ -9,11 +9,14 @@ to find out. How an alias is made again is a list of view ops, not a function ke
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from refimpl.functionalize import AliasGroup
 
 
 class OutputKind(enum.Enum):
@@ -41,6 +44,11 @@ class Geometry:
         if tensor.layout is not torch.strided or tensor.is_nested:
             return None
         return cls(size=tuple(tensor.shape), stride=tuple(tensor.stride()), offset=tensor.storage_offset())
+
+    def places(self) -> set[int]:
+        """The elements of the storage. Only for numbers."""
+        steps = [range(0, n * s, s) if s else range(min(n, 1)) for n, s in zip(self.size, self.stride, strict=True)]
+        return {self.offset + sum(index) for index in itertools.product(*steps)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +127,14 @@ class TangentInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlatWrite:
+    """The forward output at `position` is all that the flat base of a group holds at the end."""
+
+    group: AliasGroup
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramAnalysis:
     """Of one trace. Positions count forward outputs: updated inputs, user outputs, bases, numbers that views need."""
 
@@ -133,6 +149,7 @@ class ProgramAnalysis:
     enables_gradients: bool = False  # the program itself does, where it was called without
     # Positions of the differentiable outputs whose gradient autograd refuses, with what it raises when one is asked for.
     refused: tuple[tuple[int, Exception], ...] = ()
+    flat_writes: tuple[FlatWrite, ...] = ()
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot
 
     @property

@@ -21,6 +21,7 @@ from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.data_assignments import DataAssigned
 from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
+from refimpl.aot.flat_writes import with_flat_writes
 from refimpl.aot.gradient_dependences import gradient_dependences
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for
@@ -100,7 +101,7 @@ class CompiledProgram:
 
 def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConfig) -> CompiledProgram:
     """What does what `function(*args)` does, mutation and aliases included."""
-    program = functional_program(function, args, config)
+    program = _with_flat_writes(functional_program(function, args, config), args)
     if current_settings().functionalize_rng_ops:
         program = _with_functional_random(program)
     compile_graphs = _compile_training if program.analysis.differentiable else _compile_inference
@@ -309,6 +310,15 @@ def _static_inputs(partition: Callable[..., Any], positions: Sequence[int]) -> d
     except (TypeError, ValueError):
         takes = False
     return {name: list(positions)} if takes and positions else {}
+
+
+def _with_flat_writes(program: FunctionalProgram, args: Sequence[Any]) -> FunctionalProgram:
+    traced = program.traced
+    if not program.replaced or traced.layout is not None:
+        return program
+    slots = [*traced.plan.slot_values(args), *traced.captured]
+    analysis = with_flat_writes(program.graph_module, traced.analysis, program.replaced, slots)
+    return replace(program, traced=replace(traced, analysis=analysis))
 
 
 def _with_functional_random(program: FunctionalProgram) -> FunctionalProgram:

@@ -370,3 +370,19 @@ def foreach_copies_what_it_has_written(x: Any, y: Any) -> Any:
 
 def test_foreach_reads_what_it_has_written() -> None:
     assert_agrees(foreach_copies_what_it_has_written, lambda: two_arguments(requires_grad=False))
+
+
+def writes_beyond_the_argument(x: Any, y: Any) -> Any:
+    x.as_strided((2, 2), (3, 1), 0).zero_()
+    return y + 1
+
+
+def test_memory_beyond_an_argument_is_written() -> None:
+    memory = []
+
+    def make() -> Any:
+        memory.append(torch.arange(12.0))
+        return [], [memory[-1][4:8], torch.ones(3)]
+
+    assert_agrees(writes_beyond_the_argument, make)
+    assert all(torch.equal(m, memory[0]) for m in memory), "what is beside the argument is written as in eager mode"

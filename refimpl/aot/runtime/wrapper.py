@@ -54,7 +54,8 @@ def runtime_wrapper(
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
     is_plain = all(info.kind is OutputKind.FRESH and not info.becomes_leaf for info in analysis.outputs)
-    if not mutations and prologue is None and is_plain:
+    flat_writes = analysis.flat_writes
+    if not mutations and not flat_writes and prologue is None and is_plain:
         positions = [info.position for info in analysis.outputs]
 
         def call_plain(args: list[Any]) -> list[Any]:
@@ -69,6 +70,7 @@ def runtime_wrapper(
         slots = args if prologue is None else prologue(args)
         if check is not None:
             check(slots)
+        bases = [(write.group.base(slots), write.position) for write in flat_writes]
         forward = run(list(slots))
         viewed = slots
         if reshaped:
@@ -80,6 +82,8 @@ def runtime_wrapper(
             step(slots[position], forward)
         for position, step in argument_mutations:
             step(args[position], forward)
+        for base, position in bases:
+            base.copy_(forward[position])
         results: list[Any] = []
         for make in makers:
             results.append(make(args, viewed, forward, results))
