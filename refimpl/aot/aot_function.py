@@ -21,7 +21,7 @@ from refimpl.aot.functional_call import functional_call_of, parameters_and_buffe
 from refimpl.aot.options import AOTConfig, Compiler
 from refimpl.aot.partition import default_partition
 from refimpl.aot.runtime.wrapper import FlatCall
-from refimpl.errors import BadParameter
+from refimpl.errors import BadParameter, UnsupportedByRefimpl
 from refimpl.trace.options import DecompositionTable
 
 
@@ -122,6 +122,13 @@ def aot_module_simplified(
     No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the
     fake tensors among `args` have a shape env.
     """
+    for name, value in kwargs.items():
+        if value:
+            raise UnsupportedByRefimpl(
+                seen=f"{name}={value!r} of aot_module_simplified",
+                supported="the parameters that are named, and upstream's further ones where they are off",
+                do="leave it out",
+            )
     named = parameters_and_buffers(mod)
     values = list(named.values())
     if any(isinstance(value, FakeTensor) for value in values):

@@ -49,17 +49,6 @@ class GradientNotExpected(RefimplError, AssertionError):
         )
 
 
-class NoGradientHere(RefimplError, RuntimeError):
-    """Autograd refuses the gradient that the caller wants in the graph."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(
-            f"autograd refuses the backward of the program: {type(error).__name__}: {error}\n"
-            "  expected: a program whose backward runs in eager mode\n"
-            "  what to do: change what it says, then compile again"
-        )
-
-
 class UnexpectedFake(RefimplError, AssertionError):
     """A fake tensor that is no argument: the compiled program would have no data for it.
 

@@ -20,7 +20,8 @@ AOT_COUNTER = itertools.count()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AOTConfig:
     """Compilers take a GraphModule and its example inputs (fake tensors) and return a callable; one with `_boxed_call` true takes
-    one list of inputs. `aot_id` numbers top-level compiles of a process."""
+    one list of inputs. `aot_id` numbers top-level compiles of a process. Accepted for upstream's callers and not used:
+    `aot_autograd_arg_pos_to_source`, `enable_log`, `cache_key`."""
 
     fw_compiler: Compiler | None = None
     bw_compiler: Compiler | None = None

@@ -32,18 +32,14 @@ def runtime_wrapper(
     inference: BoxedCall | None,
     training: DifferentiableCall | None,
     aot_id: int,
-    keeps_mutations: bool = False,
     captured: Sequence[torch.Tensor] = (),
 ) -> FlatCall:
-    """A function of the flat list of arguments that returns the flat list of results. One of `inference`, `training` is given.
-
-    keeps_mutations: the graph itself writes to its inputs; it then has no outputs for them.
-    """
+    """A function of the flat list of arguments that returns the flat list of results. One of `inference`, `training` is given."""
     run = _training_run(training, analysis) if training is not None else _inference_run(inference)
     mutations = [
         (position, step)
         for position, info in enumerate(analysis.inputs)
-        if info.mutation is not None and not keeps_mutations
+        if info.mutation is not None
         for step in steps_of_mutation(info.mutation)
     ]
     argument_mutations = [
