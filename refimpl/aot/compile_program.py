@@ -24,7 +24,7 @@ from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.flat_writes import with_flat_writes
 from refimpl.aot.gradient_dependences import gradient_dependences
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
-from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for
+from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
@@ -135,6 +135,8 @@ def functional_program(
         # Sizes of tensors that a flat base replaces are no inputs of the graph: they are compiled as they are.
         static = replace(config, dynamic_shapes=False)
         return replace(functional_program(function, args, static, wants_backward=wants_backward), is_specialized=True)
+    if traced.analysis.mutated_inputs and not config.dynamic_shapes:
+        groups = storage_groups(slots)  # which of them meet depends on what the program views beside its arguments too
     functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
     program = FunctionalProgram(
         graph_module=functional.graph_module, traced=traced, replaced=tuple(functional.replaced)

@@ -77,18 +77,22 @@ def duplicate_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in found.values() if len(group) > 1)
 
 
+def storage_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """Positions of tensors in one storage, two or more each."""
+    found: dict[int, list[int]] = {}
+    for position, arg in enumerate(args):
+        if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None and not is_traceable_wrapper_subclass(arg):
+            found.setdefault(storage_key(arg), []).append(position)
+    return tuple(tuple(group) for group in found.values() if len(group) > 1)
+
+
 def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     """Positions of tensors whose memory may overlap, two or more each. Disjoint parts of one storage are no aliases.
 
     Of wrapper subclasses, which have no memory of their own, views of one wrapper are aliases.
     """
-    by_storage: dict[int, list[int]] = {}
-    for position, arg in enumerate(args):
-        if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None:
-            is_wrapper = is_traceable_wrapper_subclass(arg)
-            by_storage.setdefault(-id(base_of(arg)) if is_wrapper else storage_key(arg), []).append(position)
     groups: list[tuple[int, ...]] = []
-    for positions in by_storage.values():
+    for positions in map(list, storage_groups(args)):
         while len(positions) > 1:
             group, rest = [positions[0]], positions[1:]
             is_growing = True

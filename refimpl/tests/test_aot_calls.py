@@ -386,3 +386,16 @@ def test_memory_beyond_an_argument_is_written() -> None:
 
     assert_agrees(writes_beyond_the_argument, make)
     assert all(torch.equal(m, memory[0]) for m in memory), "what is beside the argument is written as in eager mode"
+
+
+def reads_beside_the_argument(x: Any, y: Any) -> Any:
+    x.mul_(2)
+    return y.as_strided((3,), (2,), 1) * 1  # begins in the memory of x
+
+
+def test_memory_of_another_argument_is_read_as_written() -> None:
+    def make() -> Any:
+        memory = torch.arange(8.0)
+        return [], [memory[:4], memory[4:]]
+
+    assert_agrees(reads_beside_the_argument, make)
