@@ -78,19 +78,18 @@ def duplicate_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def storage_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """Positions of tensors in one storage, two or more each."""
+    """Positions of tensors in one storage, two or more each. Wrapper subclasses have no memory of their own: for them,
+    positions of views of one wrapper."""
     found: dict[int, list[int]] = {}
     for position, arg in enumerate(args):
-        if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None and not is_traceable_wrapper_subclass(arg):
-            found.setdefault(storage_key(arg), []).append(position)
+        if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None:
+            is_wrapper = is_traceable_wrapper_subclass(arg)
+            found.setdefault(-id(base_of(arg)) if is_wrapper else storage_key(arg), []).append(position)
     return tuple(tuple(group) for group in found.values() if len(group) > 1)
 
 
 def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """Positions of tensors whose memory may overlap, two or more each. Disjoint parts of one storage are no aliases.
-
-    Of wrapper subclasses, which have no memory of their own, views of one wrapper are aliases.
-    """
+    """Positions of tensors whose memory may overlap, two or more each. Disjoint parts of one storage are no aliases."""
     groups: list[tuple[int, ...]] = []
     for positions in map(list, storage_groups(args)):
         while len(positions) > 1:
