@@ -1,0 +1,284 @@
+"""Scene: a program under construction, run as it is written. What eager refuses does not get in.
+
+The live values say exactly what the next statement can be: shapes, dtypes, strides, who shares memory with whom. What keeps a
+program meaningful is decided here too: nothing is written through a tensor several of whose elements share a place, and
+nothing is read while it is partly overwritten.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fuzz.draw import Draw
+from fuzz.geometry import overlaps_itself, partly_overlap
+from fuzz.render import render_statement
+from fuzz.settings import Settings
+from fuzz.structure import Definition, FuzzProgram, OpCall, Operand, Ref, StateEntry, Statement
+from fuzz.tensors.shapes import draw_broadcastable, draw_pool, draw_shape
+from fuzz.tensors.specs import draw_dtype, draw_spec
+from oracle.hygiene import seed_everything
+from oracle.inputs import decode
+
+Condition = Callable[[torch.Tensor], bool]
+# What torch and Python raise for a statement that makes no sense.
+REFUSALS = (
+    RuntimeError,
+    IndexError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+)
+
+
+class Scene:
+    """Live values by name, in the order they came up."""
+
+    def __init__(self, draw: Draw, settings: Settings, *, seed: int) -> None:
+        self.draw = draw
+        self.settings = settings
+        self.seed = seed
+        self.sizes = draw_pool(draw)
+        self.specs: dict[str, Any] = {}  # argument -> its spec, in order
+        self.statements: list[Statement] = []
+        self.definitions: list[Definition] = []
+        self.state: list[StateEntry] | None = None
+        self.families: dict[str, None] = {}
+        self.values: dict[str, torch.Tensor] = {}
+        self.scalars: dict[str, bool | int | float] = {}  # Python numbers that are arguments or were computed
+        self.is_random = False
+        self._namespace: dict[str, Any] = {"torch": torch}
+        self._counter = 0
+        seed_everything(seed)
+
+    # ---------------------------------------------------------------------------------------------------- arguments
+
+    def add_argument(self, spec: Any, *, name: str | None = None) -> str:
+        """A new argument of the function; its value joins the scene. `spec` is tagged JSON of `oracle.inputs`."""
+        name = name or f"a{len(self.specs)}"
+        self.specs[name] = spec
+        if _shares(spec):  # with arguments that are there already: before the first statement only
+            assert not self.statements, f"argument {name} shares memory with others, but the program has begun"
+            self._rebuild()
+        else:
+            self._bind(name, decode(spec, seed=self.seed))
+        return name
+
+    def new_tensor(
+        self,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        *,
+        domain: str = "any",
+        requires_grad: bool | None = None,
+        layouts: Sequence[str] = (),
+    ) -> str:
+        """A new argument: what is not said is drawn."""
+        draw = self.draw
+        if shape is None:
+            shape = draw_shape(draw, self.sizes, max_numel=self.settings.max_numel)
+        if dtype is None:
+            dtype = draw_dtype(draw, self.settings.dtypes)
+        if requires_grad is None:
+            requires_grad = draw.chance(0.35)
+        return self.add_argument(
+            draw_spec(draw, shape, dtype, domain=domain, requires_grad=requires_grad, layouts=layouts)
+        )
+
+    # ------------------------------------------------------------------------------------------------------- picking
+
+    def pick(self, condition: Condition = lambda tensor: True) -> str | None:
+        """A live tensor that fulfils the condition; newer ones are likelier. None where there is none."""
+        names = [name for name, tensor in self.values.items() if condition(tensor)]
+        if not names:
+            return None
+        return self.draw.choice(names[-2:] if self.draw.chance(0.6) else names)
+
+    def tensor(
+        self,
+        condition: Condition = lambda tensor: True,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        domain: str = "any",
+        layouts: Sequence[str] = (),
+        fresh: float = 0.1,
+    ) -> str:
+        """A live tensor that fits, or (with probability `fresh`, and where none fits) a new argument.
+
+        A new argument has the shape and dtype asked for; whether it fulfils `condition` is for the caller to see to. A `domain`
+        other than "any" is honoured by new arguments only: ask for it where the kernel needs it, and take a function of a live
+        tensor (`.abs() + 0.1`, `.sigmoid()`) as the alternative.
+        """
+
+        def fits(tensor: torch.Tensor) -> bool:
+            return (
+                (shape is None or tuple(tensor.shape) == tuple(shape))
+                and (dtype is None or dtype_name(tensor) == dtype)
+                and condition(tensor)
+            )
+
+        name = None if domain != "any" or self.draw.chance(fresh) else self.pick(fits)
+        return name or self.new_tensor(shape, dtype, domain=domain, layouts=layouts)
+
+    def target(self, condition: Condition = lambda tensor: True) -> str | None:
+        """A tensor that can be written to: not empty, and no element shares its place with another."""
+        return self.pick(lambda tensor: tensor.numel() > 0 and not overlaps_itself(tensor) and condition(tensor))
+
+    def operand_for(self, target: str, *, same_dtype: bool = False) -> Operand:
+        """Something to write into the target or to combine with it in place: a tensor that broadcasts to it, or a number."""
+        tensor = self.values[target]
+
+        def fits(other: torch.Tensor) -> bool:
+            return (
+                other is not tensor
+                and (not same_dtype or other.dtype is tensor.dtype)
+                and torch.can_cast(other.dtype, tensor.dtype)
+                and other.dim() <= tensor.dim()
+                and all(m in (1, n) for m, n in zip(reversed(other.shape), reversed(tensor.shape), strict=False))
+                and not partly_overlap(other, tensor)
+            )
+
+        if self.draw.chance(0.2):
+            return self.number(tensor)
+        name = self.pick(fits)
+        if name is None:
+            shape = draw_broadcastable(self.draw, tensor.shape)
+            name = self.new_tensor(shape, dtype_name(tensor))
+        return Ref(name)
+
+    def number(self, tensor: torch.Tensor) -> bool | int | float:
+        """A Python number that may be combined with a tensor of this dtype without changing it."""
+        if tensor.dtype is torch.bool:
+            return self.draw.chance(0.5)
+        if tensor.is_floating_point() or tensor.is_complex():
+            return self.draw.choice((2.0, 0.5, -1.0, 0.0, 3, 1.7, -0.0))
+        return self.draw.choice((2, 1, 3, 0) if tensor.dtype is torch.uint8 else (2, -1, 3, 0))
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def fresh(self) -> str:
+        """A name that no value has."""
+        self._counter += 1
+        return f"v{self._counter - 1}"
+
+    def define(self, definition: Definition) -> None:
+        """Something at module level, executed now. Raises what it raises."""
+        exec(compile(definition.text, "<definition>", "exec"), self._namespace)
+        self.definitions.append(definition)
+
+    def add(self, statements: Statement | Iterable[Statement]) -> bool:
+        """Execute and keep; False (and the scene as it was) where eager refuses or a result grows too large."""
+        added = [statements] if not isinstance(statements, Iterable) else list(statements)
+        before = len(self.statements)
+        try:
+            for statement in added:
+                self._execute(statement)
+                self.statements.append(statement)
+            is_kept = self._is_small(added)
+        except REFUSALS:
+            is_kept = False
+        if not is_kept:
+            # What ran before the refusal may have left a trace: the scene is built again without it.
+            del self.statements[before:]
+            self._rebuild()
+        return is_kept
+
+    def _execute(self, statement: Statement) -> None:
+        source = "\n".join(render_statement(statement))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(compile(source, "<statement>", "exec"), self._namespace)
+        for name in statement.results:
+            if name in self._namespace:
+                self._bind(name, self._namespace[name])
+        for name in statement.uses if isinstance(statement, OpCall) else ():
+            if name in self.values and name in self._namespace:
+                self._bind(name, self._namespace[name])  # an in-place operator may have bound it again
+
+    def _bind(self, name: str, value: Any) -> None:
+        self._namespace[name] = value
+        if isinstance(value, torch.Tensor):
+            if is_usable(value):
+                self.values[name] = value
+        elif isinstance(value, (bool, int, float)):
+            self.scalars[name] = value
+
+    def _is_small(self, statements: Sequence[Statement]) -> bool:
+        names = [name for statement in statements for name in statement.results]
+        return all(
+            self.values[name].numel() <= 4 * self.settings.max_numel and self.values[name].dim() <= 8
+            for name in names
+            if name in self.values
+        )
+
+    def _rebuild(self) -> None:
+        self._namespace = {"torch": torch}
+        self.values, self.scalars = {}, {}
+        seed_everything(self.seed)
+        for definition in self.definitions:
+            exec(compile(definition.text, "<definition>", "exec"), self._namespace)
+        if self.state is not None:
+            self._make_state()
+        for name, value in zip(self.specs, decode([*self.specs.values()], seed=self.seed), strict=True):
+            self._bind(name, value)
+        for statement in self.statements:
+            self._execute(statement)
+
+    # -------------------------------------------------------------------------------------------------------- module
+
+    def become_module(self, entries: Sequence[StateEntry]) -> None:
+        """The program is a module with this state. Call it before the first statement; raises what building it raises."""
+        self.state = list(entries)
+        self._make_state()
+
+    def _make_state(self) -> None:
+        holder = torch.nn.Module()
+        self._namespace["self"] = holder
+        assert self.state is not None
+        for entry in self.state:
+            exec(compile(entry.text, "<state>", "exec"), self._namespace)
+            value = getattr(holder, entry.name.removeprefix("self."), None)
+            if isinstance(value, torch.Tensor):
+                self.values[entry.name] = value
+
+    # --------------------------------------------------------------------------------------------------------- result
+
+    def to_program(self, result: Operand, **fields: Any) -> FuzzProgram:
+        """The program as it stands, without its call plan unless given."""
+        return FuzzProgram(
+            arguments=tuple(self.specs),
+            statements=tuple(self.statements),
+            result=result,
+            definitions=tuple(self.definitions),
+            state=None if self.state is None else tuple(self.state),
+            seed=self.seed,
+            families=tuple(self.families),
+            **fields,
+        )
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def is_usable(tensor: torch.Tensor) -> bool:
+    """Autograd refuses whatever is asked of a view made under no_grad whose base was written to since."""
+    try:
+        tensor.grad_fn  # noqa: B018 - asking is what may raise
+    except RuntimeError:
+        return False
+    return True
+
+
+def _shares(spec: Any) -> bool:
+    """Whether a spec refers to another one: a storage by name, or the very same tensor."""
+    if isinstance(spec, Mapping):
+        return "storage" in spec or spec.get("$") == "same" or any(_shares(value) for value in spec.values())
+    return isinstance(spec, list) and any(_shares(item) for item in spec)

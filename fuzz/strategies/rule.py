@@ -1,0 +1,23 @@
+"""Rule: one way to go on with a program under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fuzz.draw import Draw
+from fuzz.scene import Scene
+from fuzz.structure import Statement
+
+DrawStatements: TypeAlias = Callable[[Draw, Scene], "Statement | Sequence[Statement] | None"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """`draw_statements` returns what to add, or None where the scene has nothing for it. It does not add it itself."""
+
+    name: str
+    family: str  # fuzz.settings.FAMILIES
+    draw_statements: DrawStatements
+    weight: float = 1.0
