@@ -131,9 +131,13 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     return len(set(found)) < len(found)
 
 
+def shares_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
 def partly_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether they share memory without being the same elements in the same order."""
-    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+    if not shares_storage(one, other):
         return False
     mine, its = places(one), places(other)
     if one.dtype is other.dtype and one.shape == other.shape and mine == its:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import torch
 
-from suites.mutations.scene import Scene, is_inexact
+from suites.mutations.scene import Scene, is_inexact, shares_storage
 
 Rule = Callable[[Scene], str | None]
 _OPERATORS = {"add_": "+=", "mul_": "*=", "sub_": "-="}
@@ -352,10 +352,17 @@ def out_argument(scene: Scene) -> str | None:
             f"sub({one}, 1, out={name})",
             f"where({one} == {other}, {one}, {other}, out={name})",
             f"cat([{one}], out={name})",
-            f"sum({one}, 0, keepdim=True, out={name}[:1])",
+            f"sum({_apart(scene, one, name)}, 0, keepdim=True, out={name}[:1])",
         )
     )
     return f"{result}torch.{how}"
+
+
+def _apart(scene: Scene, operand: str, target: str) -> str:
+    """The operand as memory of its own: a reduction reads an element after others have been written."""
+    tensor = scene.values.get(operand)
+    is_shared = tensor is not None and shares_storage(tensor, scene.values[target])
+    return f"{operand}.clone()" if is_shared else operand
 
 
 def foreach(scene: Scene) -> str | None:

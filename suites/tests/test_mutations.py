@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections import Counter
 from itertools import islice
 
@@ -16,8 +18,8 @@ from suites.mutations import TAGS
 from suites.mutations.generate import generate, recipes
 from suites.mutations.recipe import Argument, Recipe, Root
 from suites.mutations.reduce import reduced
-from suites.mutations.scene import overlaps_itself, partly_overlap, places
-from suites.mutations.statements import FAMILIES
+from suites.mutations.scene import Scene, overlaps_itself, partly_overlap, places
+from suites.mutations.statements import FAMILIES, out_argument
 from suites.mutations.suite import PROGRAMS_PER_THEME, MutationsSuite
 
 SAMPLE = 25
@@ -114,6 +116,22 @@ def test_places_are_bytes_in_the_storage() -> None:
 def test_partly_overlapping_memory(one: str, other: str, expected: bool) -> None:
     scope = {"x": torch.arange(4.0), "torch": torch}
     assert partly_overlap(eval(one, scope), eval(other, scope)) is expected
+
+
+def test_a_reduction_reads_nothing_that_it_overwrites() -> None:
+    recipe = Recipe(
+        roots=(Root(name="root0", value="torch.rand(2, 2)"), Root(name="root1", value="torch.rand(2, 2)")),
+        arguments=tuple(Argument(name=name, text=text) for name, text in zip("abc", ("root0", "root0[:]", "root1"), strict=True)),
+        statements=(),
+        outputs=(),
+    )  # fmt: skip
+    scene = Scene(random.Random(0), recipe, seed=0)
+    drawn = {out_argument(scene) or "" for _ in range(2000)}
+    sums = {re.sub(r"^v\d+ = ", "", text) for text in drawn if "sum(" in text}
+    tail = ", 0, keepdim=True, out="
+    assert f"torch.sum(c{tail}a[:1])" in sums
+    assert f"torch.sum(a.clone(){tail}b[:1])" in sums
+    assert not {f"torch.sum({one}{tail}{name}[:1])" for one, name in ("ab", "ba", "aa", "bb", "cc")} & sums
 
 
 # ------------------------------------------------------------------------------------------------------------ reducing
