@@ -27,6 +27,7 @@ def with_flat_writes(
     """Adds the final values of flat bases to the forward outputs of the graph, where writes to the arguments leave something out.
 
     slots: the real values. A base in whose storage another slot lies is left alone: it does not know what is written there.
+    A base that the program enlarges knows the whole storage, and is always written.
     """
     geometries = [Geometry.of(slot) if isinstance(slot, torch.Tensor) else None for slot in slots]
     storages = [storage_key(s) if g is not None else None for s, g in zip(slots, geometries, strict=True)]
@@ -34,10 +35,11 @@ def with_flat_writes(
     returned: Any = list(output.args[0])  # type: ignore[arg-type]
     writes: list[FlatWrite] = []
     for group in replaced:
-        if group.value is None or group.value.op == "placeholder":
+        if group.value is None or (group.value.op == "placeholder" and not group.enlarges):
             continue
         others = {s for i, s in enumerate(storages) if i not in group.members}
-        if storages[group.members[0]] not in others and _leaves_out(group, analysis, geometries):
+        is_alone = storages[group.members[0]] not in others
+        if group.enlarges or (is_alone and _leaves_out(group, analysis, geometries)):
             position = analysis.num_forward_outputs + len(writes)
             returned.insert(position, group.value)
             writes.append(FlatWrite(group=group, position=position))

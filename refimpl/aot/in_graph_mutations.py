@@ -12,7 +12,6 @@ import torch
 
 from refimpl.aot.analysis import (
     ForwardOutput,
-    InputInfo,
     InputMutation,
     OutputInfo,
     OutputKind,
@@ -74,21 +73,26 @@ class _Moved:
         return replace(
             analysis,
             inputs=tuple(
-                replace(info, mutation=None if i in kept_inputs else self._mutation(info))
+                replace(info, mutation=None)
+                if i in kept_inputs or info.mutation is None
+                else replace(info, mutation=self._mutation(info.mutation))
                 for i, info in enumerate(analysis.inputs)
             ),
             outputs=tuple(self._output(info) for info in analysis.outputs),
             bases=tuple(map(self.position, analysis.bases)),
             num_forward_outputs=analysis.num_forward_outputs - len(self.gone),
-            argument_mutations=tuple(
-                (i, replace(mutation, position=self.position(mutation.position)))
-                for i, mutation in analysis.argument_mutations
-            ),
+            argument_mutations=tuple((i, self._mutation(mutation)) for i, mutation in analysis.argument_mutations),
+            flat_writes=tuple(replace(w, position=self.position(w.position)) for w in analysis.flat_writes),
         )
 
-    def _mutation(self, info: InputInfo) -> InputMutation | None:
-        mutation = info.mutation
-        return None if mutation is None else replace(mutation, position=self.position(mutation.position))
+    def _mutation(self, mutation: InputMutation) -> InputMutation:
+        left = mutation.left_position
+        return replace(
+            mutation,
+            position=self.position(mutation.position),
+            left_position=None if left is None else self.position(left),
+            numbers=self._argument(mutation.numbers),
+        )
 
     def _output(self, info: OutputInfo) -> OutputInfo:
         source = info.source

@@ -267,7 +267,7 @@ class _JointTraceState:
         self, results: list[Any], arguments: list[Any], derived: list[tuple[int, torch.Tensor, Start]]
     ) -> tuple[list[InputInfo], list[tuple[int, InputMutation | None]], list[OutputInfo]]:
         name_writes(self.builder.graph)
-        self._aliases = AliasMap(self.builder.graph if self.outer is None else self.outer.graph)
+        self._aliases = AliasMap(self.builder.graph if self.outer is None else self.outer.graph, enlarges=True)
         for position, leaf in enumerate(self.leaves):
             if _accumulated(leaf) != self._accumulated[position]:
                 raise GradientInProgram(position)

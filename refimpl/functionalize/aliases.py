@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.functionalize.geometry import extent_of, is_same_shape
+from refimpl.functionalize.geometry import extent_of, has_symbols, is_same_shape
 from refimpl.functionalize.schemas import (
     METADATA_OPS,
     RESIZE_OPS,
@@ -72,9 +72,12 @@ class AliasMap:
     """Of a graph with mutation or without. Reads `meta["val"]` for offsets and sizes only.
 
     A tensor's node is looked up as it stands in the graph; nodes that are no tensors own themselves.
+
+    enlarges: `resize_` beyond the memory there is makes that memory larger, for all who see it, where sizes are numbers: the
+    owners are in `enlarged`, with the bytes they had. Else it gives the tensor other memory, and owners are in `grown`.
     """
 
-    def __init__(self, graph: torch.fx.Graph | torch.fx.GraphModule) -> None:
+    def __init__(self, graph: torch.fx.Graph | torch.fx.GraphModule, *, enlarges: bool = False) -> None:
         self._tensor: dict[torch.fx.Node, torch.fx.Node] = {}
         self._step: dict[torch.fx.Node, ViewStep] = {}
         self._called_on: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -84,6 +87,8 @@ class AliasMap:
         self._typed: dict[tuple[torch.fx.Node, torch.dtype], torch.fx.Node] = {}
         self._elements: dict[tuple[torch.fx.Node, Any], torch.fx.Node] = {}
         self.grown: dict[torch.fx.Node, torch.fx.Node] = {}
+        self.enlarged: dict[torch.fx.Node, int] = {}
+        self._enlarges = enlarges
         attributes: dict[str, torch.fx.Node] = {}
         for node in (graph.graph if isinstance(graph, torch.fx.GraphModule) else graph).nodes:
             if node.op == "get_attr":
@@ -270,9 +275,18 @@ class AliasMap:
         memory, after = self._storage_view(self._tensor[source]).meta["val"], node.meta["val"]
         if after.numel() <= source.meta["val"].numel() or extent_of(after)[1] <= extent_of(memory)[1]:
             self._as_strided_like(node, source, node)
+        elif self._enlarges and not has_symbols(memory) and not has_symbols(after):
+            self._enlarge(self._base[source], after)
+            self._as_strided_like(node, source, node)
         else:
             self._own(node)
             self.grown[node] = self._tensor[source]
+
+    def _enlarge(self, base: torch.fx.Node, after: torch.Tensor) -> None:
+        seen = [base.meta["val"], *(view.meta["val"] for view in self.strided_views_of(base))]
+        room = max(extent_of(value)[1] * value.element_size() for value in seen)
+        if extent_of(after)[1] * after.element_size() > room:
+            self.enlarged.setdefault(base, room)
 
     def _as_strided_like(self, node: torch.fx.Node, source: torch.fx.Node, like: torch.fx.Node) -> None:
         value = like.meta["val"]

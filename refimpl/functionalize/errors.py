@@ -27,7 +27,7 @@ class CannotFunctionalize(RefimplError, RuntimeError):
 
 
 class ResizedView(RefimplError, RuntimeError):
-    """A view made larger than it is: memory that other tensors share would have to grow."""
+    """A view made larger than it is, in a session or to symbolic sizes: memory that other tensors share would have to grow."""
 
     def __init__(self, node: Any) -> None:
         super().__init__(

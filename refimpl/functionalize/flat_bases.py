@@ -39,12 +39,21 @@ class AliasGroup:
     offset: Any
     numel: Any
     value: Node | None = None
+    enlarges: bool = False  # the program makes the storage larger: it may be too small before
 
     def base(self, inputs: Sequence[Any]) -> torch.Tensor:
-        """The flat tensor, a true view of the storage of the members among the given `inputs`."""
+        """The flat tensor, a true view of the storage of the members among the given `inputs`; a copy if that is too small."""
+        first = self.storage(inputs)
+        if not self.enlarges:
+            return first.as_strided((self.numel,), (1,), self.offset)
+        room = first.untyped_storage().nbytes() // first.element_size() - self.offset
+        present = first.as_strided((max(0, min(room, self.numel)),), (1,), self.offset)
+        return present if room >= self.numel else torch.cat([present, present.new_empty(self.numel - present.numel())])
+
+    def storage(self, inputs: Sequence[Any]) -> torch.Tensor:
+        """A tensor at the beginning of the storage, unrelated to the members for autograd."""
         member: torch.Tensor = inputs[self.members[0]].detach()
-        first = member.as_strided((1,), (1,), 0) if member.dtype == self.dtype else _storage_as(member, self.dtype)
-        return first.as_strided((self.numel,), (1,), self.offset)
+        return member.as_strided((1,), (1,), 0) if member.dtype == self.dtype else _storage_as(member, self.dtype)
 
     def with_value(self, value: Node) -> AliasGroup:
         """The same with the node of its value."""
@@ -68,20 +77,25 @@ class Flattened:
 
 def flattened(graph: torch.fx.Graph, alias_groups: Sequence[Sequence[int]]) -> Flattened:
     """Replace what has to be replaced in a copy of the graph."""
-    aliases = AliasMap(graph)
+    aliases = AliasMap(graph, enlarges=True)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     written = {i for i, node in enumerate(placeholders) if aliases.writes_to(node)}
     components: list[tuple[int, ...]] = []
     grouped: set[int] = set()
     for group in alias_groups:
-        for component in _connected([i for i in group if _is_strided(placeholders[i])], placeholders, aliases):
+        strided = [i for i in group if _is_strided(placeholders[i])]
+        is_enlarged = any(
+            placeholders[i] in aliases.enlarged for i in strided
+        )  # the whole storage is written back then
+        for component in [tuple(strided)] if is_enlarged else _connected(strided, placeholders, aliases):
             grouped.update(component)
             if (len(component) > 1 and written.intersection(component)) or any(
                 _needs_flat(placeholders[i], aliases) for i in component
             ):
                 components.append(component)
     components.extend((i,) for i, node in enumerate(placeholders) if i not in grouped and _needs_flat(node, aliases))
-    inner = [node for node in aliases.written_bases() if node.op != "placeholder" and _needs_flat(node, aliases)]
+    used = dict.fromkeys([*aliases.written_bases(), *aliases.enlarged])
+    inner = [node for node in used if node.op != "placeholder" and _needs_flat(node, aliases)]
     for component in components:
         reached = {
             i
@@ -95,7 +109,8 @@ def flattened(graph: torch.fx.Graph, alias_groups: Sequence[Sequence[int]]) -> F
     rewriting = _Rewriting(graph, aliases, placeholders)
     groups = rewriting.replace_placeholders(sorted(components))
     rewriting.copy_the_rest(frozenset(inner))
-    return Flattened(graph=rewriting.graph, aliases=AliasMap(rewriting.graph), written=positions, groups=groups)
+    flat = AliasMap(rewriting.graph, enlarges=True)
+    return Flattened(graph=rewriting.graph, aliases=flat, written=positions, groups=groups)
 
 
 # ------------------------------------------------------------------------------------------------------------ what to flatten
@@ -113,6 +128,8 @@ def _region(node: Node, aliases: AliasMap) -> list[torch.Tensor]:
 
 def _needs_flat(node: Node, aliases: AliasMap) -> bool:
     """Whether the memory is written, and used in places that the tensor does not show or shows twice."""
+    if node in aliases.enlarged:
+        return True
     if not aliases.writes_to(node) or not _is_strided(node):
         return False
     base = node.meta["val"]
@@ -217,7 +234,10 @@ class _Rewriting:
         start = start // widest * widest
         stop = (stop + widest - 1) // widest * widest
         offset, end = start // dtype.itemsize, stop // dtype.itemsize
-        group = AliasGroup(members=component, position=position, dtype=dtype, offset=offset, numel=end - offset)
+        enlarges = any(self.placeholders[i] in self.aliases.enlarged for i in component)
+        group = AliasGroup(
+            members=component, position=position, dtype=dtype, offset=offset, numel=end - offset, enlarges=enlarges
+        )
         flat = self.graph.placeholder(f"{node.name}_base")
         self._describe(flat, node, self._storage(end, dtype, node).as_strided((end - offset,), (1,), offset))
         return group, flat
@@ -275,9 +295,17 @@ class _Rewriting:
             last = extent_of(view)[1] * view.element_size()
             end = last if bool(last > end) else end
         end = (end + widest - 1) // widest * widest // value.element_size()
-        whole = self.graph.call_function(AS_STRIDED, (new, [end], [1], 0))
-        self._describe(whole, node, self._storage(end, value.dtype, node))
-        flat = self.graph.call_function(_aten.clone.default, (whole,))
+        room = end
+        if node in self.aliases.enlarged:
+            room = self.aliases.enlarged[node] // value.element_size()
+        whole = self.graph.call_function(AS_STRIDED, (new, [room], [1], 0))
+        self._describe(whole, node, self._storage(room, value.dtype, node))
+        if room == end:
+            flat = self.graph.call_function(_aten.clone.default, (whole,))
+        else:
+            rest = self.graph.call_function(_aten.new_empty.default, (whole, [end - room]))
+            self._describe(rest, node, self._storage(end - room, value.dtype, node))
+            flat = self.graph.call_function(_aten.cat.default, ([whole, rest],))
         self._describe(flat, node, self._storage(end, value.dtype, node))
         self.new[node] = self._view(
             node, AS_STRIDED, flat, list(value.shape), list(value.stride()), value.storage_offset()

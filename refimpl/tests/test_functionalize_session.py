@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import refimpl
-from refimpl.functionalize.errors import FrozenTensor, MixedTensors, NoSession, NotAFunctionalTensor
+from refimpl.functionalize.errors import (
+    CannotFunctionalize,
+    FrozenTensor,
+    MixedTensors,
+    NoSession,
+    NotAFunctionalTensor,
+    ResizedView,
+)
 from refimpl.functionalize.schemas import is_mutating
 from refimpl.functionalize.session import (
     disable_functionalization,
@@ -178,3 +185,19 @@ def test_a_program_that_fails_ends_its_session() -> None:
 
     with pytest.raises(KeyError, match="of the program"):
         in_session(program)(torch.ones(2))
+
+
+def test_a_view_cannot_grow_in_a_session() -> None:
+    with pytest.raises(ResizedView, match="Attempted to resize a view tensor to a larger size"):
+        in_session(lambda x: (x + 1).view(-1).resize_(5, 5).fill_(0))(torch.ones(2, 2))
+
+
+def test_a_view_of_memory_that_was_resized_in_a_session_is_refused() -> None:
+    def program(x: Tensor) -> Tensor:
+        y = x + 1
+        row = y[0]
+        y.resize_(5, 5).fill_(0)
+        return row * 2
+
+    with pytest.raises(CannotFunctionalize, match="has made larger"):
+        in_session(program)(torch.ones(2, 2))

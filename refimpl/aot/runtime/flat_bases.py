@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.functionalize import AliasGroup
 
@@ -25,3 +27,12 @@ def with_flat_bases(compiled: BoxedCall, replaced: Sequence[AliasGroup]) -> Boxe
         return compiled(inputs)
 
     return call
+
+
+def enlarge_storage(storage: torch.Tensor, group: AliasGroup) -> None:
+    """Make the storage of a tensor at its beginning as large as the program has made it; what it holds stays."""
+    if not group.enlarges:
+        return
+    with torch.no_grad():
+        if storage.untyped_storage().nbytes() < (group.offset + group.numel) * storage.element_size():
+            storage.resize_(group.offset + group.numel)

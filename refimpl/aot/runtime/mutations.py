@@ -109,9 +109,6 @@ def _geometry_change(mutation: InputMutation, geometry: Geometry) -> Apply:
     size, stride, offset = geometry.size, geometry.stride, geometry.offset
 
     def change(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        if mutation.resizes:
-            with torch.no_grad():
-                tensor.resize_(value.shape)
         if tuple(tensor.shape) != tuple(size) or tensor.stride() != tuple(stride) or tensor.storage_offset() != offset:
             with torch.set_grad_enabled(mutation.is_visible_to_autograd and torch.is_grad_enabled()):
                 tensor.as_strided_(size, stride, offset)

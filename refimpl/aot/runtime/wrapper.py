@@ -17,6 +17,7 @@ from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
 from refimpl.aot.input_plan import InputPlan
 from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
+from refimpl.aot.runtime.flat_bases import enlarge_storage
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.mutations import steps_of_mutation
 
@@ -66,8 +67,10 @@ def runtime_wrapper(
         slots = args if prologue is None else prologue(args)
         if check is not None:
             check(slots)
-        bases = [(write.group.base(slots), write.position) for write in flat_writes]
+        storages = [write.group.storage(slots) for write in flat_writes]
         forward = run(list(slots))
+        for storage, write in zip(storages, flat_writes, strict=True):
+            enlarge_storage(storage, write.group)
         viewed = slots
         if reshaped:
             viewed = list(slots)
@@ -78,8 +81,9 @@ def runtime_wrapper(
             step(slots[position], forward)
         for position, step in argument_mutations:
             step(args[position], forward)
-        for base, position in bases:
-            base.copy_(forward[position])
+        for storage, write in zip(storages, flat_writes, strict=True):
+            group = write.group
+            storage.as_strided((group.numel,), (1,), group.offset).copy_(forward[write.position])
         results: list[Any] = []
         for make in makers:
             results.append(make(args, viewed, forward, results))
