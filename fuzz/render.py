@@ -65,6 +65,7 @@ def to_program(program: FuzzProgram, *, name: str) -> Program:
         is_module=program.is_module,
         dynamic=program.dynamic,
         config=program.config,
+        expects_raise=program.expects_raise,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,6 +38,16 @@ REFUSALS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Something around the program that may be another one at a later call: what call plans draw `Call.before` from."""
+
+    kind: str  # "global", "class attribute", "module attribute", ...
+    name: str  # stands in the source of a program that depends on it: "SCALE0", "self.w0"
+    texts: tuple[str, ...]  # statements, each of which changes it; run in the source's namespace, with `target`
+    restore: str = ""  # the statement that makes it what it was; "" where there is none
+
+
 class Scene:
     """Live values by name, in the order they came up."""
 
@@ -50,6 +61,7 @@ class Scene:
         self.definitions: list[Definition] = []
         self.state: list[StateEntry] | None = None
         self.families: dict[str, None] = {}
+        self.changes: list[Change] = []
         self.values: dict[str, torch.Tensor] = {}
         self.scalars: dict[str, bool | int | float] = {}  # Python numbers that are arguments or were computed
         self.is_random = False
@@ -201,6 +213,10 @@ class Scene:
         for name in statement.uses if isinstance(statement, OpCall) else ():
             if name in self.values and name in self._namespace:
                 self._bind(name, self._namespace[name])  # an in-place operator may have bound it again
+        if self.state is not None:
+            for name in (*statement.uses, *statement.results):
+                if name.startswith("self."):
+                    self._bind_state(name)
 
     def _bind(self, name: str, value: Any) -> None:
         self._namespace[name] = value
@@ -238,15 +254,28 @@ class Scene:
         self.state = list(entries)
         self._make_state()
 
+    def add_state(self, entry: StateEntry) -> None:
+        """One more line of the module's `__init__`, executed now. Raises what it raises."""
+        assert self.state is not None, f"state {entry.name} of a function"
+        self._make_entry(entry)
+        self.state.append(entry)
+
     def _make_state(self) -> None:
-        holder = torch.nn.Module()
-        self._namespace["self"] = holder
+        self._namespace["self"] = torch.nn.Module()
         assert self.state is not None
         for entry in self.state:
-            exec(compile(entry.text, "<state>", "exec"), self._namespace)
-            value = getattr(holder, entry.name.removeprefix("self."), None)
-            if isinstance(value, torch.Tensor):
-                self.values[entry.name] = value
+            self._make_entry(entry)
+
+    def _make_entry(self, entry: StateEntry) -> None:
+        exec(compile(entry.text, "<state>", "exec"), self._namespace)
+        self._bind_state(entry.name)
+
+    def _bind_state(self, name: str) -> None:
+        value = getattr(self._namespace["self"], name.removeprefix("self."), None)
+        if isinstance(value, torch.Tensor) and is_usable(value):
+            self.values[name] = value
+        elif isinstance(value, (bool, int, float)):
+            self.scalars[name] = value
 
     # --------------------------------------------------------------------------------------------------------- result
 

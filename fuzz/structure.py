@@ -132,6 +132,7 @@ class FuzzProgram:
     state: tuple[StateEntry, ...] | None = None  # of a module; None: a function
     config: Mapping[str, Any] = field(default_factory=dict)
     dynamic: bool | None = None
+    expects_raise: bool = False  # eager raises on the last call, and so should the subject
     seed: int = 0
     families: tuple[str, ...] = ()  # of the grammar's rules that took part: what buckets and coverage are told
 
@@ -153,6 +154,7 @@ class FuzzProgram:
             "state": None if self.state is None else [asdict(entry) for entry in self.state],
             "config": dict(self.config),
             "dynamic": self.dynamic,
+            "expects_raise": self.expects_raise,
             "seed": self.seed,
             "families": list(self.families),
         }
@@ -180,6 +182,7 @@ class FuzzProgram:
                 state=None if state is None else tuple(StateEntry(**{**e, "needs": tuple(e["needs"])}) for e in state),
                 config=dict(data["config"]),
                 dynamic=data["dynamic"],
+                expects_raise=data["expects_raise"],
                 seed=data["seed"],
                 families=tuple(data["families"]),
             )
