@@ -407,9 +407,22 @@ _BUILTIN_EXCEPTIONS = frozenset(
 
 
 def _exception_text(exception: ExceptionFacts) -> str:
-    first_line = exception.message.strip().split("\n", 1)[0]
-    message = first_line if len(first_line) <= 160 else first_line[:157] + "..."
+    headline = _headline(exception.message)
+    message = headline if len(headline) <= 160 else headline[:157] + "..."
     return f"{_plain_name(exception.type_name)} in {exception.phase} ({message!r})"
+
+
+def _headline(message: str) -> str:
+    """The first line; and of a message that only announces another one (a compiler's, a wrapped exception's), that one."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if lines[0].endswith("raised:") and len(lines) > 1:
+        return f"{lines[0]} {lines[1]}"
+    if lines[0].endswith("compile error"):
+        said = next((line for line in lines if ": error: " in line), "")
+        return f"{lines[0]}: {said.partition(': error: ')[2]}" if said else lines[0]
+    return lines[0]
 
 
 def _crash_symptom(crash: Crashed) -> str:

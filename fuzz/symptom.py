@@ -1,0 +1,185 @@
+"""Symptom: how a program is wrong, in words that stay the same while the program is reduced. Torch-free.
+
+The words of a verdict name a place and numbers ("call 1: output[1][2, 3] is 3.5, but should be 3.0 (fp64 3.0): error ...").
+What is kept of them is the part of the program they are about (its results, its arguments, gradients, state) and the kind of
+difference (numbers, NaN on one side, sign of a zero, an attribute, an exception with its message): places, sizes and numbers
+change with every step of a reduction, and do not say which bug it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oracle.verdict import Status, Verdict
+
+_LENGTH = 160
+_CALL = re.compile(r"^call \d+: ")
+_IS_NOT = re.compile(r" is (?P<seen>.*), but should (?:be (?P<expected>.*)|(?P<absent>not be there))$", re.DOTALL)
+_WRAPPED_SEEN = re.compile(r"^(?:outcome|exception) is (?P<seen>.*)$", re.DOTALL)
+_EXCEPTION = re.compile(r"^(?P<type>[\w.]+) in (?P<phase>\w+) \((?P<message>.*)\)$", re.DOTALL)
+_HOW = re.compile(r"signal \d+|exit code -?\d+")
+# What varies within one message: addresses, generated names, containers of sizes, numbers, quoted values of the program.
+_VARYING = (
+    (re.compile(r"0x[0-9a-fA-F]+"), "#"),
+    (re.compile(r"(?:/[\w.+-]+)+/([\w.+-]+)"), r"\1"),
+    (re.compile(r"torch_oracle_program_\d+"), "program"),
+    (re.compile(r"\b(?:torch\.)?(?:bool|u?int\d+|b?float\d+\w*|complex\d+|Float|Double|Half|BFloat16|Long|Int|Bool)\b"), "dtype"),
+    (re.compile(r"[\[(][-\d,.\s#x]*[\])]"), "#"),
+    (re.compile(r"\b(?:arg|buf|primals?|tangents?|tmp|add|mul|clone|view|a|v|w|s|u|zuf|L_\w*?|_?op)_?\d+(?:_\w+)*\b"), "#"),
+    (re.compile(r"[-+]?\b\d+(?:\.\d+)?(?:e[-+]?\d+)?\b|\b(?:nan|inf)\b"), "#"),
+    (re.compile(r"#(?:\s*[,x]?\s*#)+"), "#"),
+)  # fmt: skip
+_ATTRIBUTES = frozenset(
+    ["structure", "shape", "dtype", "device", "layout", "stride()", "storage_offset", "type_name", "is_coalesced", "quantizer"]
+)  # fmt: skip
+_FLAGS = frozenset(["requires_grad", "is_leaf", "is_conj", "is_neg", "is_inference"])
+# Sections of an observation, by the first word of a path. Arguments and a module's state are one: a reduction turns the
+# one into the other.
+_SECTIONS = (
+    (re.compile(r"^grad of "), "grad"),
+    (re.compile(r"^output\b"), "output"),
+    (re.compile(r"^(?:args|kwargs|inputs|input kwargs|module)\b"), "argument"),
+    (re.compile(r"^(?:globals|closure)\b"), "surroundings"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What must be kept while a finding is reduced."""
+
+    status: str  # Verdict.status.value
+    kind: str  # "output: number", "grad: nan", "argument.stride()", "InductorError in call: LoweringException: ..."
+
+    def to_json(self) -> dict[str, Any]:
+        return {"status": self.status, "kind": self.kind}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Symptom:
+        return cls(status=str(data["status"]), kind=str(data["kind"]))
+
+
+def symptom_of(verdict: Verdict) -> Symptom:
+    """The symptom of a verdict. Of one that is no finding, the status alone."""
+    if not verdict.status.is_finding:
+        return Symptom(status=verdict.status.value, kind="")
+    return Symptom(status=verdict.status.value, kind=_kind(verdict))
+
+
+def matches(kept: Symptom, seen: Symptom) -> bool:
+    """Whether a smaller program still shows what is kept.
+
+    A module's state may have become an argument, so wrong state and wrong arguments count as one.
+    """
+    return _merged(kept) == _merged(seen)
+
+
+def _merged(symptom: Symptom) -> Symptom:
+    if symptom.status == Status.FAIL_STATE.value and symptom.kind.startswith("argument"):
+        return replace(symptom, status=Status.FAIL_MUTATION.value)
+    return symptom
+
+
+def normalised(text: str) -> str:
+    """A message without what differs from program to program: numbers, sizes, dtypes, generated names, paths, addresses."""
+    text = " ".join(text.split())
+    for pattern, word in _VARYING:
+        text = pattern.sub(word, text)
+    return text[:_LENGTH]
+
+
+def _kind(verdict: Verdict) -> str:
+    text = _CALL.sub("", verdict.symptom)
+    match verdict.status:
+        case Status.CRASH:
+            found = _HOW.search(text)
+            return found[0] if found else ""
+        case Status.TIMEOUT | Status.OOM:
+            return ""
+        case Status.FAIL_TO_RUN | Status.FAIL_EXCEPTION:
+            return _ending_kind(text)
+        case Status.FAIL_RNG:
+            return "generator state"
+        case _:
+            return _difference_kind(text)
+
+
+def _ending_kind(text: str) -> str:
+    """What was seen for what: "RuntimeError in call: message", "a return for ValueError"."""
+    body, _, expected = text.rpartition(", but should be ")
+    found = _WRAPPED_SEEN.match(body)
+    if found is None:
+        return normalised(text)
+    seen = _exception_kind(re.sub(r" in call \d+$", "", found["seen"]), with_message=expected == "a return")
+    return seen if expected == "a return" else f"{seen} for {_exception_kind(expected, with_message=False)}"
+
+
+def _exception_kind(text: str, *, with_message: bool) -> str:
+    found = _EXCEPTION.match(text)
+    if found is None:
+        return normalised(text)
+    name = found["type"].rpartition(".")[2]
+    return f"{name}: {normalised(found['message'].strip(chr(34) + chr(39)))}" if with_message else name
+
+
+def _difference_kind(text: str) -> str:
+    section = next((name for pattern, name in _SECTIONS if pattern.search(text)), "")
+    if not section:
+        return normalised(text)  # "process state: default dtype is ..."
+    for what in (" its object with", " the storage of"):
+        before, middle, _ = text.partition(what)
+        if middle:
+            return f"{section} {'shares' if before.endswith(' shares') else 'does not share'}{what}"
+    if ".rmse against fp64" in text:
+        return f"{section}: number"
+    if "the mask of the gradient is not" in text:
+        return f"{section}: mask"
+    if "is of another distribution" in text or "elements that are not finite" in text:
+        return f"{section}: distribution"
+    if text.endswith(" is missing") or " is missing, but should be " in text:
+        return f"{section}: missing"
+    found = _IS_NOT.search(_first_statement(text))
+    if found is None:
+        return f"{section}: {normalised(text)}"
+    if found["absent"]:
+        return f"{section}: not to be there"
+    where, seen, expected = text[: found.start()], found["seen"], found["expected"]
+    attribute = where.rpartition(".")[2].removesuffix(" in the storage it shares")
+    if attribute in _FLAGS:
+        return f"{section}.{attribute} is {seen}"
+    if attribute in _ATTRIBUTES or where.endswith(".quantizer"):
+        return f"{section}.{attribute}"
+    return f"{section}: {_value_kind(seen, expected, text)}"
+
+
+def _first_statement(text: str) -> str:
+    """The text up to the numbers and reasons that follow what should be."""
+    head, middle, tail = text.partition(", but should be ")
+    if not middle:
+        return text
+    end = re.search(r" \((?:fp64 |\d+ of \d+ elements|the sign of zero)|: error |; \d+ of \d+ elements", tail)
+    return head + middle + (tail[: end.start()] if end else tail)
+
+
+def _value_kind(seen: str, expected: str, text: str) -> str:
+    """Which difference of values: numbers, NaN for a number or the other way round, a zero's sign, another type."""
+    if "the sign of zero" in text:
+        return "sign of zero"
+    kinds = (_word_kind(seen), _word_kind(expected))
+    if kinds[0] == kinds[1]:
+        return kinds[0]
+    return f"{kinds[0]} for {kinds[1]}"
+
+
+def _word_kind(text: str) -> str:
+    if "of shape" in text:
+        return "tensor"
+    if text == "None":
+        return "None"
+    if "nan" in text.lower():
+        return "nan"
+    return (
+        "number" if re.match(r"^(?:(?:int|float|complex|bool) )?[-+(\d.]|^[-+]?inf|^(?:True|False)", text) else "object"
+    )
