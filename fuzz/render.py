@@ -143,7 +143,7 @@ def needed_definitions(program: FuzzProgram) -> tuple[Definition, ...]:
     ]
     # a call of a definition, `helper(v0)`, needs it as well; so does what is done between two calls
     text = " ".join(call.before for call in program.calls)
-    wanted += [s.target for s in walk((*program.derive, *program.statements)) if isinstance(s, OpCall)]
+    wanted += [s.target.split(".")[0] for s in walk((*program.derive, *program.statements)) if isinstance(s, OpCall)]
     wanted += [name for name in by_name if re.search(rf"\b{re.escape(name)}\b", text)]
     if program.state is not None:
         state = " ".join(entry.text for entry in needed_state(program))
@@ -181,10 +181,14 @@ def _render_call(call: OpCall) -> str:
     args = [render_operand(arg) for arg in call.args]
     if call.target == "setitem":
         return f"{args[0]}[{_index(call.args[1])}] = {args[2]}"
+    if call.target == "setattr":
+        return f"{args[0]}.{call.args[1]} = {args[2]}"
     if call.target in _INFIX and _INFIX[call.target].endswith("=") and call.target.startswith("operator.i"):
         return f"{args[0]} {_INFIX[call.target]} {args[1]}"
     if call.target == "getitem":
         text = f"{args[0]}[{_index(call.args[1])}]"
+    elif call.target == "getattr":
+        text = f"{args[0]}.{call.args[1]}"
     elif call.target in _INFIX:
         text = f"{_operand_text(call.args[0])} {_INFIX[call.target]} {_operand_text(call.args[1])}"
     elif call.target in _PREFIX:

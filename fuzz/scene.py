@@ -7,8 +7,9 @@ nothing is read while it is partly overwritten.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,12 @@ import torch
 
 from fuzz.draw import Draw
 from fuzz.geometry import overlaps_itself, partly_overlap
-from fuzz.render import render_statement
+from fuzz.render import render_operand, render_statement
 from fuzz.settings import Settings
-from fuzz.structure import Definition, FuzzProgram, OpCall, Operand, Ref, StateEntry, Statement
+from fuzz.structure import Block, Definition, FuzzProgram, OpCall, Operand, Ref, StateEntry, Statement
 from fuzz.tensors.shapes import draw_broadcastable, draw_pool, draw_shape
 from fuzz.tensors.specs import draw_dtype, draw_spec
+from oracle.flatten import flatten
 from oracle.hygiene import seed_everything
 from oracle.inputs import decode
 
@@ -48,6 +50,25 @@ class Change:
     restore: str = ""  # the statement that makes it what it was; "" where there is none
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Region:
+    """A `with` statement under construction: the statements from `start` on are its body."""
+
+    start: int
+    expression: str
+    manager: contextlib.AbstractContextManager[Any] | None = None  # while entered
+
+    def enter(self, namespace: dict[str, Any]) -> None:
+        self.manager = eval(self.expression, namespace)
+        assert self.manager is not None
+        self.manager.__enter__()
+
+    def leave(self) -> None:
+        if self.manager is not None:
+            self.manager.__exit__(None, None, None)
+            self.manager = None
+
+
 class Scene:
     """Live values by name, in the order they came up."""
 
@@ -56,7 +77,9 @@ class Scene:
         self.settings = settings
         self.seed = seed
         self.sizes = draw_pool(draw)
-        self.specs: dict[str, Any] = {}  # argument -> its spec, in order
+        self.specs: dict[str, Any] = {}  # what calls are made with -> its spec, in order
+        self.arguments: list[str] = []  # of the function; the same names, but for those that `derive` makes
+        self.derive: list[Statement] = []
         self.statements: list[Statement] = []
         self.definitions: list[Definition] = []
         self.state: list[StateEntry] | None = None
@@ -67,20 +90,46 @@ class Scene:
         self.is_random = False
         self._namespace: dict[str, Any] = {"torch": torch}
         self._counter = 0
+        self._regions: list[_Region] = []
         seed_everything(seed)
 
     # ---------------------------------------------------------------------------------------------------- arguments
 
     def add_argument(self, spec: Any, *, name: str | None = None) -> str:
         """A new argument of the function; its value joins the scene. `spec` is tagged JSON of `oracle.inputs`."""
-        name = name or f"a{len(self.specs)}"
+        name = name or f"a{len(self.arguments)}"
         self.specs[name] = spec
+        self.arguments.append(name)
         if _shares(spec):  # with arguments that are there already: before the first statement only
             assert not self.statements, f"argument {name} shares memory with others, but the program has begun"
             self._rebuild()
         else:
             self._bind(name, decode(spec, seed=self.seed))
         return name
+
+    def add_input(self, spec: Any) -> str:
+        """A new input that is no argument: what `derive_arguments` makes some of. Its value does not join the scene."""
+        name = f"r{len(self.specs)}"
+        self.specs[name] = spec
+        self._namespace[name] = decode(spec, seed=self.seed)
+        return name
+
+    def derive_arguments(self, statements: Sequence[Statement], names: Sequence[str]) -> bool:
+        """Arguments made of inputs by statements that run before each call; before the first statement of the program only.
+
+        False, and the scene as it was, where eager refuses.
+        """
+        assert not self.statements, f"arguments {names} are derived, but the program has begun"
+        before = len(self.derive), len(self.arguments)
+        self.derive += statements
+        self.arguments += names
+        try:
+            self._rebuild()
+        except REFUSALS:
+            del self.derive[before[0] :], self.arguments[before[1] :]
+            self._rebuild()
+            return False
+        return True
 
     def new_tensor(
         self,
@@ -158,7 +207,7 @@ class Scene:
             )
 
         if self.draw.chance(0.2):
-            return self.number(tensor)
+            return self.scalar(tensor)
         name = self.pick(fits)
         if name is None:
             shape = draw_broadcastable(self.draw, tensor.shape)
@@ -172,6 +221,14 @@ class Scene:
         if tensor.is_floating_point() or tensor.is_complex():
             return self.draw.choice((2.0, 0.5, -1.0, 0.0, 3, 1.7, -0.0))
         return self.draw.choice((2, 1, 3, 0) if tensor.dtype is torch.uint8 else (2, -1, 3, 0))
+
+    def scalar(self, tensor: torch.Tensor) -> Operand:
+        """A number, or a live Python scalar, that may be combined with a tensor of this dtype without changing it."""
+        kinds: tuple[type, ...] = (bool,)
+        if tensor.dtype is not torch.bool:
+            kinds = (int, float) if tensor.is_floating_point() or tensor.is_complex() else (int,)
+        fitting = [name for name, value in self.scalars.items() if type(value) in kinds]
+        return Ref(self.draw.choice(fitting)) if fitting and self.draw.chance(0.5) else self.number(tensor)
 
     # ------------------------------------------------------------------------------------------------------- writing
 
@@ -201,6 +258,22 @@ class Scene:
             del self.statements[before:]
             self._rebuild()
         return is_kept
+
+    @contextlib.contextmanager
+    def region(self, expression: str) -> Iterator[None]:
+        """What is added inside is the body of `with expression:`, and runs in it."""
+        opened = _Region(start=len(self.statements), expression=expression)
+        self._regions.append(opened)
+        opened.enter(self._namespace)
+        try:
+            yield
+        finally:
+            opened.leave()
+            self._regions.remove(opened)
+            body = tuple(self.statements[opened.start :])
+            del self.statements[opened.start :]
+            if body:
+                self.statements.append(Block(header=f"with {expression}:", body=body))
 
     def _execute(self, statement: Statement) -> None:
         source = "\n".join(render_statement(statement))
@@ -235,6 +308,8 @@ class Scene:
         )
 
     def _rebuild(self) -> None:
+        for region in reversed(self._regions):
+            region.leave()
         self._namespace = {"torch": torch}
         self.values, self.scalars = {}, {}
         seed_everything(self.seed)
@@ -242,10 +317,23 @@ class Scene:
             exec(compile(definition.text, "<definition>", "exec"), self._namespace)
         if self.state is not None:
             self._make_state()
-        for name, value in zip(self.specs, decode([*self.specs.values()], seed=self.seed), strict=True):
-            self._bind(name, value)
-        for statement in self.statements:
+        self._make_arguments()
+        for number, statement in enumerate(self.statements):
+            for region in self._regions:
+                if region.start == number:
+                    region.enter(self._namespace)
             self._execute(statement)
+        for region in self._regions:
+            if region.start >= len(self.statements):
+                region.enter(self._namespace)
+
+    def _make_arguments(self) -> None:
+        inputs = zip(self.specs, decode([*self.specs.values()], seed=self.seed), strict=True)
+        self._namespace.update(inputs)
+        for statement in self.derive:
+            exec(compile("\n".join(render_statement(statement)), "<derive>", "exec"), self._namespace)
+        for name in self.arguments:
+            self._bind(name, self._namespace[name])
 
     # -------------------------------------------------------------------------------------------------------- module
 
@@ -279,10 +367,24 @@ class Scene:
 
     # --------------------------------------------------------------------------------------------------------- result
 
+    def accepts_backward(self, result: Operand) -> bool:
+        """Whether autograd goes back from the result, as `oracle.observe` will. Uses the graphs up: ask it last."""
+        leaves, _ = flatten(eval(render_operand(result), self._namespace), "")
+        outputs = {id(leaf.value): leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)}
+        try:
+            roots = [tensor for tensor in outputs.values() if tensor.requires_grad]
+            if roots:
+                torch.autograd.backward(roots, [torch.ones_like(tensor) for tensor in roots])
+        except REFUSALS:
+            return False
+        return True
+
     def to_program(self, result: Operand, **fields: Any) -> FuzzProgram:
         """The program as it stands, without its call plan unless given."""
         return FuzzProgram(
-            arguments=tuple(self.specs),
+            arguments=tuple(self.arguments),
+            inputs=tuple(self.specs) if self.derive else (),
+            derive=tuple(self.derive),
             statements=tuple(self.statements),
             result=result,
             definitions=tuple(self.definitions),

@@ -14,6 +14,7 @@ depend only on (program seed, path of the tensor): adding an argument does not c
 | full | value |
 | values | values: one scalar per element; floats as numbers, "nan", "-inf" or hex text, complex as [real, imag] |
 | special | a mix of NaN, infinities, signed zeros, denormals and extremes; `finite`: true leaves NaN and infinities out |
+| choice | values: scalars as above, of which each element is one, drawn at random |
 | raw | base64: the bytes of the storage, little endian |
 
 Every fill takes `seed` to be drawn independently of the path.
@@ -194,6 +195,14 @@ def _choose(pool: torch.Tensor, count: int, g: torch.Generator) -> torch.Tensor:
     return pool[torch.randint(0, len(pool), (count,), generator=g, device="cpu")]
 
 
+def _choice(fill: Mapping[str, Any], count: int, dtype: torch.dtype, g: torch.Generator, path: str) -> torch.Tensor:
+    values = fill.get("values")
+    if not isinstance(values, list) or not values:
+        raise bad_input(path, f"choice among {values!r}", "a list of at least one scalar")
+    pool = parse_values(values, count=len(values), dtype=dtype, path=path)
+    return pool[torch.randint(0, len(pool), (count,), generator=g, device="cpu")]
+
+
 def _raw(fill: Mapping[str, Any], count: int, dtype: torch.dtype, g: torch.Generator, path: str) -> torch.Tensor:
     try:
         data = base64.b64decode(fill.get("base64", ""), validate=True)
@@ -218,6 +227,7 @@ _RULES: dict[str, _Rule] = {
     "arange": _arange,
     "full": _full,
     "special": _special,
+    "choice": _choice,
     "raw": _raw,
 }
 _FIELDS: dict[str, set[str]] = {
@@ -228,5 +238,6 @@ _FIELDS: dict[str, set[str]] = {
     "arange": {"start", "step"},
     "full": {"value"},
     "special": {"finite"},
+    "choice": {"values"},
     "raw": {"base64"},
 }
