@@ -293,6 +293,8 @@ class Scene:
 
     def _bind(self, name: str, value: Any) -> None:
         self._namespace[name] = value
+        if name.startswith("_"):
+            return  # a result that is not to be looked at: indices of equal elements, workspaces
         if isinstance(value, torch.Tensor):
             if is_usable(value):
                 self.values[name] = value
