@@ -22,16 +22,21 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     return len(np.unique(found)) < found.size
 
 
+def share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether they are two tensors on one storage, wherever in it."""
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether an element of one lies in bytes of an element of the other."""
-    if one.untyped_storage()._cdata != other.untyped_storage()._cdata or not one.numel() or not other.numel():
+    if not share_storage(one, other) or not one.numel() or not other.numel():
         return False
     return bool(np.intersect1d(_bytes(one), _bytes(other)).size)
 
 
 def partly_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether they share memory without being the same elements in the same order."""
-    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+    if not share_storage(one, other):
         return False
     is_same = (
         one.dtype is other.dtype

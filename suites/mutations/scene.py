@@ -6,7 +6,6 @@ What keeps a program meaningful is decided here: nothing is written through a te
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from fuzz.geometry import overlaps_itself, partly_overlap
 from suites.mutations.recipe import Recipe
 
 MAX_NUMEL = 200
@@ -110,40 +110,3 @@ def grad_mode(name: str) -> Any:
 
 def is_inexact(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
-
-
-def places(tensor: torch.Tensor) -> list[int]:
-    """The byte at which each element starts, in its storage."""
-    size = tensor.element_size()
-    spans = [range(length) for length in tensor.shape]
-    offset = tensor.storage_offset()
-    strides = tensor.stride()
-    return [
-        size * int(offset + sum(index * stride for index, stride in zip(indices, strides, strict=True)))
-        for indices in itertools.product(*spans)
-    ]
-
-
-def overlaps_itself(tensor: torch.Tensor) -> bool:
-    if tensor.is_contiguous():
-        return False
-    found = places(tensor)
-    return len(set(found)) < len(found)
-
-
-def shares_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
-
-
-def partly_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether they share memory without being the same elements in the same order."""
-    if not shares_storage(one, other):
-        return False
-    mine, its = places(one), places(other)
-    if one.dtype is other.dtype and one.shape == other.shape and mine == its:
-        return False
-    return bool(_bytes(one, mine) & _bytes(other, its))
-
-
-def _bytes(tensor: torch.Tensor, starts: list[int]) -> set[int]:
-    return {start + byte for start in starts for byte in range(tensor.element_size())}

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 import torch
 
-from suites.mutations.scene import Scene, is_inexact, shares_storage
+from fuzz.geometry import share_storage
+from suites.mutations.scene import Scene, is_inexact
 
 Rule = Callable[[Scene], str | None]
 _OPERATORS = {"add_": "+=", "mul_": "*=", "sub_": "-="}
@@ -361,7 +362,7 @@ def out_argument(scene: Scene) -> str | None:
 def _apart(scene: Scene, operand: str, target: str) -> str:
     """The operand as memory of its own: a reduction reads an element after others have been written."""
     tensor = scene.values.get(operand)
-    is_shared = tensor is not None and shares_storage(tensor, scene.values[target])
+    is_shared = tensor is not None and share_storage(tensor, scene.values[target])
     return f"{operand}.clone()" if is_shared else operand
 
 

@@ -18,7 +18,7 @@ from suites.mutations import TAGS
 from suites.mutations.generate import generate, recipes
 from suites.mutations.recipe import Argument, Recipe, Root
 from suites.mutations.reduce import reduced
-from suites.mutations.scene import Scene, overlaps_itself, partly_overlap, places
+from suites.mutations.scene import Scene
 from suites.mutations.statements import FAMILIES, out_argument
 from suites.mutations.suite import PROGRAMS_PER_THEME, MutationsSuite
 
@@ -88,34 +88,6 @@ def test_the_suite_names_programs_by_theme_and_number_and_thins_evenly() -> None
 def test_programs_of_one_direction() -> None:
     found = list(islice(MutationsSuite().programs(Selection(directions=("backward",)), "saved"), 5))
     assert [program.direction for program in found] == ["backward"] * 5
-
-
-# ------------------------------------------------------------------------------------------------------------- memory
-
-
-def test_places_are_bytes_in_the_storage() -> None:
-    base = torch.zeros(2, 3, dtype=torch.float64)
-    assert places(base[:, 1]) == [8, 32]
-    assert not overlaps_itself(base.t())
-    assert overlaps_itself(base.expand(2, 2, 3))
-    assert overlaps_itself(base.as_strided((2, 2), (1, 1)))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("x[:3]", "x[1:]", True),
-        ("x[:2]", "x[2:]", False),
-        ("x", "x[:]", False),  # the same elements in the same order
-        ("x", "x.flip(0)", False),  # a copy
-        ("x[::2]", "x[1::2]", False),
-        ("x", "x.view(torch.int32)", True),
-        ("x.view(2, 2)", "x.view(2, 2).t()", True),
-    ],
-)
-def test_partly_overlapping_memory(one: str, other: str, expected: bool) -> None:
-    scope = {"x": torch.arange(4.0), "torch": torch}
-    assert partly_overlap(eval(one, scope), eval(other, scope)) is expected
 
 
 def test_a_reduction_reads_nothing_that_it_overwrites() -> None:
