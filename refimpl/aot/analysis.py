@@ -91,6 +91,8 @@ class InputMutation:
     numbers: tuple[int | ForwardOutput, ...] = ()
     # Among the forward outputs, of what was written in its old place, where the new geometry leaves some of that out.
     left_position: int | None = None
+    placement: OutputInfo | None = None  # where the memory is that it views, if that is other memory
+    assigns_data: bool = False  # and whether it was put there by `x.data = y`, which autograd does not notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,10 @@ class OutputInfo:
     steps: tuple[ReplayStep, ...] = ()
     geometry: Geometry | None = None
     becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
+    # The program has put the tensor into this memory: its history, or whether it is an inference tensor, does not come from it.
+    is_put: bool = False
+    has_history: bool = False
+    is_inference: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

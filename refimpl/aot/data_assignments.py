@@ -2,7 +2,7 @@
 
 Counterpart: none; torch's AOT autograd does not see it, and returns what `x` was before
 Differs: noticed when a tensor is used, or at the end, by its memory; the program is then traced again under a mode of functions
-that records the assignment as `set_`, which is what it does, without a history.
+that records the assignment as `set_`, and does it as the program did, so that autograd does not notice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.trace.recording_mode import RecordingMode
 
+ASSIGNS_DATA = "assigns_data"  # in the meta of a `set_` that stands for `x.data = y`
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
@@ -36,15 +38,19 @@ def refuse_unseen(tensor: torch.Tensor) -> None:
 
 
 class DataAssignmentsMode(TorchFunctionMode):
-    """Records `x.data = y` as ops."""
+    """Records `x.data = y` as ops. Without a recording (of wrapper subclasses) the ops are run in its place."""
+
+    def __init__(self, recording: RecordingMode | None) -> None:
+        super().__init__()
+        self._recording = recording
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == _SET_DATA:  # a new object at every access
-            return _assign(*args)
+            return _assign(self._recording, *args)
         return func(*args, **(kwargs or {}))
 
 
-def _assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+def _assign(recording: RecordingMode | None, tensor: torch.Tensor, value: torch.Tensor) -> None:
     if tensor.dtype != value.dtype or tensor.device != value.device or tensor.layout != value.layout:
         raise UnsupportedByRefimpl(
             seen=f"`x.data = y` with a y of {value.dtype} on {value.device}, where x is of {tensor.dtype} on {tensor.device}",
@@ -52,4 +58,16 @@ def _assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
             do="make a new tensor of it",
         )
     with torch.no_grad():
-        tensor.set_(value.detach())  # type: ignore[call-overload]
+        value = value.detach()
+    if recording is None:
+        with torch.no_grad():
+            tensor.set_(value)  # type: ignore[call-overload]
+        return
+    if recording.tracker.find(tensor) is None and recording.on_captured is not None:
+        recording.on_captured(tensor)
+    node = recording.builder.call(
+        torch.ops.aten.set_.source_Tensor, (recording.node_of(tensor), recording.node_of(value)), {}
+    )
+    node.meta[ASSIGNS_DATA] = True
+    _SET_DATA(tensor, value)
+    recording.track_result(tensor, node)

@@ -91,6 +91,7 @@ class _Moved:
             mutation,
             position=self.position(mutation.position),
             left_position=None if left is None else self.position(left),
+            placement=None if mutation.placement is None else self._output(mutation.placement),
             numbers=self._argument(mutation.numbers),
         )
 

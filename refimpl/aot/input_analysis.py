@@ -41,13 +41,17 @@ class Start:
             geometry is not None and overlaps_itself(tensor),
         )
 
+    def is_elsewhere(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor is in another storage now."""
+        return Geometry.of(tensor) is not None and storage_key(tensor) != self.storage
+
 
 def mutation_of(
     tensor: torch.Tensor, start: Start, graph: torch.fx.Graph, *, is_written: bool, position: int
 ) -> InputMutation | None:
     """How an input was changed; None if it was not. `position` is that of its new value among the forward outputs."""
     geometry = Geometry.of(tensor)
-    sets_storage = geometry is not None and storage_key(tensor) != start.storage
+    sets_storage = start.is_elsewhere(tensor)
     changes_geometry = sets_storage or not is_same(geometry, start.geometry)
     detaches = start.requires_grad and not tensor.requires_grad
     if not is_written and not changes_geometry and not detaches:
@@ -78,7 +82,7 @@ def geometry_change_of(tensor: torch.Tensor, start: Start, position: int) -> Inp
         bumps_version=True,
         geometry=geometry,
         resizes=False,
-        sets_storage=geometry is not None and storage_key(tensor) != start.storage,
+        sets_storage=start.is_elsewhere(tensor),
         requires_grad=tensor.requires_grad,
         position=position,
     )

@@ -113,6 +113,9 @@ def trace_program(
     if has_wrappers or any(layout_of(slot) is not None for slot in slots):
         state.wrapped_slots = list(slots)
     state.records_assignments = records_assignments
+    state.inference_slots = frozenset(
+        i for i, value in enumerate(real_slots) if isinstance(value, torch.Tensor) and value.is_inference()
+    )
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
 
@@ -169,6 +172,7 @@ class _JointTraceState:
         self.captured: CapturedInputsMode | None = None
         self.keeps_captured = False
         self.records_assignments = False
+        self.inference_slots: frozenset[int] = frozenset()
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
@@ -242,7 +246,8 @@ class _JointTraceState:
             self._add_input(leaf, is_leaf)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
-        with DataAssignmentsMode() if self.records_assignments else contextlib.nullcontext():
+        recording = self.recording if self.outer is None else None
+        with DataAssignmentsMode(recording) if self.records_assignments else contextlib.nullcontext():
             results = self._run_function(arguments)
         self.recording.check_memory([t for t in (*self._inputs, *results) if isinstance(t, torch.Tensor)])
         self.recording.on_moved = None
@@ -279,7 +284,7 @@ class _JointTraceState:
                 self._forward.add(tensor)
                 mutation = self._with_numbers(mutation)
             changes.append((i, mutation))
-        outputs = OutputAnalysisState(
+        state = OutputAnalysisState(
             self._forward,
             self._aliases,
             self._placeholders,
@@ -287,7 +292,21 @@ class _JointTraceState:
             self._known.tracker,
             torch.fx.Proxy if self.outer is None else self.outer.value_of,
             replays=self.has_tangents,
-        ).analyse(results, arguments)
+            inference_slots=self.inference_slots,
+        )
+
+        def placed(tensor: torch.Tensor, mutation: InputMutation | None) -> InputMutation | None:
+            if mutation is None or not mutation.sets_storage:
+                return mutation
+            placement = state.placement_of(tensor, mutation.position)
+            return replace(mutation, placement=placement, assigns_data=state.assigns_data(tensor))
+
+        tensors = [(self._inputs[i], info.mutation) for i, info in enumerate(infos)]
+        tensors += [(arguments[i], mutation) for i, mutation in changes]
+        moved = [(t, mutation.position) for t, mutation in tensors if mutation is not None and mutation.sets_storage]
+        outputs = state.analyse(results, arguments, moved)
+        infos = [replace(info, mutation=placed(t, info.mutation)) for t, info in zip(self._inputs, infos, strict=True)]
+        changes = [(i, placed(arguments[i], mutation)) for i, mutation in changes]
         return infos, changes, outputs
 
     def _outer_recording(self) -> contextlib.AbstractContextManager[Any]:
@@ -353,13 +372,14 @@ class _JointTraceState:
         )
         if mutation is not None:
             self._forward.add(tensor)
-            if mutation.is_visible_to_autograd and mutation.writes_data and tensor.requires_grad:
+            is_written = mutation.writes_data or mutation.sets_storage
+            if mutation.is_visible_to_autograd and is_written and tensor.requires_grad:
                 self._forward.differentiable[mutation.position] = tensor
             mutation = self._with_numbers(mutation)
             left = self._left.get(position)
             if left is not None and mutation.writes_data:
                 mutation = replace(mutation, left_position=self._forward.add(left))
-                if mutation.position in self._forward.differentiable:
+                if mutation.position in self._forward.differentiable and left.requires_grad:
                     self._forward.differentiable[len(self._forward.values) - 1] = left
         return InputInfo(
             is_tensor=True,
@@ -382,7 +402,16 @@ class _JointTraceState:
         if self.outer is not None:
             return {}
         pairs = enumerate(zip(self._inputs, self._starts, strict=True))
-        views = {i: view_of_left_places(t, start) for i, (t, start) in pairs if start is not None}
+        views: dict[int, torch.Tensor | None] = {}
+        for i, (tensor, start) in pairs:
+            if start is None:
+                continue
+            if start.is_elsewhere(tensor):  # the memory it was in, which is what the placeholder gives
+                placeholder = self._placeholders[i]
+                memory = views[i] = unrelated_alias(placeholder.meta["val"])
+                self._known.track(memory, placeholder)
+            else:
+                views[i] = view_of_left_places(tensor, start)
         return {i: view for i, view in views.items() if view is not None}
 
     def _is_written(self, position: int) -> bool:

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind
+from refimpl.aot.data_assignments import ASSIGNS_DATA
 from refimpl.aot.replay import has_custom_function, replay_steps
 from refimpl.functionalize.aliases import AliasMap
+from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.tracker import TrackerState
 
 Node = torch.fx.Node
@@ -37,6 +39,7 @@ class OutputAnalysisState:
     """Of one trace, after the program has run.
 
     node_of and tracker: of the trace; value_of: what stands for a node that no tensor of the program is known for;
+    inference_slots: of which the real tensors are inference tensors;
     replays: False where nobody makes views again, because the caller takes what the graph returns.
     """
 
@@ -50,6 +53,7 @@ class OutputAnalysisState:
         value_of: Callable[[Node], Any],
         *,
         replays: bool,
+        inference_slots: frozenset[int] = frozenset(),
     ) -> None:
         self.forward = forward
         self.aliases = aliases
@@ -58,11 +62,19 @@ class OutputAnalysisState:
         self.tracker = tracker
         self.value_of = value_of
         self.replays = replays
+        self.inference_slots = inference_slots
         self._siblings: dict[Node, set[int]] = {}  # base -> the results in its memory, by identity
         self._base_positions: dict[Node, int] = {}
 
-    def analyse(self, results: Sequence[Any], arguments: Sequence[Any]) -> list[OutputInfo]:
-        """One info per result; adds results, and what their views need, to the forward outputs."""
+    def analyse(
+        self, results: Sequence[Any], arguments: Sequence[Any], moved: Sequence[tuple[torch.Tensor, int]] = ()
+    ) -> list[OutputInfo]:
+        """One info per result; adds results, and what their views need, to the forward outputs.
+
+        moved: inputs that view other memory than they did, with their positions: `placement_of` tells where they are.
+        """
+        for tensor, position in moved:
+            self._note_sibling(tensor, position)
         first = len(self.forward.values)
         self.forward.values += results
         arguments_by_id = {id(a): i for i, a in reversed(list(enumerate(arguments))) if isinstance(a, torch.Tensor)}
@@ -88,6 +100,19 @@ class OutputAnalysisState:
                 infos.append(self._output(result, position))
         return infos
 
+    def placement_of(self, tensor: torch.Tensor, position: int) -> OutputInfo:
+        """Of an input that views other memory than it did: that memory as an output."""
+        node = self.node_of(tensor)
+        kind, source = self._place(tensor, node, position)
+        return OutputInfo(
+            kind=kind, position=position, source=source, steps=() if source is None else self._steps(node)
+        )
+
+    def assigns_data(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor came to where it is by `x.data = y`."""
+        sets = [step.node for step in self.aliases.calls_to(self.node_of(tensor)) if step.node.target in SET_OPS]
+        return bool(sets) and ASSIGNS_DATA in sets[-1].meta
+
     def _note_sibling(self, result: Any, position: int) -> None:
         if not isinstance(result, torch.Tensor) or not self.replays or self._keeps_own_gradient(result):
             return
@@ -101,14 +126,11 @@ class OutputAnalysisState:
 
     def _output(self, result: torch.Tensor, position: int) -> OutputInfo:
         node = self.node_of(result)
-        base = self.aliases.base_of(node)
-        kind, source = OutputKind.FRESH, None
-        if not self._keeps_own_gradient(result):
-            if base in self.placeholders:
-                kind, source = OutputKind.VIEW_OF_INPUT, self.placeholders[base]
-            elif len(self._siblings.get(base, ())) > 1 and self._base_position(result, base) != position:
-                kind, source = OutputKind.VIEW_OF_INTERMEDIATE, self._base_position(result, base)
-        if kind is OutputKind.FRESH and result.requires_grad and history_of(result) is not None:
+        kind, source = self._place(result, node, position)
+        has_history = result.requires_grad and history_of(result) is not None
+        is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
+        is_put &= torch.is_inference_mode_enabled() or (kind is not OutputKind.FRESH and result.requires_grad)
+        if has_history and (is_put or kind is OutputKind.FRESH):
             self.forward.differentiable[position] = result
         return OutputInfo(
             kind=kind,
@@ -118,7 +140,37 @@ class OutputAnalysisState:
             requires_grad=result.requires_grad,
             geometry=Geometry.of(result),
             becomes_leaf=is_new_leaf(result),
+            is_put=is_put,
+            has_history=has_history,
+            is_inference=is_put and self._is_inference(node),
         )
+
+    def _is_inference(self, node: Node) -> bool:
+        """Of a tensor in inference mode: `.data = y` makes of it what y is, views are what they view, and `set_` changes nothing.
+
+        Fake tensors that are made in inference mode all say that they are inference tensors.
+        """
+        steps = self.aliases.calls_to(node)
+        puts = [index for index, step in enumerate(steps) if step.node.target in SET_OPS]
+        if not puts:
+            base = self.aliases.base_of(node)
+            return self.placeholders[base] in self.inference_slots if base in self.placeholders else True
+        last = puts[-1]
+        if ASSIGNS_DATA in steps[last].node.meta:
+            return self._is_inference(steps[last - 1].node if last else self.aliases.base_of(node))
+        before = steps[last].node.args[0]
+        assert isinstance(before, Node)
+        return self._is_inference(before)
+
+    def _place(self, tensor: torch.Tensor, node: Node, position: int) -> tuple[OutputKind, int | None]:
+        """Whose memory a tensor is in that is at a position of the forward outputs."""
+        base = self.aliases.base_of(node)
+        if not self._keeps_own_gradient(tensor):
+            if base in self.placeholders:
+                return OutputKind.VIEW_OF_INPUT, self.placeholders[base]
+            if len(self._siblings.get(base, ())) > 1 and self._base_position(tensor, base) != position:
+                return OutputKind.VIEW_OF_INTERMEDIATE, self._base_position(tensor, base)
+        return OutputKind.FRESH, None
 
     def _base_position(self, view: torch.Tensor, base: Node) -> int:
         """Of the base among the forward outputs; it becomes one for its first view."""
@@ -158,6 +210,8 @@ class OutputAnalysisState:
         if not tensor.requires_grad:
             return False
         steps = self.aliases.calls_to(self.node_of(tensor))
+        if any(step.node.target in SET_OPS for step in steps):
+            return False
         return bool(steps) and has_custom_function(history_of(tensor), len(steps))
 
 

@@ -22,7 +22,8 @@ def owners(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def leaves(result: Any) -> list[Tensor]:
-    return list(result) if isinstance(result, tuple) else [result]
+    results = result if isinstance(result, tuple) else (result,)
+    return [r for r in results if r is not None]
 
 
 def seen(program: Program, make: Callable[[], tuple[list[Tensor], list[Tensor]]]) -> dict[str, Any]:
@@ -136,6 +137,129 @@ def test_a_part_made_larger_reaches_into_the_rest() -> None:
     assert_as_eager(within, row_and_whole)
     assert_as_eager(beyond, row_and_whole)
     assert_as_eager(lambda b: b.resize_(4).fill_(1.5), column)
+
+
+# ----------------------------------------------------------------------------------------------------------- other memory
+
+
+def two() -> tuple[list[Tensor], list[Tensor]]:
+    return [], [torch.arange(4.0).view(2, 2), torch.arange(3.0)]
+
+
+def parts() -> tuple[list[Tensor], list[Tensor]]:
+    root = torch.arange(6.0)
+    return [root], [root[:4].view(2, 2), root[3:]]
+
+
+def set_to_the_other(a: Tensor, b: Tensor) -> None:
+    a.set_(b.detach())  # pyright: ignore[reportArgumentType]
+    a.mul_(2)
+
+
+def exchanged(a: Tensor, b: Tensor) -> Tensor:
+    kept = a.detach()
+    a.data = b.detach()
+    b.data = kept
+    a.add_(10)
+    b.sub_(10)
+    return b.view(-1)
+
+
+def written_before_it_moves(a: Tensor, b: Tensor) -> None:
+    a.mul_(3)
+    a.data = b.clone()
+
+
+def written_after_it_has_moved(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    v = a[0]
+    a.set_((b + 1).detach())  # pyright: ignore[reportArgumentType]
+    v.fill_(7)
+    a.fill_(8)
+    return v, a
+
+
+def result_and_argument_in_new_memory(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    v = a * 2
+    b.set_(v.detach())  # pyright: ignore[reportArgumentType]
+    return v[1:], b
+
+
+def result_in_an_arguments_memory(a: Tensor, b: Tensor) -> Tensor:
+    v = b.sin()
+    v.data = a.detach()
+    v.add_(1)
+    return v
+
+
+def set_to_one_number(a: Tensor, b: Tensor) -> Tensor:
+    v = a[..., 1:].squeeze()
+    a.set_(b.sum().detach())  # pyright: ignore[reportArgumentType]
+    return v[::2]
+
+
+MOVED: tuple[Program, ...] = (
+    set_to_the_other, exchanged, written_before_it_moves, written_after_it_has_moved, result_and_argument_in_new_memory,
+    result_in_an_arguments_memory, set_to_one_number,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [two, parts])
+@pytest.mark.parametrize("program", MOVED)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_tensors_in_other_memory_share_it_and_leave_the_old(program: Program, make: Any, mode: Any) -> None:
+    with mode():
+        arguments = make
+        assert_as_eager(program, arguments)
+
+
+@pytest.mark.parametrize("program", MOVED)
+def test_normal_tensors_are_put_into_inference_memory(program: Program) -> None:
+    """`.data = y` makes of a tensor what y is, `set_` does not."""
+
+    def in_inference_mode(function: Program) -> Program:
+        return torch.inference_mode()(function)
+
+    compiled = compile_aot(program)
+    for make in (two, parts):
+        actual, expected = seen(in_inference_mode(compiled), make), seen(in_inference_mode(program), make)
+        assert actual == expected
+
+
+def gradient(program: Program, *, is_leaf: bool) -> list[Any]:
+    leaf = torch.arange(1.0, 5.0).view(2, 2).requires_grad_()
+    argument = leaf if is_leaf else leaf * 2
+    results = leaves(program(argument))
+    loss = sum((result * result.detach().cos()).sum() for result in (*results, argument) if result.requires_grad)
+    assert isinstance(loss, Tensor)
+    (found,) = torch.autograd.grad(loss, leaf)
+    return [found.tolist(), [r.tolist() for r in results], [r.requires_grad for r in results], argument.tolist()]
+
+
+def computed_then_put_elsewhere(a: Tensor) -> Tensor:
+    v = a.sigmoid()
+    v.data = a.detach()
+    return v
+
+
+def put_elsewhere_then_computed(a: Tensor) -> Tensor:
+    v = a.sin()
+    v.data = a.detach() * 2
+    return v * v
+
+
+def view_of_what_was_put_elsewhere(a: Tensor) -> tuple[Tensor, Tensor]:
+    v = a.exp()
+    w = v[:1]
+    v.data = a.detach() * 2
+    return w, v
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+@pytest.mark.parametrize(
+    "program", [computed_then_put_elsewhere, put_elsewhere_then_computed, view_of_what_was_put_elsewhere]
+)
+def test_gradients_do_not_notice_that_a_tensor_is_put_elsewhere(program: Program, is_leaf: bool) -> None:
+    assert gradient(compile_aot(program), is_leaf=is_leaf) == gradient(program, is_leaf=is_leaf)
 
 
 def test_positions_are_right_where_other_writes_are_kept_in_the_graph() -> None:

@@ -24,6 +24,8 @@ def steps_of_mutation(mutation: InputMutation) -> Iterator[Step]:
         yield lambda tensor, forward: tensor.detach_()
     if mutation.left_position is not None:
         yield _step(mutation.left_position, apply_mutation(replace(mutation, geometry=None)))
+    if mutation.sets_storage:
+        return
     if mutation.numbers:
         yield _step_of_call(mutation)
     else:
@@ -51,8 +53,6 @@ def apply_mutation(mutation: InputMutation) -> Apply:
     geometry = mutation.geometry
     if geometry is None and not mutation.writes_data:
         return _leave
-    if mutation.sets_storage:
-        return _set_storage
     if geometry is None:
         assert mutation.writes_data
         if mutation.overlaps_itself:
@@ -100,9 +100,15 @@ def _write_unnoticed(tensor: torch.Tensor, value: torch.Tensor) -> None:
         tensor.data.copy_(value)
 
 
-def _set_storage(tensor: torch.Tensor, value: torch.Tensor) -> None:
+def place(tensor: torch.Tensor, memory: torch.Tensor, mutation: InputMutation, forward: Sequence[Any]) -> None:
+    """Put an input where `memory` is. A new history it gets by writing what is there already."""
     with torch.no_grad():
-        tensor.set_(value.detach())  # type: ignore[call-overload]
+        if mutation.assigns_data:
+            tensor.data = memory.detach()
+        else:
+            tensor.set_(memory.detach())  # type: ignore[call-overload]
+    if mutation.is_visible_to_autograd and mutation.requires_grad:
+        tensor.copy_(forward[mutation.position])
 
 
 def _geometry_change(mutation: InputMutation, geometry: Geometry) -> Apply:

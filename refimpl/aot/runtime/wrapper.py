@@ -19,7 +19,7 @@ from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.flat_bases import enlarge_storage
 from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.mutations import steps_of_mutation
+from refimpl.aot.runtime.mutations import place, steps_of_mutation
 
 FlatCall = Callable[[list[Any]], list[Any]]
 # Of arguments, slots, forward outputs, and the results made so far.
@@ -46,13 +46,20 @@ def runtime_wrapper(
     argument_mutations = [
         (i, step) for i, mutation in analysis.argument_mutations for step in steps_of_mutation(mutation)
     ]
+    placements = [(False, i, info.mutation) for i, info in enumerate(analysis.inputs)]
+    placements += [(True, i, mutation) for i, mutation in analysis.argument_mutations]
+    placed = [
+        (is_argument, i, mutation, _alias_maker(mutation.placement))
+        for is_argument, i, mutation in placements
+        if mutation is not None and mutation.placement is not None
+    ]
     makers = [_output_maker(info) for info in analysis.outputs]
     reshaped = _viewed_as_they_were(analysis)
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
     is_plain = all(info.kind is OutputKind.FRESH and not info.becomes_leaf for info in analysis.outputs)
     flat_writes = analysis.flat_writes
-    if not mutations and not flat_writes and prologue is None and is_plain:
+    if not mutations and not placed and not flat_writes and prologue is None and is_plain:
         positions = [info.position for info in analysis.outputs]
 
         def call_plain(args: list[Any]) -> list[Any]:
@@ -84,6 +91,8 @@ def runtime_wrapper(
         for storage, write in zip(storages, flat_writes, strict=True):
             group = write.group
             storage.as_strided((group.numel,), (1,), group.offset).copy_(forward[write.position])
+        for is_argument, position, mutation, make in placed:
+            place((args if is_argument else slots)[position], make(args, viewed, forward, []), mutation, forward)
         results: list[Any] = []
         for make in makers:
             results.append(make(args, viewed, forward, results))
@@ -94,9 +103,11 @@ def runtime_wrapper(
 
 def _viewed_as_they_were(analysis: ProgramAnalysis) -> list[int]:
     """Slots that get another geometry and that a result views: its views begin at the geometry from before."""
-    viewed = {info.source for info in analysis.outputs if info.kind is OutputKind.VIEW_OF_INPUT}
     changed = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if info.mutation is not None]
-    return [i for i, mutation in changed if i in viewed and mutation.geometry is not None and not mutation.sets_storage]
+    moved = [mutation for _, mutation in (*changed, *analysis.argument_mutations)]
+    places = [*analysis.outputs, *(mutation.placement for mutation in moved if mutation.placement is not None)]
+    viewed = {info.source for info in places if info.kind is OutputKind.VIEW_OF_INPUT}
+    return [i for i, mutation in changed if i in viewed and mutation.geometry is not None]
 
 
 def _gradient_check(analysis: ProgramAnalysis, aot_id: int) -> Callable[[list[Any]], None] | None:
@@ -173,7 +184,7 @@ def _prologue(
 
 
 def _output_maker(info: OutputInfo) -> OutputMaker:
-    make = _alias_maker(info)
+    make = _put(info, _alias_maker(info)) if info.is_put else _alias_maker(info)
     if not info.becomes_leaf:
         return make
 
@@ -182,6 +193,23 @@ def _output_maker(info: OutputInfo) -> OutputMaker:
         return result if result.requires_grad else result.requires_grad_()
 
     return make_leaf
+
+
+def _put(info: OutputInfo, place: OutputMaker) -> OutputMaker:
+    """A tensor that the program has put where `place` gives a tensor: with its own history, or none."""
+
+    def make(args: list[Any], slots: list[Any], forward: Sequence[Any], results: list[Any]) -> Any:
+        with torch.no_grad():
+            memory = place(args, slots, forward, results).detach()
+            if info.has_history:
+                result = forward[info.position]
+                result.data = memory
+                return result
+            with torch.inference_mode(info.is_inference):
+                result = torch.empty(0, dtype=memory.dtype, device=memory.device)
+            return result.set_(memory)
+
+    return make
 
 
 def _alias_maker(info: OutputInfo) -> OutputMaker:
