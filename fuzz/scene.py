@@ -85,6 +85,7 @@ class Scene:
         self.state: list[StateEntry] | None = None
         self.families: dict[str, None] = {}
         self.changes: list[Change] = []
+        self.alternatives: dict[str, tuple[Any, ...]] = {}  # argument -> other specs it may have at a later call
         self.values: dict[str, torch.Tensor] = {}
         self.scalars: dict[str, bool | int | float] = {}  # Python numbers that are arguments or were computed
         self.is_random = False

@@ -42,7 +42,7 @@ class Settings:
     max_numel: int = 4096  # of a tensor
     dtypes: tuple[str, ...] = ()  # only these, where given
     is_random: bool = True  # whether random ops may be drawn
-    calls: int = 3  # at most
+    calls: int = 4  # at most
     steering: Steering = Steering()
 
     def __post_init__(self) -> None:
