@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -23,9 +23,10 @@ from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
+from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES
 from oracle.records import PlannedCase
 from oracle.subjects.registry import check_requirements, known
-from oracle.subjects.spec import SubjectSpec
+from oracle.subjects.usability import check_usable
 from oracle.sweep import CaseLimits, SweepSummary, execute
 from results.report import show_run
 from results.store import Store
@@ -37,8 +38,6 @@ from suites.request import SweepRequest, make_request
 
 DEFAULT_DB = "torch-oracle.db"
 PRELOAD = ("torch", "oracle.case")
-PREFLIGHT_TIMEOUT_S = 20.0  # a subject that takes longer on one tiny function is left for the run to judge
-ADDRESS_SPACE_MARGIN_BYTES = 4 * 2**30  # g++ under inductor maps more than it uses
 
 
 def sweep(
@@ -131,7 +130,7 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
                 if not as_json:
                     err.print(f"run {run_id}: {len(cases)} cases left")
             else:
-                _preflight(request.spec_by_name().values(), pool)
+                check_usable(request.spec_by_name().values(), pool)
                 cases, limits = _plan(store, run_id, request, pool, err, as_json)
             out = sys.stdout
 
@@ -176,26 +175,6 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
 
 def _raise_interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
-
-
-def _preflight(specs: Iterable[SubjectSpec], pool: Pool) -> None:
-    """Raises UsageError for subjects given by path that cannot be used at all."""
-    tasks = [
-        Task(
-            key=f"preflight {spec.name}",
-            function="oracle.subjects.preflight:probe",
-            payload={"subject": spec.to_json()},
-            group=spec.name,
-            timeout_s=PREFLIGHT_TIMEOUT_S,
-            memory_bytes=2 * 2**30,
-            environment=tuple(sorted(spec.env.items())),
-        )
-        for spec in specs
-        if spec.path
-    ]
-    for result in pool.run(tasks) if tasks else ():
-        if isinstance(result.end, Completed) and result.end.value.get("usage_error"):
-            raise UsageError(**result.end.value["usage_error"])  # type: ignore[arg-type]
 
 
 def _plan(

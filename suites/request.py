@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.errors import UsageError
+from oracle.limits import available_cores, check_positive, duration
 from oracle.subjects.registry import resolve, split_names
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import Limits
@@ -22,7 +22,6 @@ DIRECTIONS = ("forward", "backward")
 QUICK_SAMPLES = {"opinfo": 1, "mutations": 5}  # programs per operator, per theme
 QUICK_TAGS = {"models": ("quick",)}
 QUICK_SUBJECTS = {"opinfo": ("aot_eager", "inductor")}
-_DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +116,14 @@ def make_request(
             )
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
-    for option, value in (
-        ("--case-timeout", case_timeout),
-        ("--memory", memory),
-        ("--speed-budget", speed_budget),
-        ("--threads", threads),
-    ):
-        if value <= 0:
-            raise UsageError(
-                seen=f"{option} {value}", expected="a positive number", do=f"leave {option} out for the default"
-            )
+    check_positive(
+        {
+            "--case-timeout": case_timeout,
+            "--memory": memory,
+            "--speed-budget": speed_budget,
+            "--threads": threads,
+        }
+    )
     if max_samples is not None and max_samples < 1:
         raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
     if workers is not None and workers < 1:
@@ -140,12 +137,9 @@ def make_request(
         tags={name: QUICK_TAGS.get(name, ()) if is_quick else selection.tags for name in names},
         subjects={name: chosen or _default_subjects(name, is_quick=is_quick) for name in names},
         shard=parse_shard(shard),
-        limits=Limits(
-            timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=_duration(time) if time else None
-        ),
+        limits=Limits(timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=duration(time) if time else None),
         options={"speed": speed, "speed_budget_s": speed_budget, "device": device},
-        workers=workers
-        or (1 if speed else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+        workers=workers or (1 if speed else available_cores()),
         threads=threads,
         subjects_file=str(subjects_file.resolve()) if subjects_file else "",
     )
@@ -166,13 +160,3 @@ def parse_shard(text: str) -> Shard:
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise UsageError(seen=f"--shard {text}", expected="i/n with 1 <= i <= n", do="for example --shard 1/4")
     return Shard(index=int(found[1]), count=int(found[2]))
-
-
-def _duration(text: str) -> float:
-    found = _DURATION.fullmatch(text.strip())
-    seconds = (
-        sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
-    )
-    if not seconds:
-        raise UsageError(seen=f"--time {text}", expected="a time such as 90s, 10m or 1h30m", do="mend --time")
-    return float(seconds)

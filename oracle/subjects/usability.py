@@ -1,0 +1,34 @@
+"""Before a run: subjects the user gave by path that cannot be used at all are said once, and not once per program. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oracle.errors import UsageError
+from oracle.isolate import Completed, Pool, Task
+from oracle.subjects.spec import SubjectSpec
+
+TIMEOUT_S = 20.0  # a subject that takes longer on one tiny function is left for the run to judge
+
+
+def check_usable(specs: Iterable[SubjectSpec], pool: Pool) -> None:
+    """Try each subject given by path on one tiny function, in a worker (`oracle.subjects.preflight`).
+
+    Raises UsageError for a path that does not import, names nothing callable, or returns nothing callable.
+    """
+    tasks = [
+        Task(
+            key=f"preflight {spec.name}",
+            function="oracle.subjects.preflight:probe",
+            payload={"subject": spec.to_json()},
+            group=spec.name,
+            timeout_s=TIMEOUT_S,
+            memory_bytes=2 * 2**30,
+            environment=tuple(sorted(spec.env.items())),
+        )
+        for spec in specs
+        if spec.path
+    ]
+    for result in pool.run(tasks) if tasks else ():
+        if isinstance(result.end, Completed) and result.end.value.get("usage_error"):
+            raise UsageError(**result.end.value["usage_error"])  # type: ignore[arg-type]
