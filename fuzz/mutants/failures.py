@@ -128,9 +128,9 @@ def denormals_are_flushed_from_now_on(gm: Any, example_inputs: Any) -> Any:
 def _mutant(
     function: Any, bug: str, statuses: tuple[str, ...], rarity: str, trigger: str, control: str, **fields: Any
 ) -> Mutant:
-    fields: dict[str, Any] = {"stage": "runtime", **fields}
+    given: dict[str, Any] = {"stage": "runtime", **fields}
     return Mutant(
-        function=function, bug=bug, statuses=statuses, rarity=rarity, trigger=trigger, control=control, **fields
+        function=function, bug=bug, statuses=statuses, rarity=rarity, trigger=trigger, control=control, **given
     )
 
 

@@ -95,8 +95,8 @@ _GRADIENT = ("fail_grad",)
 
 
 def _mutant(function: Any, bug: str, rarity: str, trigger: str, control: str, *, stage: str = "backward") -> Mutant:
-    fields: dict[str, Any] = {"stage": stage, "rarity": rarity, "trigger": trigger, "control": control}
-    return Mutant(function=function, bug=bug, statuses=_GRADIENT, backward=True, **fields)
+    given: dict[str, Any] = {"stage": stage, "rarity": rarity, "trigger": trigger, "control": control}
+    return Mutant(function=function, bug=bug, statuses=_GRADIENT, backward=True, **given)
 
 
 def _of(expression: str, value: str) -> str:

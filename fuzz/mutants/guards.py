@@ -239,8 +239,8 @@ def aliasing_is_not_guarded(fn: Any, *, dynamic: bool | None = None) -> Callable
 
 def _mutant(function: Any, bug: str, rarity: str, trigger: str, control: str, **fields: Any) -> Mutant:
     fields = {"calls": 2, "statuses": ("fail_guard",), **fields}
-    fields: dict[str, Any] = {"rarity": rarity, "trigger": trigger, "control": control, **fields}
-    return Mutant(function=function, bug=bug, stage="guards", is_compiler=True, **fields)
+    given: dict[str, Any] = {"rarity": rarity, "trigger": trigger, "control": control, **fields}
+    return Mutant(function=function, bug=bug, stage="guards", is_compiler=True, **given)
 
 
 def _calls(body: str, first: str, second: str) -> str:

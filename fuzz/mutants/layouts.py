@@ -147,8 +147,8 @@ def _write_unless_vector(method: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 def _mutant(
     function: Any, bug: str, statuses: tuple[str, ...], rarity: str, trigger: str, control: str, **fields: Any
 ) -> Mutant:
-    fields: dict[str, Any] = {"stage": "runtime", "rarity": rarity, "trigger": trigger, "control": control, **fields}
-    return Mutant(function=function, bug=bug, statuses=statuses, **fields)
+    given: dict[str, Any] = {"stage": "runtime", "rarity": rarity, "trigger": trigger, "control": control, **fields}
+    return Mutant(function=function, bug=bug, statuses=statuses, **given)
 
 
 LAYOUTS = (

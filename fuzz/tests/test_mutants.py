@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuzz.mutants import MUTANTS, Mutant
-from oracle.build import (
-    LiveProgram,  # noqa: F401
-    instantiate,
-)
+from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.isolate import Died, Pool, Task, TimedOut
 from oracle.program import Program
