@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from fuzz.draw import Draw
-from fuzz.geometry import overlaps_itself, partly_overlap
+from fuzz.geometry import overlaps_itself, partly_overlap, share_storage
 from fuzz.render import render_operand, render_statement
 from fuzz.settings import Settings
 from fuzz.structure import Block, Definition, FuzzProgram, OpCall, Operand, Ref, StateEntry, Statement
-from fuzz.tensors.shapes import draw_broadcastable, draw_pool, draw_shape
-from fuzz.tensors.specs import draw_dtype, draw_spec
+from fuzz.inputs.shapes import draw_broadcastable, draw_pool, draw_shape
+from fuzz.inputs.specs import draw_dtype, draw_spec
 from oracle.flatten import flatten
 from oracle.hygiene import seed_everything
 from oracle.inputs import decode
@@ -190,8 +190,29 @@ class Scene:
         return name or self.new_tensor(shape, dtype, domain=domain, layouts=layouts)
 
     def target(self, condition: Condition = lambda tensor: True) -> str | None:
-        """A tensor that can be written to: not empty, and no element shares its place with another."""
-        return self.pick(lambda tensor: tensor.numel() > 0 and not overlaps_itself(tensor) and condition(tensor))
+        """A tensor that can be written to: not empty, no element shares its place with another, and autograd will know."""
+        return self.pick(
+            lambda tensor: (
+                tensor.numel() > 0
+                and condition(tensor)
+                and not overlaps_itself(tensor)
+                and not self.is_saved_elsewhere(tensor)
+            )
+        )
+
+    def is_saved_elsewhere(self, tensor: torch.Tensor) -> bool:
+        """Whether autograd may have saved this memory through another tensor, and would not notice a write through this one.
+
+        So it is for arguments that share a storage without being views of each other: eager's gradients are then those of
+        whatever is in that memory at the time of backward.
+        """
+        if not self.statements:
+            return False
+        family = _base(tensor)
+        return any(
+            other.requires_grad and _base(other) is not family and share_storage(other, tensor)
+            for other in self.values.values()
+        )
 
     def operand_for(self, target: str, *, same_dtype: bool = False) -> Operand:
         """Something to write into the target or to combine with it in place: a tensor that broadcasts to it, or a number."""
@@ -400,6 +421,10 @@ class Scene:
 
 def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def _base(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor._base is None else tensor._base
 
 
 def is_usable(tensor: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fuzz.draw import Draw
-from fuzz.tensors.specs import COMPLEX, FLOATS, draw_spec, is_inexact
+from fuzz.inputs.specs import COMPLEX, FLOATS, draw_spec, is_inexact
 
 Specs: TypeAlias = list[Any]
 _GEOMETRY = ("stride", "offset", "memory_format", "storage_size")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuzz.draw import Draw
-from fuzz.tensors.strides import LAYOUT_WEIGHTS, contiguous_stride, draw_geometry
-from fuzz.tensors.values import NORMAL_DOMAINS, VALUE_WEIGHTS, draw_fill, is_float, is_inexact
+from fuzz.inputs.strides import LAYOUT_WEIGHTS, contiguous_stride, draw_geometry
+from fuzz.inputs.values import NORMAL_DOMAINS, VALUE_WEIGHTS, draw_fill, is_float, is_inexact
 
 __all__ = [
     "COMPLEX", "DTYPE_WEIGHTS", "FLOATS", "INTEGERS", "LAYOUT_WEIGHTS", "NORMAL_DOMAINS", "VALUE_WEIGHTS", "contiguous_stride",
