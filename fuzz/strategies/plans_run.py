@@ -17,7 +17,6 @@ from oracle.flatten import flatten
 from oracle.hygiene import seed_everything
 from oracle.program import Call, Program
 
-
 # Without a context for "grad": entering inference mode with False would turn gradients on inside no_grad.
 _GRAD_MODES: dict[str, Any] = {
     "grad": torch.enable_grad,
