@@ -206,13 +206,11 @@ class Scene:
         So it is for arguments that share a storage without being views of each other: eager's gradients are then those of
         whatever is in that memory at the time of backward.
         """
-        if not self.statements:
+        values = self.values.values()
+        if not self.statements or not any(value.requires_grad for value in values):
             return False
         family = _base(tensor)
-        return any(
-            other.requires_grad and _base(other) is not family and share_storage(other, tensor)
-            for other in self.values.values()
-        )
+        return any(_base(other) is not family and share_storage(other, tensor) for other in values)
 
     def operand_for(self, target: str, *, same_dtype: bool = False) -> Operand:
         """Something to write into the target or to combine with it in place: a tensor that broadcasts to it, or a number."""
