@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,11 @@ import torch
 
 from fuzz.draw import Draw
 from fuzz.geometry import overlaps_itself, partly_overlap, share_storage
+from fuzz.inputs.shapes import draw_broadcastable, draw_pool, draw_shape
+from fuzz.inputs.specs import draw_dtype, draw_spec
 from fuzz.render import render_operand, render_statement
 from fuzz.settings import Settings
 from fuzz.structure import Block, Definition, FuzzProgram, OpCall, Operand, Ref, StateEntry, Statement
-from fuzz.inputs.shapes import draw_broadcastable, draw_pool, draw_shape
-from fuzz.inputs.specs import draw_dtype, draw_spec
 from oracle.flatten import flatten
 from oracle.hygiene import seed_everything
 from oracle.inputs import decode
@@ -97,16 +97,21 @@ class Scene:
     # ---------------------------------------------------------------------------------------------------- arguments
 
     def add_argument(self, spec: Any, *, name: str | None = None) -> str:
-        """A new argument of the function; its value joins the scene. `spec` is tagged JSON of `oracle.inputs`."""
+        """A new argument of the function, whose spec refers to no other; its value joins the scene."""
         name = name or f"a{len(self.arguments)}"
         self.specs[name] = spec
         self.arguments.append(name)
-        if _shares(spec):  # with arguments that are there already: before the first statement only
-            assert not self.statements, f"argument {name} shares memory with others, but the program has begun"
-            self._rebuild()
-        else:
-            self._bind(name, decode(spec, seed=self.seed))
+        self._bind(name, decode(spec, seed=self.seed))
         return name
+
+    def add_arguments(self, specs: Sequence[Any]) -> list[str]:
+        """New arguments that share memory with one another; before the first statement."""
+        assert not self.statements, "arguments that share memory, but the program has begun"
+        names = [f"a{len(self.arguments) + number}" for number in range(len(specs))]
+        self.specs.update(zip(names, specs, strict=True))
+        self.arguments += names
+        self._rebuild()
+        return names
 
     def add_input(self, spec: Any) -> str:
         """A new input that is no argument: what `derive_arguments` makes some of. Its value does not join the scene."""
@@ -131,6 +136,14 @@ class Scene:
             self._rebuild()
             return False
         return True
+
+    def forget_arguments(self, count: int) -> None:
+        """Only the first `count` arguments stay: what was added for a statement that did not come about goes."""
+        for name in [*self.specs][count:]:
+            del self.specs[name]
+            self.values.pop(name, None)
+            self.scalars.pop(name, None)
+            self._namespace.pop(name, None)
 
     def new_tensor(
         self,
@@ -432,10 +445,3 @@ def is_usable(tensor: torch.Tensor) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _shares(spec: Any) -> bool:
-    """Whether a spec refers to another one: a storage by name, or the very same tensor."""
-    if isinstance(spec, Mapping):
-        return "storage" in spec or spec.get("$") == "same" or any(_shares(value) for value in spec.values())
-    return isinstance(spec, list) and any(_shares(item) for item in spec)

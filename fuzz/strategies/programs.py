@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from fuzz.draw import Draw
 from fuzz.scene import Scene
 from fuzz.settings import Settings
-from fuzz.strategies import ops
+from fuzz.strategies import ops, views, writes
+from fuzz.strategies.layouts import draw_layout
 from fuzz.strategies.plans import draw_plan
+from fuzz.strategies.results import draw_result
 from fuzz.strategies.rule import Rule
-from fuzz.structure import FuzzProgram, Items, Operand, Ref
+from fuzz.structure import FuzzProgram
 
 _TRIES = 6  # rules asked for one statement before the program ends earlier
 
-RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType({"op": ops.RULES})
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
+    {
+        "op": ops.RULES,
+        "view": views.RULES,
+        "write": writes.RULES,
+    }
+)
 
 
 def draw_program(draw: Draw, settings: Settings) -> FuzzProgram:
     """A program that eager accepts on the first call of its plan."""
     scene = Scene(draw, settings, seed=draw.integer(0, (1 << 31) - 1))
-    for _ in range(draw.integer(1, 2)):
-        scene.new_tensor()
+    draw_layout(draw, scene)
     for _ in range(draw.integer(settings.min_statements, settings.max_statements)):
         _add_statement(draw, scene)
-    return draw_plan(draw, scene, scene.to_program(_result(draw, scene)))
+    result = draw_result(draw, scene)
+    program = draw_plan(draw, scene, scene.to_program(result))
+    if any(call.backward for call in program.calls) and not scene.accepts_backward(result):
+        program = replace(program, calls=tuple(replace(call, backward=False) for call in program.calls))
+    return program
 
 
 def _add_statement(draw: Draw, scene: Scene) -> None:
@@ -39,16 +51,3 @@ def _add_statement(draw: Draw, scene: Scene) -> None:
         if statements is not None and scene.add(statements):
             scene.families[family] = None
             return
-
-
-def _result(draw: Draw, scene: Scene) -> Operand:
-    """One to three values, results rather than arguments; every result that no statement reads is likely among them."""
-    used = {name for statement in scene.statements for name in statement.uses}
-    results = [name for statement in scene.statements for name in statement.results if name in scene.values]
-    wanted = [name for name in dict.fromkeys(results) if name not in used]
-    if draw.chance(0.3):
-        wanted.append(draw.choice([*scene.values]))
-    if not wanted:
-        wanted = [[*scene.values][-1]]
-    wanted = wanted[-4:]
-    return Ref(wanted[0]) if len(wanted) == 1 else Items(tuple(Ref(name) for name in wanted), "tuple")

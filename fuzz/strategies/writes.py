@@ -284,8 +284,10 @@ def through_view(draw: Draw, scene: Scene) -> Drawn:
     else:
         change = write(written, how, *((number,) if how in ("mul_", "add_", "fill_") else ()))
     statements: list[Statement] = [view, change]
-    if draw.chance(0.6):
-        statements.insert(draw.integer(0, 1), _reading(draw, scene, read if draw.chance(0.5) else name))
+    if draw.chance(0.4):
+        statements.insert(1, _reading(draw, scene, read))
+    elif draw.chance(0.3):
+        statements.insert(0, _reading(draw, scene, name))
     if draw.chance(0.7):
         statements.append(_reading(draw, scene, read))
     return statements
