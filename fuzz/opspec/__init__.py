@@ -6,7 +6,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fuzz.opspec.build import unless_unfit
 from fuzz.opspec.casts import CASTS
+from fuzz.opspec.indexing import INDEXING
+from fuzz.opspec.joining import JOINING
 from fuzz.opspec.linalg import LINALG
 from fuzz.opspec.matmul import MATMUL
 from fuzz.opspec.pointwise import POINTWISE
@@ -15,10 +20,26 @@ from fuzz.opspec.reductions import REDUCTIONS
 from fuzz.opspec.scans import SCANS, SORTS
 from fuzz.opspec.spec import OpSpec
 from fuzz.opspec.special import SPECIAL
+from fuzz.opspec.views import VIEWS
 
 __all__ = ["OPERATORS", "OpSpec"]
 
-_TABLES = (POINTWISE, PYTHON_OPERATORS, SPECIAL, CASTS, REDUCTIONS, SCANS, SORTS, MATMUL, LINALG)
+_TABLES = (
+    POINTWISE,
+    PYTHON_OPERATORS,
+    SPECIAL,
+    CASTS,
+    REDUCTIONS,
+    SCANS,
+    SORTS,
+    MATMUL,
+    LINALG,
+    INDEXING,
+    JOINING,
+    VIEWS,
+)
 
-OPERATORS: dict[str, OpSpec] = {spec.name: spec for table in _TABLES for spec in table}
+OPERATORS: dict[str, OpSpec] = {
+    spec.name: replace(spec, draw_call=unless_unfit(spec.draw_call)) for table in _TABLES for spec in table
+}
 assert len(OPERATORS) == sum(map(len, _TABLES)), "two specifications have one name"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fuzz.inputs.specs import COMPLEX, FLOATS, INTEGERS
 from fuzz.opspec.build import ALL, DOUBLES, INEXACT, INTEGRAL, NUMERIC, REAL, op
 from fuzz.opspec.operands import (
     a_divisor,
@@ -14,7 +15,6 @@ from fuzz.opspec.operands import (
     x,
 )
 from fuzz.opspec.spec import OpSpec
-from fuzz.inputs.specs import COMPLEX, FLOATS, INTEGERS
 
 _CATEGORY = "pointwise"
 _UNIT = {"domain": "defined on [-1, 1]; NaN elsewhere, which every second draw keeps"}
