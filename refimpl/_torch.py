@@ -144,6 +144,11 @@ def set_bits(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> None:
         torch._C._set_neg(tensor, is_neg)
 
 
+def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Two objects exchange what they are. The public function refuses tensors that a weak map knows, as a trace's does."""
+    torch._C._swap_tensor_impl(a, b)
+
+
 def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:
     """Whether eager runs the op's composite kernel rather than one of the devices' own.
 
@@ -406,6 +411,7 @@ __all__ = [
     "set_bits",
     "set_grad_enabled",
     "storage_key",
+    "swap_tensor_impl",
     "upstream_shape_error",
     "with_dispatch_keys",
     "with_effects",

@@ -40,6 +40,7 @@ from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_grad
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.aot.settings import current_settings
 from refimpl.aot.subclasses import dense_count
+from refimpl.aot.views_by_place import GeometryChanged
 from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -193,6 +194,8 @@ def _trace(
             asked["has_wrappers"] = True
         except DataAssigned:
             asked["records_assignments"] = True
+        except GeometryChanged:
+            asked["has_views_by_place"] = True
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
 
 

@@ -39,6 +39,7 @@ from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState
 from refimpl.aot.repeated_draws import mark_draw, start_draws
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.aot.unannotated_writes import name_writes
+from refimpl.aot.views_by_place import ViewsByPlaceMode, refuse_geometry_change
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.trace.options import TraceOptions
@@ -93,6 +94,7 @@ def trace_program(
     real_slots: Sequence[Any] = (),
     lifts_captured: bool = False,
     records_assignments: bool = False,
+    has_views_by_place: bool = False,
     keeps_captured: bool = False,
     has_wrappers: bool = False,
 ) -> TracedProgram:
@@ -102,17 +104,19 @@ def trace_program(
     wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
     differentiable output is a scalar whose incoming gradient is 1.
     real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
-    records_assignments: `x.data = y` is recorded.
+    records_assignments: `x.data = y` is recorded. has_views_by_place: see refimpl.aot.views_by_place.
     keeps_captured: they are constants of the graph, as an exported one has them.
     has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
     Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses
-    one and neither was asked for; DataAssigned, if it assigns to `x.data` and that was not asked for.
+    one and neither was asked for; DataAssigned, if it assigns to `x.data` and that was not asked for; GeometryChanged, if views
+    by place are needed.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
     state.keeps_captured = keeps_captured
     if has_wrappers or any(layout_of(slot) is not None for slot in slots):
         state.wrapped_slots = list(slots)
     state.records_assignments = records_assignments
+    state.has_views_by_place = has_views_by_place
     state.inference_slots = frozenset(
         i for i, value in enumerate(real_slots) if isinstance(value, torch.Tensor) and value.is_inference()
     )
@@ -173,6 +177,8 @@ class _JointTraceState:
         self.keeps_captured = False
         self.records_assignments = False
         self.inference_slots: frozenset[int] = frozenset()
+        self.has_views_by_place = False
+        self._watches_geometry = False
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
@@ -247,8 +253,14 @@ class _JointTraceState:
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
         recording = self.recording if self.outer is None else None
-        with DataAssignmentsMode(recording) if self.records_assignments else contextlib.nullcontext():
+        with contextlib.ExitStack() as modes:
+            if self.records_assignments:
+                modes.enter_context(DataAssignmentsMode(recording))
+            if self.has_views_by_place:
+                modes.enter_context(ViewsByPlaceMode(self.recording))
+            self._watches_geometry = recording is not None and not self.has_views_by_place
             results = self._run_function(arguments)
+            self._watches_geometry = False
         self.recording.check_memory([t for t in (*self._inputs, *results) if isinstance(t, torch.Tensor)])
         self.recording.on_moved = None
         return results
@@ -316,6 +328,8 @@ class _JointTraceState:
         node.meta["grad_mode"] = torch.is_grad_enabled()
         mark_draw(node)
         note_autograd_step(node, is_backward=self._is_in_backward)
+        if self._watches_geometry and any(map(_has_gradient, self.leaves)):
+            refuse_geometry_change(node)
         if self._is_in_backward:
             node.meta["partitioner_tag"] = IS_BACKWARD
 
