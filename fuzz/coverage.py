@@ -205,7 +205,7 @@ class Vocabulary:
 def steering_factors(
     vocabulary: Vocabulary, coverage: CoverageState, attempts: Mapping[str, int], novelty: Mapping[str, float]
 ) -> dict[str, float]:
-    """Factors on the weights of operators and rules: what came up rarely, and what still shows new behaviour, is drawn more often.
+    """Factors on the weights of operators and rules: what came up rarely, or still shows new behaviour, is drawn more often.
 
     `attempts` counts how often the grammar chose a name, kept or not; it stands in for operators that never end up in a
     statement of their own name. `novelty` is the mean number of new features per program with the operator, of late.

@@ -1,0 +1,111 @@
+"""What a worker sees of a program beside the verdict: aten overloads in eager, and what the compiler did.
+
+Also what makes judging thousands of small programs cheap without changing a verdict (`prepare_process`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo.guards
+from torch._dynamo.utils import counters as dynamo_counters
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from oracle.build import ProgramLoadError, instantiate
+from oracle.hygiene import restore, snapshot
+from oracle.observe import observe
+from oracle.program import Program
+from oracle.subjects.spec import SubjectSpec
+
+# Counters of dynamo that say what happened, other than how often something was looked up.
+_COUNTED = ("inductor", "aot_autograd", "custom_backend")
+_UNINTERESTING = re.compile(r"cache|benchmark|autotun")
+_lowered: set[str] = set()
+
+
+class AtenOverloads(TorchDispatchMode):
+    """Names of the overloads that are called while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def aten_features(program: Program) -> list[str]:
+    """The overloads that eager calls, backward included. One more run in eager."""
+    before = snapshot()
+    mode = AtenOverloads()
+    try:
+        observe(instantiate(program), around_call=lambda: mode)
+    except ProgramLoadError:
+        return []
+    finally:
+        restore(before)
+    return [f"aten:{name}" for name in sorted(mode.names)]
+
+
+def compiler_features(spec: SubjectSpec) -> list[str]:
+    """What the subject has just done, for subjects that are torch.compile: reasons of graph breaks, passes, lowerings."""
+    if spec.kind not in ("torch_compile", "backend"):
+        return []
+    found = [f"break:{_reason(text)}" for text in dynamo_counters["graph_break"]]
+    for group in _COUNTED:
+        found += [
+            f"pass:{group}.{name}"
+            for name, count in dynamo_counters[group].items()
+            if count and not _UNINTERESTING.search(name)
+        ]
+    found += [f"lowering:{name}" for name in _lowered]
+    _lowered.clear()
+    return sorted(set(found))
+
+
+def prepare_process(spec: SubjectSpec) -> None:
+    """Once in a worker: no measurements that nobody reads, no warnings that nobody sees, lowerings noted."""
+    warnings.simplefilter("ignore")
+    for name in ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _skip_guard_timing()
+    if spec.kind == "torch_compile" and spec.options.get("backend") == "inductor":
+        _note_lowerings()
+
+
+def _skip_guard_timing() -> None:
+    """Dynamo times the guards of every graph, after flushing the processor's caches: half the cost of a small graph."""
+    guards: Any = torch._dynamo.guards
+    if hasattr(guards, "profile_guard_manager"):
+        guards.profile_guard_manager = _no_latency
+
+
+def _no_latency(*args: Any) -> float:
+    return 0.0
+
+
+@functools.cache
+def _note_lowerings() -> None:
+    lowering: Any = importlib.import_module("torch._inductor.graph").GraphLowering
+    original: Callable[..., Any] = lowering.call_function
+
+    @functools.wraps(original)
+    def call_function(self: Any, target: Any, args: Any, kwargs: Any) -> Any:
+        _lowered.add(str(target))
+        return original(self, target, args, kwargs)
+
+    lowering.call_function = call_function
+
+
+def _reason(text: str) -> str:
+    """The first line of a reason, without what is the program's own."""
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    return re.sub(r"0x[0-9a-f]+|'[^']*'|\"[^\"]*\"|\b\d+\b", "#", first)[:80]
