@@ -1,0 +1,70 @@
+"""First wrong rung: the lowest step on the way from Python to kernels that shows a finding.
+
+Counterpart: torch/_dynamo/repro/after_dynamo.py, after_aot.py (which compiler failed)
+Differs: each step is judged as a subject of its own, by the same judge and for the same symptom; silent differences count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from fuzz.judging import judge
+from fuzz.render import to_program
+from fuzz.structure import FuzzProgram
+from fuzz.symptom import Symptom, matches, symptom_of
+from oracle.subjects.base import Subject
+from oracle.subjects.registry import load, resolve
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Verdict
+
+LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
+_SHARED_OPTIONS = ("dynamic", "fullgraph")  # what every rung takes
+
+Judge = Callable[[FuzzProgram, SubjectSpec], Verdict]
+
+
+def ladder_of(subject: SubjectSpec) -> tuple[SubjectSpec, ...]:
+    """The rungs below a subject, cheapest first, and the subject itself. Subjects beside the ladder stand alone."""
+    if subject.kind == "torch_compile":
+        names = LADDER[: subject.rung - 1] if subject.rung is not None else ()
+    elif subject.kind == "backend":
+        names = LADDER[:2]  # what a backend is given by capture, and by AOT autograd if it asks for that
+    else:
+        names = ()
+    return (*(_with_options(resolve(name), subject) for name in names), subject)
+
+
+def _with_options(rung: SubjectSpec, subject: SubjectSpec) -> SubjectSpec:
+    shared = {key: value for key, value in subject.options.items() if key in _SHARED_OPTIONS}
+    return replace(rung, options={**rung.options, **shared})
+
+
+def first_wrong_rung(
+    program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, judge_on: Judge | None = None
+) -> str:
+    """The name of the lowest rung that shows the symptom; the subject's own name where none below does."""
+    return first_wrong(program, subject, symptom, judge_on=judge_on).name
+
+
+def first_wrong(
+    program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, judge_on: Judge | None = None
+) -> SubjectSpec:
+    """The same, as a subject that can be asked again."""
+    ask = judge_on or judge_here
+    for rung in ladder_of(subject)[:-1]:
+        if matches(symptom, symptom_of(ask(program, rung))):
+            return rung
+    return subject
+
+
+def judge_here(program: FuzzProgram, subject: SubjectSpec) -> Verdict:
+    """The verdict, in this process."""
+    name = json.dumps(subject.to_json(), sort_keys=True)
+    if name not in _SUBJECTS:
+        _SUBJECTS[name] = load(subject)
+    return judge(to_program(program, name="localised"), _SUBJECTS[name]).verdict
+
+
+_SUBJECTS: dict[str, Subject] = {}  # by spec: loading one imports its compiler

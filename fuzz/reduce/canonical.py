@@ -1,0 +1,40 @@
+"""The canonical form of a structured program: what two programs that are the same but for names have in common. Torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuzz.reduce.editing import defined_names, with_renamed
+from fuzz.render import needed_definitions, needed_state
+from fuzz.structure import Block, FuzzProgram, Statement
+
+
+def canonical(program: FuzzProgram) -> FuzzProgram:
+    """Values named by the order in which they come: inputs i0, arguments a0, results v0; nothing kept that is not needed."""
+    slim = replace(program, definitions=needed_definitions(program))
+    if slim.state is not None:
+        slim = replace(slim, state=needed_state(slim))
+    names: dict[str, str] = {}
+    if slim.derive:
+        names.update({name: f"i{number}" for number, name in enumerate(slim.inputs)})
+    count = 0
+    for name in slim.arguments:
+        if name not in names:
+            names[name] = f"a{count}"
+            count += 1
+    results = [name for name in defined_names(_flat(slim.statements)) if name not in names and "." not in name]
+    names.update({name: f"v{number}" for number, name in enumerate(results)})
+    # by way of names that nothing has, for the new names may be old names of others
+    away = {old: f"{new}_" for old, new in names.items()}
+    back = {f"{new}_": new for new in names.values()}
+    return with_renamed(with_renamed(slim, away), back)
+
+
+def _flat(statements: tuple[Statement, ...]) -> list[Statement]:
+    found: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Block):
+            found += _flat(statement.body) + _flat(statement.orelse)
+        else:
+            found.append(statement)
+    return found

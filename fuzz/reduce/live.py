@@ -1,0 +1,155 @@
+"""What eager says of a program while it is reduced: whether it runs and is defined, and which values it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from fuzz.reduce.definedness import Definedness
+from fuzz.render import to_program
+from fuzz.structure import Definition, FuzzProgram, Lines, Statement
+from oracle.build import Instance, ProgramLoadError, instantiate
+from oracle.hygiene import seed_everything
+from oracle.observe import observe
+from oracle.outcome import Raised, Returned
+
+_INLINE = 256  # elements of a value that is written out in a spec; larger ones are drawn anew
+
+
+def undefined_kinds(program: FuzzProgram) -> frozenset[str] | None:
+    """Which undefined things eager does while it runs the whole plan; None where eager refuses.
+
+    Of a program that is meant to raise, what it raises is one of them: another exception is another program.
+    """
+    kinds: set[str] = set()
+    with _quiet():
+        try:
+            instance = instantiate(to_program(program, name="candidate"))
+        except (ProgramLoadError, ValueError, SyntaxError):
+            return None
+        outcome = observe(instance, around_call=lambda: Definedness(kinds))
+    if isinstance(outcome, Returned):
+        return None if program.expects_raise else frozenset(kinds)
+    if program.expects_raise and isinstance(outcome, Raised) and outcome.exception.call == len(program.calls) - 1:
+        return frozenset({*kinds, f"raises {outcome.exception.type_name} in {outcome.exception.phase}"})
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCall:
+    """The values of one call: after which top-level statement (-1: before the first) which name had which."""
+
+    recorded: tuple[tuple[int, str, Any], ...]
+
+    def value(self, name: str, *, before: int) -> Any:
+        """The spec of what a name held when statement `before` began. Raises KeyError where that is not known."""
+        found = [spec for position, recorded, spec in self.recorded if recorded == name and position < before]
+        if not found:
+            raise KeyError(name)
+        return found[-1]
+
+
+def values_of(program: FuzzProgram) -> list[LiveCall] | None:
+    """Of each call: what top-level statements bind and read, each time they have run, and the module's tensors before.
+
+    None where the program does not run. Values that no spec can hold are left out.
+    """
+    recorded: list[list[tuple[int, str, Any]]] = []
+    state = [entry.name for entry in program.state or ()]
+
+    def record(position: int, name: str, value: Any) -> None:
+        try:
+            recorded[-1].append((position, name, spec_of(value)))
+        except TypeError:  # a value of another kind
+            return
+
+    with _quiet():
+        try:
+            instance = instantiate(to_program(_recording(program, state), name="recording"))
+        except (ProgramLoadError, ValueError, SyntaxError):
+            return None
+        instance.namespace["_record"] = record
+        for call in range(len(program.calls)):
+            recorded.append([])
+            try:
+                _run_call(instance, call)
+            except Exception:
+                if not (program.expects_raise and call == len(program.calls) - 1):
+                    return None
+    return [LiveCall(tuple(values)) for values in recorded]
+
+
+def _recording(program: FuzzProgram, state: list[str]) -> FuzzProgram:
+    """The program that hands every value it binds or reads to `_record`."""
+    statements: list[Statement] = [_recorder(-1, name) for name in state]
+    for position, statement in enumerate(program.statements):
+        names = dict.fromkeys((*statement.results, *statement.uses))
+        statements += [statement, *(_recorder(position, name) for name in names)]
+    definition = Definition(name="_record", text="def _record(position, name, value):\n    pass")
+    return replace(program, statements=tuple(statements), definitions=(*program.definitions, definition))
+
+
+def _recorder(position: int, name: str) -> Lines:
+    # a result of a branch not taken is unbound, and a part of the state need not be there yet
+    text = f"try:\n    _record({position}, {name!r}, {{{name}}})\nexcept (NameError, AttributeError):\n    pass"
+    return Lines(text=text, uses=(name,), definitions=("_record",))
+
+
+def _run_call(instance: Instance, call: int) -> None:
+    plan = instance.program.calls[call]
+    instance.prepare(call)
+    args, kwargs, _ = instance.arguments(*instance.inputs(call))
+    seed_everything(instance.program.seed + call)
+    with torch.no_grad() if plan.grad_mode == "no_grad" else torch.enable_grad():
+        instance.target(*args, **kwargs)
+
+
+def spec_of(value: Any) -> Any:
+    """A spec of a tensor or number, in memory of its own. Raises TypeError for what has none."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$": "float", "value": str(value)}
+    if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        raise TypeError(type(value).__name__)
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested or value.device.type != "cpu":
+        raise TypeError(f"{value.layout} on {value.device}")
+    spec: dict[str, Any] = {"$": "tensor", "shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+    if not value.is_contiguous():
+        spec["stride"] = list(value.stride())
+    spec["fill"] = _fill_of(value)
+    if value.requires_grad:
+        spec["requires_grad"] = True
+    return spec
+
+
+def _fill_of(value: torch.Tensor) -> dict[str, Any]:
+    if value.numel() > _INLINE:
+        kind = "normal" if value.is_floating_point() or value.is_complex() else "bool"
+        if value.dtype is not torch.bool and kind == "bool":
+            low, high = int(value.min()), int(value.max())
+            return {"kind": "integers", "low": low, "high": high + 1 if high < 2**63 - 1 else high, "seed": 0}
+        return {"kind": kind, "seed": 0}
+    flat = value.detach().resolve_conj().resolve_neg().reshape(-1)
+    if flat.is_complex():
+        return {"kind": "values", "values": [[_number(v.real), _number(v.imag)] for v in flat.tolist()]}
+    if not flat.is_floating_point():
+        return {"kind": "values", "values": flat.tolist()}
+    return {"kind": "values", "values": [_number(v) for v in flat.double().tolist()]}
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,132 @@
+"""Passes over what operations are given: fewer keywords, shorter lists, numbers for tensors, simpler numbers, other values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fuzz.reduce.editing import Edit, defined_names, exchanged, paths, statement_at, tidied
+from fuzz.reduce.live import LiveCall
+from fuzz.reduce.search import SearchState
+from fuzz.structure import Expr, FuzzProgram, Items, OpCall, Operand, Ref
+
+
+def reduce_keywords(state: SearchState) -> None:
+    """Operations without their keyword arguments, and lists of operands with fewer items."""
+    edits: list[Edit] = []
+    for path, statement in _calls(state.current):
+        edits += [_without_keyword(path, key) for key, _ in statement.kwargs]
+    state.accept_edits(edits)
+    for path, statement in _calls(state.current):
+        for position, arg in enumerate(statement.args):
+            if isinstance(arg, Items) and len(arg.items) > 1 and any(isinstance(item, Ref) for item in arg.items):
+                state.accept_edits([_without_item(path, position, i) for i in reversed(range(len(arg.items)))])
+
+
+def reduce_operands(state: SearchState) -> None:
+    """A number or a value that was there before in the place of a tensor; simple numbers in the place of others."""
+    live = state.live
+    for path, statement in reversed(_calls(state.current)):
+        for position, arg in enumerate(statement.args):
+            if isinstance(arg, Ref) and (position > 0 or not statement.target.startswith(".")):
+                choices = [*_earlier(state.current, path, arg.name, live), 1]
+                state.accept_first([_with_operand(state.current, path, position, choice) for choice in choices])
+    edits: list[Edit] = []
+    for path, statement in _calls(state.current):
+        for position, arg in enumerate(statement.args):
+            simple = _simpler_number(arg)
+            if simple is not None:
+                edits.append(_exchanging(path, position, simple))
+            if isinstance(arg, Expr) and position == len(statement.args) - 1 and position > 0:
+                edits.append(_without_last(path, position))
+    state.accept_edits(edits)
+
+
+def _calls(program: FuzzProgram) -> list[tuple[Any, OpCall]]:
+    return [(path, statement) for path, statement in paths(program.statements) if isinstance(statement, OpCall)]
+
+
+def _earlier(program: FuzzProgram, path: Any, name: str, live: Sequence[LiveCall] | None) -> Iterator[Ref]:
+    """Arguments, then earlier results, with the shape and dtype that this value has in every call."""
+    if live is None:
+        return
+    position = path[0]
+
+    def facts(of: str) -> list[Any]:
+        found = []
+        for number, call in enumerate(live):
+            if of in program.arguments and not program.derive:
+                spec = program.calls[number].args[program.arguments.index(of)]
+            else:
+                spec = call.value(of, before=position)
+            found.append((spec["shape"], spec["dtype"]) if isinstance(spec, dict) and "shape" in spec else spec)
+        return found
+
+    try:
+        wanted = facts(name)
+    except KeyError:
+        return
+    candidates = [*program.arguments, *defined_names(program.statements[:position])]
+    for other in candidates[: candidates.index(name) if name in candidates else None]:
+        try:
+            if facts(other) == wanted:
+                yield Ref(other)
+        except KeyError:
+            continue
+
+
+def _with_operand(program: FuzzProgram, path: Any, position: int, operand: Operand) -> FuzzProgram | None:
+    statement = statement_at(program, path)
+    if not isinstance(statement, OpCall) or position >= len(statement.args) or statement.args[position] == operand:
+        return None
+    args = (*statement.args[:position], operand, *statement.args[position + 1 :])
+    return tidied(exchanged(program, path, [replace(statement, args=args)]))
+
+
+def _exchanging(path: Any, position: int, operand: Operand) -> Edit:
+    return lambda program: _with_operand(program, path, position, operand)
+
+
+def _without_last(path: Any, position: int) -> Edit:
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        statement = statement_at(program, path)
+        if not isinstance(statement, OpCall) or len(statement.args) != position + 1:
+            return None
+        return exchanged(program, path, [replace(statement, args=statement.args[:-1])])
+
+    return edit
+
+
+def _without_keyword(path: Any, key: str) -> Edit:
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        statement = statement_at(program, path)
+        if not isinstance(statement, OpCall):
+            return None
+        kwargs = tuple((name, value) for name, value in statement.kwargs if name != key)
+        return tidied(exchanged(program, path, [replace(statement, kwargs=kwargs)]))
+
+    return edit
+
+
+def _without_item(path: Any, position: int, item: int) -> Edit:
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        statement = statement_at(program, path)
+        if not isinstance(statement, OpCall):
+            return None
+        items = statement.args[position]
+        if not isinstance(items, Items) or len(items.items) < 2 or item >= len(items.items):
+            return None
+        fewer = replace(items, items=(*items.items[:item], *items.items[item + 1 :]))
+        return _with_operand(program, path, position, fewer)
+
+    return edit
+
+
+def _simpler_number(operand: Operand) -> Operand | None:
+    """1 or 2 for another number; None where it is simple."""
+    if isinstance(operand, bool) or not isinstance(operand, (int, float, complex)):
+        return None
+    if isinstance(operand, int):
+        return None if abs(operand) <= 2 else 2
+    return None if operand in (0.0, 1.0, 2.0, 0.5, -1.0) else 2.0

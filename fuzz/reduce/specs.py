@@ -1,0 +1,352 @@
+"""Passes over what the arguments are: fewer of them, plain memory, common dtypes, plain values, small shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fuzz.reduce.editing import (
+    Edit,
+    drop_arguments,
+    input_names,
+    renamed_statement,
+    specs_of,
+    tidied,
+    unused_arguments,
+    with_specs,
+)
+from fuzz.reduce.search import SearchState
+from fuzz.structure import Expr, FuzzProgram, Items, OpCall, Operand, renamed
+from oracle.program import Call
+
+Spec = dict[str, Any]
+_LAYOUT_FIELDS = ("stride", "offset", "memory_format", "storage_size", "conj", "neg")
+
+
+def drop_unused(state: SearchState) -> None:
+    """Arguments that nothing reads, those that share memory included."""
+    state.accept(tidied(state.current))
+    state.accept_edits([_without_argument(name) for name in state.current.arguments])
+
+
+def _without_argument(name: str) -> Edit:
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        return drop_arguments(program, {name}) if name in program.arguments else None
+
+    return edit
+
+
+def merge_arguments(state: SearchState) -> None:
+    """One argument read in the place of another of the same shape and dtype."""
+    program = state.current
+    if program.derive:
+        return
+    for name in reversed(program.arguments[1:]):
+        for other in program.arguments[: program.arguments.index(name)]:
+            if (
+                name in state.current.arguments
+                and other in state.current.arguments
+                and _alike(state.current, name, other)
+            ):
+                state.accept(_merged(state.current, name, other))
+
+
+def _alike(program: FuzzProgram, name: str, other: str) -> bool:
+    pairs = zip(specs_of(program, name), specs_of(program, other), strict=True)
+    return all(
+        _is_tensor(one) and _is_tensor(two) and (one["shape"], one["dtype"]) == (two["shape"], two["dtype"])
+        for one, two in pairs
+    )
+
+
+def _merged(program: FuzzProgram, name: str, other: str) -> FuzzProgram:
+    statements = tuple(renamed_statement(s, {name: other}) for s in program.statements)
+    merged = replace(program, statements=statements, result=renamed(program.result, {name: other}))
+    return drop_arguments(merged, {name})
+
+
+# ------------------------------------------------------------------------------------------------------- memory and dtype
+
+
+def reduce_memory(state: SearchState) -> None:
+    """Memory of their own, dense and in order, for as many arguments as possible."""
+    state.accept_edits([_each_call(name, _unshared) for name in input_names(state.current)])
+    state.accept_edits([_each_call(name, _dense) for name in input_names(state.current)])
+
+
+def _each_call(name: str, change: Callable[[Spec, Call], Spec | None]) -> Edit:
+    """The same change of one argument's spec in every call."""
+
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        if name not in input_names(program):
+            return None
+        specs = specs_of(program, name)
+        changed = [
+            (change(spec, call) if isinstance(spec, dict) and "$" in spec else None) or spec
+            for spec, call in zip(specs, program.calls, strict=True)
+        ]
+        return with_specs(program, name, changed) if changed != specs else None
+
+    return edit
+
+
+def _unshared(spec: Spec, call: Call) -> Spec | None:
+    if spec.get("$") == "same":
+        twin = next((s for s in call.args if isinstance(s, dict) and s.get("id") == spec["id"]), None)
+        return None if twin is None or twin is spec else {k: v for k, v in twin.items() if k != "id"}
+    if "storage" not in spec:
+        return None
+    slim = {key: value for key, value in spec.items() if key != "storage"}
+    if not slim.get("fill"):
+        filler = (s for s in call.args if isinstance(s, dict) and s.get("storage") == spec["storage"] and s.get("fill"))
+        slim["fill"] = next((s["fill"] for s in filler), None)
+    if not slim["fill"] or slim["fill"].get("kind") in ("values", "raw"):
+        slim.pop("fill")
+    return slim
+
+
+def _dense(spec: Spec, call: Call) -> Spec | None:
+    if not _is_tensor(spec) or not any(field in spec for field in _LAYOUT_FIELDS):
+        return None
+    if spec.get("fill", {}).get("kind") == "raw":
+        return None
+    return {key: value for key, value in spec.items() if key not in _LAYOUT_FIELDS}
+
+
+_PLAIN_DTYPES = {
+    "float": "float32",
+    "bfloat": "float32",
+    "complex": "float32",
+    "int": "int64",
+    "uint": "int64",
+    "bool": "",
+}
+
+
+def reduce_dtypes(state: SearchState) -> None:
+    """float32 and int64 for others, everywhere at once by dtype; then by argument."""
+    dtypes = sorted({spec["dtype"] for call in state.current.calls for spec in call.args if _is_tensor(spec)})
+    exotic = [dtype for dtype in dtypes if _plain_dtype(dtype) not in ("", dtype)]
+    state.accept_edits([_dtype_everywhere(dtype, _plain_dtype(dtype)) for dtype in exotic])
+    for name in input_names(state.current):
+        state.accept_edits([_each_call(name, _with_plain_dtype)])
+
+
+def _plain_dtype(dtype: str) -> str:
+    return _PLAIN_DTYPES.get(dtype.rstrip("0123456789_fnuzme"), "float32" if dtype.startswith("float8") else "")
+
+
+def _with_plain_dtype(spec: Spec, call: Call) -> Spec | None:
+    return _with_dtype(spec, _plain_dtype(spec["dtype"])) if _is_tensor(spec) and _plain_dtype(spec["dtype"]) else None
+
+
+def _with_dtype(spec: Spec, dtype: str) -> Spec | None:
+    fill = spec.get("fill", {})
+    if fill.get("kind") == "raw" or "storage" in spec:
+        return None
+    if fill.get("kind") == "values" and any(isinstance(value, list) for value in fill["values"]):
+        fill = {**fill, "values": [value[0] if isinstance(value, list) else value for value in fill["values"]]}
+    changed = {**spec, "dtype": dtype, **({"fill": fill} if fill else {})}
+    return {k: v for k, v in changed.items() if k not in ("conj",)} if not dtype.startswith("complex") else changed
+
+
+def _dtype_everywhere(old: str, new: str) -> Edit:
+    def change(spec: Any) -> Any:
+        if not _is_tensor(spec) or spec["dtype"] != old:
+            return spec
+        return _with_dtype(spec, new) or spec
+
+    def of_operand(operand: Operand) -> Operand:
+        if isinstance(operand, Expr):
+            return Expr(f"torch.{new}") if operand.text == f"torch.{old}" else operand
+        if isinstance(operand, Items):
+            return replace(operand, items=tuple(of_operand(item) for item in operand.items))
+        return operand
+
+    def edit(program: FuzzProgram) -> FuzzProgram:
+        calls = tuple(replace(call, args=[change(spec) for spec in call.args]) for call in program.calls)
+        statements = tuple(
+            replace(
+                statement,
+                args=tuple(of_operand(arg) for arg in statement.args),
+                kwargs=tuple((key, of_operand(arg)) for key, arg in statement.kwargs),
+            )
+            if isinstance(statement, OpCall)
+            else statement
+            for statement in program.statements
+        )
+        return replace(program, calls=calls, statements=statements)
+
+    return edit
+
+
+# ---------------------------------------------------------------------------------------------------------------- values
+
+
+def reduce_values(state: SearchState) -> None:
+    """Plain random numbers, or counting up, for whatever was chosen with more care."""
+    names = input_names(state.current)
+    for change in (_counting, _drawn):
+        state.accept_edits([_each_call(name, change) for name in names])
+
+
+def _counting(spec: Spec, call: Call) -> Spec | None:
+    if not _is_tensor(spec) or spec["dtype"] == "bool" or spec.get("fill", {}).get("kind") == "arange":
+        return None
+    return {**spec, "fill": {"kind": "arange"}}
+
+
+def _drawn(spec: Spec, call: Call) -> Spec | None:
+    kind = spec.get("fill", {}).get("kind")
+    if not _is_tensor(spec) or kind in ("arange", "normal"):
+        return None
+    if not spec["dtype"].startswith(("float", "bfloat", "complex")):
+        return None
+    return {**spec, "fill": {"kind": "normal", "seed": spec.get("fill", {}).get("seed", 0)}}
+
+
+# ---------------------------------------------------------------------------------------------------------------- shapes
+
+
+def reduce_shapes(state: SearchState) -> None:
+    """Smaller sizes, one size at a time wherever it stands; then fewer dimensions; then argument by argument."""
+    tried: set[tuple[int, int]] = set()
+    while sizes := [pair for size in _sizes(state.current) for pair in _smaller(size) if pair not in tried]:
+        old, new = sizes[0]
+        tried.add((old, new))
+        if not state.accept(_resized(state.current, old, new, in_operands=True)):
+            state.accept(_resized(state.current, old, new, in_operands=False))
+    while any(state.accept(_without_dimension(state.current, at)) for at in (0, -1)):
+        pass
+    for name in input_names(state.current):
+        for spec in specs_of(state.current, name)[:1]:
+            rank = len(spec["shape"]) if _is_tensor(spec) else 0
+            for dim in range(rank):
+                state.accept_edits([_each_call(name, _shrinking(dim))])
+
+
+def _sizes(program: FuzzProgram) -> list[int]:
+    found = {size for call in program.calls for spec in call.args if _is_tensor(spec) for size in spec["shape"]}
+    return sorted((size for size in found if size > 1), reverse=True)
+
+
+def _smaller(size: int) -> list[tuple[int, int]]:
+    """Sizes to try for one: the smallest first, then half of it, then one less."""
+    wanted = [2, size // 2, size - 1] if size > 2 else [1]
+    return [(size, new) for new in dict.fromkeys(wanted) if 0 < new < size]
+
+
+def _resized(program: FuzzProgram, old: int, new: int, *, in_operands: bool) -> FuzzProgram:
+    """Every dimension of this size, and (`in_operands`) every number in a statement that is it."""
+
+    def of_operand(operand: Operand) -> Operand:
+        if isinstance(operand, int) and not isinstance(operand, bool):
+            return new if operand == old else operand
+        if isinstance(operand, Items):
+            return replace(operand, items=tuple(of_operand(item) for item in operand.items))
+        return operand
+
+    def of_spec(spec: Any) -> Any:
+        if not _is_tensor(spec) or old not in spec["shape"]:
+            return spec
+        return reshaped(spec, [new if size == old else size for size in spec["shape"]])
+
+    statements = program.statements
+    if in_operands:
+        statements = tuple(
+            replace(
+                statement,
+                args=tuple(of_operand(arg) for arg in statement.args),
+                kwargs=tuple((key, of_operand(arg)) for key, arg in statement.kwargs),
+            )
+            if isinstance(statement, OpCall)
+            else statement
+            for statement in program.statements
+        )
+    calls = tuple(replace(call, args=[of_spec(spec) for spec in call.args]) for call in program.calls)
+    return replace(program, calls=calls, statements=statements)
+
+
+def _without_dimension(program: FuzzProgram, at: int) -> FuzzProgram | None:
+    """All tensors of the highest rank without their first or last dimension."""
+    specs = [spec for call in program.calls for spec in call.args if _is_tensor(spec)]
+    rank = max((len(spec["shape"]) for spec in specs), default=0)
+    if rank < 2:
+        return None
+
+    def of_spec(spec: Any) -> Any:
+        if not _is_tensor(spec) or len(spec["shape"]) != rank:
+            return spec
+        dim = at % rank
+        one = reshaped(spec, [1 if i == dim else size for i, size in enumerate(spec["shape"])])
+        slim = {**one, "shape": [size for i, size in enumerate(one["shape"]) if i != dim]}
+        if "stride" in slim:
+            slim["stride"] = [step for i, step in enumerate(slim["stride"]) if i != dim]
+        slim.pop("memory_format", None)
+        return slim
+
+    return replace(
+        program, calls=tuple(replace(call, args=[of_spec(spec) for spec in call.args]) for call in program.calls)
+    )
+
+
+def _shrinking(dim: int) -> Callable[[Spec, Call], Spec | None]:
+    def change(spec: Spec, call: Call) -> Spec | None:
+        if not _is_tensor(spec) or dim >= len(spec["shape"]) or spec["shape"][dim] <= 1:
+            return None
+        return reshaped(spec, [1 if i == dim else size for i, size in enumerate(spec["shape"])])
+
+    return change
+
+
+def reshaped(spec: Spec, shape: Sequence[int]) -> Spec:
+    """A smaller tensor laid out in the same way, holding the first of the values in every dimension."""
+    old = spec["shape"]
+    changed = {**spec, "shape": [*shape]}
+    changed.pop("storage_size", None)
+    if "stride" in spec:
+        changed["stride"] = _stride_like(spec["stride"], old, shape)
+    fill = spec.get("fill", {})
+    if fill.get("kind") == "values":
+        changed["fill"] = {**fill, "values": _first_values(fill["values"], old, shape)}
+    elif fill.get("kind") == "raw":
+        changed["fill"] = {"kind": "arange"} if spec["dtype"] != "bool" else {"kind": "bool"}
+    return changed
+
+
+def _stride_like(stride: Sequence[int], old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """Strides for another shape: the same order of dimensions in memory, the same gaps, the same overlaps."""
+    changed = list(stride)
+    old_step = new_step = 1
+    for dim in sorted(range(len(stride)), key=lambda i: (stride[i], -i)):
+        if stride[dim] == 0 or stride[dim] < old_step:
+            continue
+        gap, rest = divmod(stride[dim], old_step)
+        changed[dim] = new_step * (gap if rest == 0 else math.ceil(stride[dim] / old_step))
+        old_step = stride[dim] * max(1, old[dim])
+        new_step = changed[dim] * max(1, new[dim])
+    return changed
+
+
+def _first_values(values: Sequence[Any], old: Sequence[int], new: Sequence[int]) -> list[Any]:
+    found = [*values]
+    for dim in range(len(old)):
+        # as (before, old size of this dimension, after), sizes before it already new
+        after = math.prod(old[dim + 1 :])
+        before = math.prod(new[:dim])
+        found = [
+            found[(b * old[dim] + i) * after + a] for b in range(before) for i in range(new[dim]) for a in range(after)
+        ]
+    return found
+
+
+def _is_tensor(spec: Any) -> bool:
+    return isinstance(spec, dict) and spec.get("$") == "tensor" and "shape" in spec and "indices" not in spec
+
+
+__all__ = [
+    "drop_unused", "merge_arguments", "reduce_dtypes", "reduce_memory", "reduce_shapes", "reduce_values", "reshaped",
+    "unused_arguments",
+]  # fmt: skip

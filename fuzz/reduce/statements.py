@@ -1,0 +1,208 @@
+"""Passes over statements: fewer results, a shorter end, a shorter beginning, fewer in between.
+
+What a dropped statement computed is handed in as a new argument with the value it had, so that any statement can go, whatever
+reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fuzz.reduce.editing import (
+    Edit,
+    add_argument,
+    defined_names,
+    exchanged,
+    fresh_name,
+    paths,
+    renamed_statement,
+    tidied,
+    used_names,
+    uses_of,
+)
+from fuzz.reduce.live import LiveCall
+from fuzz.reduce.search import SearchState
+from fuzz.structure import Block, FuzzProgram, Items, OpCall, Operand, Ref, Statement, names_in, renamed
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def reduce_result(state: SearchState, *, first: int | None = None) -> None:
+    """One value returned instead of several; `first` is the position of the one to try first. Or none at all."""
+    program = state.current
+    if isinstance(program.result, Items) and program.result.items:
+        order = list(range(len(program.result.items)))
+        if first is not None and first in order:
+            order = [first, *(i for i in order if i != first)]
+        alone = [replace(program, result=program.result.items[i]) for i in order]
+        for candidate in alone:
+            if state.accept_first([sliced(candidate), tidied(candidate)]):
+                return
+        state.accept_edits([_without_item(i) for i in reversed(range(len(program.result.items)))])
+    state.accept_first([sliced(state.current)])
+
+
+def drop_result(state: SearchState) -> None:
+    """Nothing returned: for what shows elsewhere than in results."""
+    state.accept(replace(state.current, result=None))
+
+
+def _without_item(position: int) -> Edit:
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        if not isinstance(program.result, Items) or position >= len(program.result.items):
+            return None
+        items = program.result.items
+        return replace(program, result=replace(program.result, items=(*items[:position], *items[position + 1 :])))
+
+    return edit
+
+
+def sliced(program: FuzzProgram) -> FuzzProgram:
+    """Only the statements that lead to the result by name, and those that write to what does."""
+    needed = set(names_in(program.result))
+    kept: list[Statement] = []
+    for statement in reversed(program.statements):
+        if needed & (set(statement.results) | _written(statement)):
+            kept.insert(0, statement)
+            needed |= uses_of(statement)
+    return tidied(replace(program, statements=tuple(kept)))
+
+
+def _written(statement: Statement) -> set[str]:
+    """What a statement may write to, by its looks."""
+    if isinstance(statement, OpCall):
+        is_write = statement.target in ("setitem",) or statement.target.startswith("operator.i")
+        is_write |= statement.target.rstrip("_") != statement.target and not statement.target.endswith("__")
+        out = {name for key, value in statement.kwargs if key == "out" for name in names_in(value)}
+        return out | (set(statement.uses) if is_write or not statement.results else set())
+    return uses_of(statement)
+
+
+# -------------------------------------------------------------------------------------------------- beginning and end
+
+
+def truncate(state: SearchState) -> None:
+    """The first wrong value rather than the last: binary search over where the program may end."""
+    low, high = 0, len(state.current.statements) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if state.accept(_ending_at(state.current, middle)):
+            high = middle
+        else:
+            low = middle + 1
+
+
+def _ending_at(program: FuzzProgram, position: int) -> FuzzProgram:
+    statement = program.statements[position]
+    result: Operand = None
+    if program.result is not None:
+        names = [*statement.results] or [*uses_of(statement)][:1]
+        result = Ref(names[0]) if len(names) == 1 else Items(tuple(Ref(name) for name in names), "tuple")
+    shorter = replace(program, statements=program.statements[: position + 1], result=result)
+    return tidied(shorter) if result is None else sliced(shorter)
+
+
+def cut_beginning(state: SearchState) -> None:
+    """A later start: binary search for how much of the program's beginning can be replaced by its values."""
+    low, high = 0, len(state.current.statements) - 1
+    dropped = 0  # of the statements the search began with
+    while low < high:
+        middle = (low + high + 1) // 2
+        if state.accept(_starting_at(state.current, middle - dropped, state.live)):
+            low, dropped = middle, middle
+        else:
+            high = middle - 1
+
+
+def _starting_at(program: FuzzProgram, position: int, live: Sequence[LiveCall] | None) -> FuzzProgram | None:
+    if live is None or position <= 0:
+        return None
+    gone, kept = program.statements[:position], program.statements[position:]
+    read = set(names_in(program.result)).union(*(uses_of(statement) for statement in kept))
+    # arguments that the beginning wrote to have another value by then: they are handed in anew as well
+    written = [name for statement in gone for name in _written(statement) if name in program.arguments]
+    names = [name for name in dict.fromkeys((*defined_names(gone), *written)) if name in read]
+    return with_values(replace(program, statements=kept), names, live, before=position)
+
+
+def with_values(
+    program: FuzzProgram, names: Sequence[str], live: Sequence[LiveCall], *, before: int, keeps_grad: bool = True
+) -> FuzzProgram | None:
+    """The program in which these names are new arguments, holding what they held when statement `before` began."""
+    for name in names:
+        try:
+            specs = [call.value(name, before=before) for call in live]
+        except KeyError:
+            return None
+        if not keeps_grad:
+            specs = [{k: v for k, v in s.items() if k != "requires_grad"} if isinstance(s, dict) else s for s in specs]
+        new = fresh_name(program, "c")
+        program = replace(
+            program,
+            statements=tuple(renamed_statement(s, {name: new}) for s in program.statements),
+            result=renamed(program.result, {name: new}),
+        )
+        program = add_argument(program, new, specs)
+    return tidied(program)
+
+
+# ----------------------------------------------------------------------------------------------------------- in between
+
+
+def drop_statements(state: SearchState) -> None:
+    """Any top-level statement, the last ones first; then those in blocks."""
+    live = state.live
+    positions = [*reversed(range(len(state.current.statements)))]
+    state.accept_edits([_dropping(position, live, keeps_grad=True) for position in positions])
+    live = state.live
+    positions = [*reversed(range(len(state.current.statements)))]
+    state.accept_edits([_dropping(position, live, keeps_grad=False) for position in positions])
+    nested = [path for path, _ in paths(state.current.statements) if len(path) > 1]
+    state.accept_edits([_dropping_nested(path) for path in sorted(nested, key=_depth_first, reverse=True)])
+
+
+def _depth_first(path: tuple[Any, ...]) -> tuple[str, ...]:
+    return tuple(f"{part:04d}" if isinstance(part, int) else part for part in path)
+
+
+def _dropping(position: int, live: Sequence[LiveCall] | None, *, keeps_grad: bool) -> Edit:
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        statement = program.statements[position]
+        without = exchanged(program, (position,), ())
+        earlier = {*program.arguments, *defined_names(program.statements[:position])}
+        names = [name for name in statement.results if name not in earlier]
+        items = [name for name in names_in(without.result) if name in names]
+        if items and isinstance(
+            without.result, Items
+        ):  # a result that only was this statement's is none of the others'
+            kept = tuple(item for item in without.result.items if not set(names_in(item)) & set(items))
+            if kept:
+                without = replace(without, result=kept[0] if len(kept) == 1 else replace(without.result, items=kept))
+        needed = [name for name in names if name in used_names(without)]
+        if not needed:
+            return tidied(without)
+        if live is None:
+            return None
+        return with_values(without, needed, live, before=position + 1, keeps_grad=keeps_grad)
+
+    return edit
+
+
+def _dropping_nested(path: tuple[Any, ...]) -> Edit:
+    def edit(program: FuzzProgram) -> FuzzProgram | None:
+        return tidied(exchanged(program, path, ()))
+
+    return edit
+
+
+def unwrap_blocks(state: SearchState) -> None:
+    """What is in a block without the block; or its other branch."""
+    found = [path for path, statement in paths(state.current.statements) if isinstance(statement, Block)]
+    for path in sorted(found, key=_depth_first, reverse=True):
+        block = next((s for at, s in paths(state.current.statements) if at == path), None)
+        if not isinstance(block, Block):
+            continue
+        choices = [block.body, block.orelse, (*block.body, *block.orelse)]
+        state.accept_first([tidied(exchanged(state.current, path, choice)) for choice in choices if choice])

@@ -1,0 +1,115 @@
+"""Reduction as a task of the pool: a finding in, the smallest program with its first wrong rung and verdict out."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fuzz.localise import first_wrong, ladder_of
+from fuzz.reduce import Hint, reduce_counted
+from fuzz.reduce.trials import TrialProcess
+from fuzz.render import render
+from fuzz.structure import FuzzProgram
+from fuzz.symptom import Symptom, matches, symptom_of
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+_HANG_S = 20.0  # for a candidate of a finding that never ends
+_SEARCH_SHARE = 0.9  # of the budget; the rest is for the last word of the subject itself
+
+Progress = Callable[[str], None]
+
+
+def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: {"program", "subject", "symptom", "budget_s"} -> {"program", "source", "symptom", "rung", "verdict", ...}.
+
+    `reproduced` is False where the program alone, in a process of its own, does not show the symptom (a finding that needs what
+    ran before it, or a batch around it); the program then comes back as it is.
+    """
+    started = time.monotonic()
+    program = FuzzProgram.from_json(payload["program"])
+    subject = SubjectSpec.from_json(payload["subject"])
+    symptom = Symptom.from_json(payload["symptom"])
+    deadline = started + float(payload.get("budget_s", 30.0))
+    with TrialProcess() as trials:
+        if symptom.status == Status.TIMEOUT.value:
+            trials.timeout_s = _HANG_S
+        progress("reproduce")
+        verdict = trials.judge(program, subject)
+        is_reproduced = matches(symptom, symptom_of(verdict))
+        rung, count, is_finished = subject, 0, False
+        if is_reproduced:
+            program, verdict = _called_once(program, subject, verdict, trials)
+            symptom = symptom_of(verdict)
+            progress("localise")
+            rung = first_wrong(program, subject, symptom, judge_on=trials.judge)
+            progress("reduce")
+            program, verdict, rung, count, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
+            symptom = symptom_of(verdict)
+    return {
+        "program": program.to_json(),
+        "source": render(program),
+        "symptom": symptom.to_json(),
+        "rung": rung.name,
+        "verdict": verdict.to_json(),
+        "reproduced": is_reproduced,
+        "finished": is_finished,
+        "trials": count,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def _called_once(
+    program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, trials: TrialProcess
+) -> tuple[FuzzProgram, Verdict]:
+    """A later call that goes wrong by itself is no question of guards: then the program has that call alone."""
+    if verdict.status is not Status.FAIL_GUARD or verdict.call is None:
+        return program, verdict
+    alone = replace(program, calls=(replace(program.calls[verdict.call], before=""),))
+    seen = trials.judge(alone, subject)
+    is_same = seen.status.is_finding and symptom_of(seen).kind == symptom_of(verdict).kind
+    return (alone, seen) if is_same else (program, verdict)
+
+
+def _reduced(
+    program: FuzzProgram,
+    subject: SubjectSpec,
+    rung: SubjectSpec,
+    verdict: Verdict,
+    trials: TrialProcess,
+    deadline: float,
+) -> tuple[FuzzProgram, Verdict, SubjectSpec, int, bool]:
+    """The reduced program and its verdict on the subject; searched on the first wrong rung, which is cheaper."""
+    symptom, hint = symptom_of(verdict), hint_of(verdict)
+    count = 0
+    for asked in (rung, subject) if rung != subject else (subject,):
+        below = next(
+            (low for low, high in zip(ladder_of(subject), ladder_of(subject)[1:], strict=False) if high == asked), None
+        )
+
+        def shows(candidate: FuzzProgram, asked: SubjectSpec = asked, below: SubjectSpec | None = below) -> bool:
+            if not matches(symptom, symptom_of(trials.judge(candidate, asked))):
+                return False
+            return below is None or not matches(symptom, symptom_of(trials.judge(candidate, below)))
+
+        left = max(0.0, deadline - time.monotonic())
+        found = reduce_counted(program, shows, deadline=time.monotonic() + left * _SEARCH_SHARE, hint=hint)
+        count += found.trials
+        last = trials.judge(found.program, subject)
+        if matches(symptom, symptom_of(last)):
+            return found.program, last, asked, count, found.is_finished
+    return program, verdict, rung, count, False
+
+
+def hint_of(verdict: Verdict) -> Hint:
+    """Where a verdict says to look first."""
+    found = re.search(r"\boutput\[(\d+)\]", verdict.symptom)
+    in_output = verdict.status in (Status.FAIL_ACCURACY, Status.FAIL_STRIDE, Status.FAIL_METADATA, Status.FAIL_GRAD)
+    return Hint(
+        call=verdict.call,
+        output=int(found[1]) if found else None,
+        needs_output=in_output or " output" in verdict.symptom,
+    )

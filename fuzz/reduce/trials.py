@@ -1,0 +1,125 @@
+"""Trials: candidates judged in a child process that lives from one to the next, so that a crash or a hang ends one trial only."""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import os
+import time
+import warnings
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from fuzz.judging import judge
+from fuzz.render import to_program
+from fuzz.structure import FuzzProgram
+from oracle.errors import InternalError
+from oracle.subjects.base import Subject
+from oracle.subjects.registry import load
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+_TIMEOUT_S = 60.0
+
+
+class TrialProcess:
+    """Judges programs on subjects, in order, each in the same child until it dies; then in a new one.
+
+    A context manager: the child ends with it.
+    """
+
+    def __init__(self, *, timeout_s: float = _TIMEOUT_S) -> None:
+        self.timeout_s = timeout_s
+        self.judged = 0
+        self._child: ForkProcess | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> TrialProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def judge(self, program: FuzzProgram, subject: SubjectSpec) -> Verdict:
+        """The verdict; `crash` or `timeout` where the child does not answer. Raises InternalError for an error of ours."""
+        self.judged += 1
+        connection = self._running(subject)
+        connection.send_bytes(json.dumps({"program": program.to_json(), "subject": subject.to_json()}).encode())
+        try:
+            if not connection.poll(self.timeout_s):
+                self._stop()
+                return Verdict(status=Status.TIMEOUT, symptom=f"no end within {self.timeout_s:g} s")
+            message = json.loads(connection.recv_bytes())
+        except (EOFError, ConnectionResetError):
+            return Verdict(status=Status.CRASH, symptom=f"the process died of {self._how_it_died()}")
+        if "error" in message:
+            raise InternalError(message["error"])
+        return Verdict.from_json(message["verdict"])
+
+    def _running(self, subject: SubjectSpec) -> Connection:
+        if self._connection is not None and self._child is not None and self._child.is_alive():
+            return self._connection
+        self._stop()
+        _loaded(json.dumps(subject.to_json(), sort_keys=True))  # imports are done once, here
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe()
+        child = context.Process(target=_serve, args=(there, here), daemon=True)
+        child.start()
+        there.close()
+        self._child, self._connection = child, here
+        return here
+
+    def _how_it_died(self) -> str:
+        assert self._child is not None
+        self._child.join(5)
+        code = self._child.exitcode
+        self._stop()
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+    def _stop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._child is not None:
+            if self._child.is_alive():
+                self._child.kill()
+            self._child.join()
+            self._child = None
+
+
+def _serve(connection: Connection, parents: Connection) -> None:
+    parents.close()
+    torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+    warnings.simplefilter("ignore")
+    while True:
+        try:
+            message = json.loads(connection.recv_bytes())
+        except EOFError:
+            os._exit(0)  # no atexit handlers of the parent's libraries in the child
+        connection.send_bytes(json.dumps(_answer(message)).encode())
+
+
+def _answer(message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        subject = _loaded(json.dumps(message["subject"], sort_keys=True))
+        program = to_program(FuzzProgram.from_json(message["program"]), name="candidate")
+        return {"verdict": judge(program, subject).verdict.to_json()}
+    except Exception as error:  # process edge: the parent raises it again
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded(spec: str) -> Subject:
+    return load(SubjectSpec.from_json(json.loads(spec)))
+
+
+def deadline_in(seconds: float) -> float:
+    """The time of `time.monotonic` that far ahead."""
+    return time.monotonic() + seconds
