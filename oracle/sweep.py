@@ -139,33 +139,35 @@ def record_of(case: PlannedCase, result: TaskResult, run_id: str, repro_options:
     repro = repro_command(case, repro_options)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     end = result.end
+    if isinstance(end, Completed):
+        value = cast("dict[str, Any]", end.value)
+        return Record.of(
+            case,
+            run_id=run_id,
+            verdict=Verdict.from_json(value["verdict"]),
+            measurements=Measurements(**value["measurements"]),
+            seed=value["seed"],
+            repro=repro,
+            started_at=value["started_at"],
+            traceback=value["traceback"],
+        )
+    trace = end.error if isinstance(end, Failed) else "" if isinstance(end, OutOfMemory) else end.traceback
+    return Record.of(case, run_id=run_id, verdict=verdict_of_end(end), repro=repro, started_at=now, traceback=trace)
+
+
+def verdict_of_end(end: Failed | Died | TimedOut | OutOfMemory) -> Verdict:
+    """What is said of a case whose task did not return."""
     match end:
-        case Completed():
-            value = cast("dict[str, Any]", end.value)
-            return Record.of(
-                case,
-                run_id=run_id,
-                verdict=Verdict.from_json(value["verdict"]),
-                measurements=Measurements(**value["measurements"]),
-                seed=value["seed"],
-                repro=repro,
-                started_at=value["started_at"],
-                traceback=value["traceback"],
-            )
         case Failed():
             last_line = end.error.strip().splitlines()[-1]
-            verdict = Verdict(status=Status.MISSING, symptom=f"internal error of torch-oracle: {last_line}")
-            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now, traceback=end.error)
+            return Verdict(status=Status.MISSING, symptom=f"internal error of torch-oracle: {last_line}")
         case Died():
             how = f"signal {_signal_name(end.signal)}" if end.signal else f"exit code {end.exit_code}"
-            verdict = _ended(end.stage, Status.CRASH, f"the process died of {how}")
-            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now, traceback=end.traceback)
+            return _ended(end.stage, Status.CRASH, f"the process died of {how}")
         case TimedOut():
-            verdict = _ended(end.stage, Status.TIMEOUT, f"no end within {end.seconds:.0f} s")
-            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now, traceback=end.traceback)
+            return _ended(end.stage, Status.TIMEOUT, f"no end within {end.seconds:.0f} s")
         case OutOfMemory():
-            verdict = _ended(end.stage, Status.OOM, f"over the memory limit at {end.bytes / 2**30:.1f} GiB")
-            return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now)
+            return _ended(end.stage, Status.OOM, f"over the memory limit at {end.bytes / 2**30:.1f} GiB")
         case _:
             assert_never(end)
 
