@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fuzz.opspec.activations import ACTIVATIONS
+from fuzz.opspec.attention import ATTENTION
 from fuzz.opspec.build import unless_unfit
 from fuzz.opspec.casts import CASTS
+from fuzz.opspec.convolutions import CONVOLUTIONS
+from fuzz.opspec.creation import CREATION
+from fuzz.opspec.fft import FFT, WINDOWS
 from fuzz.opspec.indexing import INDEXING
 from fuzz.opspec.joining import JOINING
 from fuzz.opspec.linalg import LINALG
+from fuzz.opspec.losses import LOSSES
 from fuzz.opspec.matmul import MATMUL
+from fuzz.opspec.norms import NORMS
 from fuzz.opspec.pointwise import POINTWISE
 from fuzz.opspec.python_operators import PYTHON_OPERATORS
 from fuzz.opspec.reductions import REDUCTIONS
@@ -25,17 +32,25 @@ from fuzz.opspec.views import VIEWS
 __all__ = ["OPERATORS", "OpSpec"]
 
 _TABLES = (
+    ACTIVATIONS,
+    ATTENTION,
+    CASTS,
+    CONVOLUTIONS,
+    CREATION,
+    FFT,
+    WINDOWS,
+    INDEXING,
+    JOINING,
+    LINALG,
+    LOSSES,
+    MATMUL,
+    NORMS,
     POINTWISE,
     PYTHON_OPERATORS,
-    SPECIAL,
-    CASTS,
     REDUCTIONS,
     SCANS,
     SORTS,
-    MATMUL,
-    LINALG,
-    INDEXING,
-    JOINING,
+    SPECIAL,
     VIEWS,
 )
 
