@@ -47,11 +47,14 @@ class Start:
 
 
 def mutation_of(
-    tensor: torch.Tensor, start: Start, graph: torch.fx.Graph, *, is_written: bool, position: int
+    tensor: torch.Tensor, start: Start, graph: torch.fx.Graph, *, is_written: bool, position: int, is_put: bool = False
 ) -> InputMutation | None:
-    """How an input was changed; None if it was not. `position` is that of its new value among the forward outputs."""
+    """How an input was changed; None if it was not. `position` is that of its new value among the forward outputs.
+
+    is_put: the program has put it elsewhere, perhaps in the same storage.
+    """
     geometry = Geometry.of(tensor)
-    sets_storage = start.is_elsewhere(tensor)
+    sets_storage = is_put or start.is_elsewhere(tensor)
     changes_geometry = sets_storage or not is_same(geometry, start.geometry)
     detaches = start.requires_grad and not tensor.requires_grad
     if not is_written and not changes_geometry and not detaches:

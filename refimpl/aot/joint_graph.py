@@ -42,6 +42,7 @@ from refimpl.aot.unannotated_writes import name_writes
 from refimpl.aot.views_by_place import ViewsByPlaceMode, refuse_geometry_change
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
+from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.tracing import Trace, current_trace
@@ -206,6 +207,7 @@ class _JointTraceState:
             if d.geometry
         ]
         results = self._run_program(arguments)
+        self._put = set() if self.outer is not None else self._put_inputs()
         self._left = self._left_places()
         with paused_recordings():
             infos, changes, outputs = self._analyse(results, arguments, derived)
@@ -382,6 +384,7 @@ class _JointTraceState:
             start,
             self.builder.graph,
             is_written=self._is_written(position),
+            is_put=position in self._put,
             position=len(self._forward.values),
         )
         if mutation is not None:
@@ -420,13 +423,25 @@ class _JointTraceState:
         for i, (tensor, start) in pairs:
             if start is None:
                 continue
-            if start.is_elsewhere(tensor):  # the memory it was in, which is what the placeholder gives
+            if i in self._put:  # the memory it was in, which is what the placeholder gives
                 placeholder = self._placeholders[i]
                 memory = views[i] = unrelated_alias(placeholder.meta["val"])
                 self._known.track(memory, placeholder)
             else:
                 views[i] = view_of_left_places(tensor, start)
         return {i: view for i, view in views.items() if view is not None}
+
+    def _put_inputs(self) -> set[int]:
+        """Inputs that the program has put elsewhere, by `set_` or `x.data = y`; that may be in the same storage."""
+        if not any(node.target in SET_OPS for node in self.builder.graph.nodes):
+            return set()
+        aliases = AliasMap(self.builder.graph, enlarges=True)
+        found = [(i, self._known.tracker.find(t)) for i, t in enumerate(self._inputs) if isinstance(t, torch.Tensor)]
+        return {
+            i
+            for i, tracked in found
+            if tracked is not None and any(s.node.target in SET_OPS for s in aliases.calls_to(tracked.node))
+        }
 
     def _is_written(self, position: int) -> bool:
         if self.outer is not None:
