@@ -135,15 +135,17 @@ def with_names(text: str, names: Mapping[str, str] | None = None) -> str:
 def needed_definitions(program: FuzzProgram) -> tuple[Definition, ...]:
     """Those that statements need, directly or through others, in their order."""
     by_name = {definition.name: definition for definition in program.definitions}
+    if not by_name:
+        return ()
     wanted = [
         name
         for statement in walk((*program.derive, *program.statements))
         if not isinstance(statement, OpCall)
         for name in statement.definitions
     ]
-    # a call of a definition, `helper(v0)`, needs it as well; so does what is done between two calls
+    # a call with it, `helper(v0)` or `torch.vmap(helper)`, needs it as well; so does what is done between two calls
     text = " ".join(call.before for call in program.calls)
-    wanted += [s.target.split(".")[0] for s in walk((*program.derive, *program.statements)) if isinstance(s, OpCall)]
+    text += " ".join(_render_call(s) for s in walk((*program.derive, *program.statements)) if isinstance(s, OpCall))
     wanted += [name for name in by_name if re.search(rf"\b{re.escape(name)}\b", text)]
     if program.state is not None:
         state = " ".join(entry.text for entry in needed_state(program))
@@ -189,6 +191,9 @@ def _render_call(call: OpCall) -> str:
         text = f"{args[0]}[{_index(call.args[1])}]"
     elif call.target == "getattr":
         text = f"{args[0]}.{call.args[1]}"
+    elif call.target == "call":
+        keywords = [f"{name}={render_operand(value)}" for name, value in call.kwargs]
+        text = f"{args[0]}({', '.join(args[1:] + keywords)})"
     elif call.target in _INFIX:
         text = f"{_operand_text(call.args[0])} {_INFIX[call.target]} {_operand_text(call.args[1])}"
     elif call.target in _PREFIX:

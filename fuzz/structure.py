@@ -55,8 +55,8 @@ Operand: TypeAlias = Ref | Expr | Items | Entries | bool | int | float | complex
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCall:
     """One operation. `target` is a dotted function ("torch.add"), a method (".add_", of the first argument), a Python operator
-    ("operator.add", rendered infix), "getitem" (x, index), "setitem" (x, index, value), "getattr" (x, name) or "setattr"
-    (x, name, value)."""
+    ("operator.add", rendered infix), "getitem" (x, index), "setitem" (x, index, value), "getattr" (x, name), "setattr"
+    (x, name, value) or "call" (f, *args) of a value that is a function."""
 
     target: str
     args: tuple[Operand, ...] = ()

@@ -286,6 +286,7 @@ def _add_optional(draw: Draw, scene: Scene) -> None:
         return
     tensor = scene.values[other]
     name, result = scene.add_argument(None), scene.fresh()
-    scene.alternatives[name] = (draw_spec(draw, tuple(tensor.shape), dtype_name(tensor), layouts=("contiguous",)),)
+    spec = draw_spec(draw, tuple(tensor.shape), dtype_name(tensor), layouts=("contiguous",))
+    scene.alternatives[name] = (None, spec)
     text = f"{{{result}}} = {{{other}}} * 2 if {{{name}}} is None else {{{other}}} + {{{name}}}"
     scene.add(Lines(text=text, uses=(other, name), results=(result,)))

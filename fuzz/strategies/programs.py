@@ -9,7 +9,7 @@ from types import MappingProxyType
 from fuzz.draw import Draw
 from fuzz.scene import Scene
 from fuzz.settings import Settings
-from fuzz.strategies import ops, views, writes
+from fuzz.strategies import autograd, ops, random, views, writes
 from fuzz.strategies.layouts import draw_layout
 from fuzz.strategies.plans import draw_plan
 from fuzz.strategies.results import draw_result
@@ -23,6 +23,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
         "op": ops.RULES,
         "view": views.RULES,
         "write": writes.RULES,
+        "autograd": autograd.RULES,
+        "random": random.RULES,
     }
 )
 
