@@ -73,19 +73,20 @@ def mutation_of(
     )
 
 
-def geometry_change_of(tensor: torch.Tensor, start: Start, position: int) -> InputMutation | None:
+def geometry_change_of(tensor: torch.Tensor, start: Start, position: int, *, is_put: bool) -> InputMutation | None:
     """Of an argument that is a view of an input: data is written through the input."""
     geometry = Geometry.of(tensor)
-    if is_same(geometry, start.geometry):
+    sets_storage = is_put or start.is_elsewhere(tensor)
+    if not sets_storage and is_same(geometry, start.geometry):
         return None
     return InputMutation(
         writes_data=False,
-        is_visible_to_autograd=True,
+        is_visible_to_autograd=not sets_storage,
         overlaps_itself=False,
         bumps_version=True,
         geometry=geometry,
         resizes=False,
-        sets_storage=start.is_elsewhere(tensor),
+        sets_storage=sets_storage,
         requires_grad=tensor.requires_grad,
         position=position,
     )

@@ -293,7 +293,8 @@ class _JointTraceState:
         infos = [self._input_info(i, t) for i, t in enumerate(self._inputs)]
         changes: list[tuple[int, InputMutation | None]] = []
         for i, tensor, start in derived:
-            mutation = geometry_change_of(tensor, start, len(self._forward.values))
+            is_put = any(step.node.target in SET_OPS for step in self._aliases.calls_to(self._known.node_of(tensor)))
+            mutation = geometry_change_of(tensor, start, len(self._forward.values), is_put=is_put)
             if mutation is not None:
                 self._forward.add(tensor)
                 mutation = self._with_numbers(mutation)
@@ -307,6 +308,7 @@ class _JointTraceState:
             torch.fx.Proxy if self.outer is None else self.outer.value_of,
             replays=self.has_tangents,
             inference_slots=self.inference_slots,
+            gradient_slots=frozenset(i for i, leaf in enumerate(self.leaves) if _has_gradient(leaf)),
         )
 
         def placed(tensor: torch.Tensor, mutation: InputMutation | None) -> InputMutation | None:

@@ -39,7 +39,7 @@ class OutputAnalysisState:
     """Of one trace, after the program has run.
 
     node_of and tracker: of the trace; value_of: what stands for a node that no tensor of the program is known for;
-    inference_slots: of which the real tensors are inference tensors;
+    inference_slots: of which the real tensors are inference tensors; gradient_slots: that require a gradient;
     replays: False where nobody makes views again, because the caller takes what the graph returns.
     """
 
@@ -54,6 +54,7 @@ class OutputAnalysisState:
         *,
         replays: bool,
         inference_slots: frozenset[int] = frozenset(),
+        gradient_slots: frozenset[int] = frozenset(),
     ) -> None:
         self.forward = forward
         self.aliases = aliases
@@ -63,6 +64,7 @@ class OutputAnalysisState:
         self.value_of = value_of
         self.replays = replays
         self.inference_slots = inference_slots
+        self.gradient_slots = gradient_slots
         self._siblings: dict[Node, set[int]] = {}  # base -> the results in its memory, by identity
         self._base_positions: dict[Node, int] = {}
 
@@ -139,11 +141,23 @@ class OutputAnalysisState:
             steps=() if source is None else self._steps(node),
             requires_grad=result.requires_grad,
             geometry=Geometry.of(result),
-            becomes_leaf=is_new_leaf(result),
+            becomes_leaf=is_new_leaf(result)
+            or (is_put and torch.is_inference_mode_enabled() and self._has_gradient(node)),
             is_put=is_put,
             has_history=has_history,
             is_inference=is_put and self._is_inference(node),
         )
+
+    def _has_gradient(self, node: Node) -> bool:
+        """Of a tensor in inference mode: views of what requires a gradient do, wherever they are put."""
+        steps = self.aliases.calls_to(node)
+        puts = [index for index, step in enumerate(steps) if step.node.target in SET_OPS]
+        if not puts:
+            return self.placeholders.get(self.aliases.base_of(node)) in self.gradient_slots
+        before = steps[puts[-1]].node.args[0]
+        assert isinstance(before, Node)
+        is_view = puts[-1] + 1 < len(steps)
+        return self._has_gradient(before) and not (is_view and self._is_inference(steps[puts[-1]].node))
 
     def _is_inference(self, node: Node) -> bool:
         """Of a tensor in inference mode: `.data = y` makes of it what y is, views are what they view, and `set_` changes nothing.

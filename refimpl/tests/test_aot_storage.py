@@ -225,6 +225,43 @@ def test_normal_tensors_are_put_into_inference_memory(program: Program) -> None:
         assert actual == expected
 
 
+@pytest.mark.parametrize("is_put_by_set", [False, True])
+def test_views_in_inference_mode_that_are_put_elsewhere_keep_their_flags(is_put_by_set: bool) -> None:
+    def program(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        v = a.view(-1)
+        w = b.view(-1)
+        for t in (v, w):
+            other = (b * 2).detach()
+            if is_put_by_set:
+                t.set_(other)  # pyright: ignore[reportArgumentType]
+            else:
+                t.data = other
+        return v, w
+
+    compiled = compile_aot(program)
+
+    def flags(function: Program) -> list[Any]:
+        a, b = torch.ones(2, 2, requires_grad=True), torch.ones(2)
+        with torch.inference_mode():
+            return [(t.requires_grad, t.is_inference(), t.tolist()) for t in function(a, b)]
+
+    assert flags(compiled) == flags(program)
+
+
+def test_a_view_of_an_argument_that_is_an_argument_is_put_elsewhere() -> None:
+    def program(a: Tensor, b: Tensor, c: Tensor) -> None:
+        a.data = b.detach()
+        c.set_(a.detach().clone())  # pyright: ignore[reportArgumentType]
+        a.add_(b)
+
+    def make() -> tuple[list[Tensor], list[Tensor]]:
+        root = torch.arange(4.0).view(2, 2).requires_grad_()
+        base = root * 1
+        return [root], [base, base[1:], base[:1]]
+
+    assert_as_eager(program, make)
+
+
 def gradient(program: Program, *, is_leaf: bool) -> list[Any]:
     leaf = torch.arange(1.0, 5.0).view(2, 2).requires_grad_()
     argument = leaf if is_leaf else leaf * 2
