@@ -265,6 +265,25 @@ def identity_saved_tensors_hooks_if_any() -> contextlib.AbstractContextManager[A
     return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
 
 
+def creation_of_view(view: torch.Tensor) -> Any:
+    """In which mode, and by what kind of op, a view was made: what autograd refuses to do in place depends on it."""
+    hooks: Any = getattr(torch._C, "_autograd")
+    return hooks._get_creation_meta(view)
+
+
+def set_creation_of_view(view: torch.Tensor, creation: Any) -> None:
+    """Tell autograd that the view was made as another one was."""
+    hooks: Any = getattr(torch._C, "_autograd")
+    if hooks._get_creation_meta(view) != creation:
+        hooks._set_creation_meta(view, creation)
+
+
+def is_made_without_gradients(creation: Any) -> bool:
+    """Whether a view with this creation was made under `no_grad` or in inference mode."""
+    kinds: Any = getattr(getattr(torch._C, "_autograd"), "CreationMeta")
+    return creation in (kinds.NO_GRAD_MODE, kinds.INFERENCE_MODE)
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -385,6 +404,7 @@ __all__ = [
     "call_replaced",
     "call_slot",
     "children_replaced",
+    "creation_of_view",
     "dispatch_keys",
     "enable_python_dispatcher",
     "enter_autocast",
@@ -399,6 +419,7 @@ __all__ = [
     "is_decomposed_by_autograd",
     "is_inside_backward",
     "is_inside_function_transform",
+    "is_made_without_gradients",
     "is_opaque_object",
     "is_traceable_wrapper_subclass",
     "keeps_sequence_number_of_meta",
@@ -409,6 +430,7 @@ __all__ = [
     "run_composite_kernel",
     "running_autograd_node",
     "set_bits",
+    "set_creation_of_view",
     "set_grad_enabled",
     "storage_key",
     "swap_tensor_impl",

@@ -22,6 +22,7 @@ from refimpl.aot.data_assignments import DataAssigned
 from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.flat_writes import with_flat_writes
+from refimpl.aot.geometry_changes import GeometryChanged
 from refimpl.aot.gradient_dependences import gradient_dependences
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
@@ -40,7 +41,6 @@ from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_grad
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.aot.settings import current_settings
 from refimpl.aot.subclasses import dense_count
-from refimpl.aot.views_by_place import GeometryChanged
 from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -195,7 +195,7 @@ def _trace(
         except DataAssigned:
             asked["records_assignments"] = True
         except GeometryChanged:
-            asked["has_views_by_place"] = True
+            asked["follows_geometry"] = True
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
 
 

@@ -99,7 +99,8 @@ def view_of_left_places(tensor: torch.Tensor, start: Start) -> torch.Tensor | No
         return None
     if _places(new) == _places(old) or _starts_with(new, old):
         return None
-    return torch.as_strided(tensor, old.size, old.stride, old.offset)
+    whole = tensor if tensor._base is None else tensor._base
+    return torch.as_strided(whole, old.size, old.stride, old.offset)
 
 
 def _places(geometry: Geometry) -> Any:

@@ -31,6 +31,7 @@ from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias
+from refimpl.aot.geometry_changes import GeometryChangesMode, refuse_geometry_changes
 from refimpl.aot.input_analysis import Start, geometry_change_of, mutation_of, version_of, view_of_left_places
 from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
@@ -39,7 +40,6 @@ from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState
 from refimpl.aot.repeated_draws import mark_draw, start_draws
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.aot.unannotated_writes import name_writes
-from refimpl.aot.views_by_place import ViewsByPlaceMode, refuse_geometry_change
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
@@ -95,7 +95,7 @@ def trace_program(
     real_slots: Sequence[Any] = (),
     lifts_captured: bool = False,
     records_assignments: bool = False,
-    has_views_by_place: bool = False,
+    follows_geometry: bool = False,
     keeps_captured: bool = False,
     has_wrappers: bool = False,
 ) -> TracedProgram:
@@ -105,22 +105,23 @@ def trace_program(
     wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
     differentiable output is a scalar whose incoming gradient is 1.
     real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
-    records_assignments: `x.data = y` is recorded. has_views_by_place: see refimpl.aot.views_by_place.
+    records_assignments: `x.data = y` is recorded; follows_geometry: views are made again when `x.t_()` and its like change x.
     keeps_captured: they are constants of the graph, as an exported one has them.
     has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
     Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses
-    one and neither was asked for; DataAssigned, if it assigns to `x.data` and that was not asked for; GeometryChanged, if views
-    by place are needed.
+    one and neither was asked for; DataAssigned, if it assigns to `x.data`, and GeometryChanged, if it changes the geometry of a
+    tensor in place, and that was not asked for.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
     state.keeps_captured = keeps_captured
     if has_wrappers or any(layout_of(slot) is not None for slot in slots):
         state.wrapped_slots = list(slots)
     state.records_assignments = records_assignments
-    state.has_views_by_place = has_views_by_place
     state.inference_slots = frozenset(
         i for i, value in enumerate(real_slots) if isinstance(value, torch.Tensor) and value.is_inference()
     )
+    state.follows_geometry = follows_geometry
+    state.is_view = [isinstance(real, torch.Tensor) and real._base is not None for real in real_slots]
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
 
@@ -178,8 +179,8 @@ class _JointTraceState:
         self.keeps_captured = False
         self.records_assignments = False
         self.inference_slots: frozenset[int] = frozenset()
-        self.has_views_by_place = False
-        self._watches_geometry = False
+        self.follows_geometry = False
+        self.is_view: list[bool] = []
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
@@ -254,15 +255,12 @@ class _JointTraceState:
             self._add_input(leaf, is_leaf)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
-        recording = self.recording if self.outer is None else None
-        with contextlib.ExitStack() as modes:
+        with contextlib.ExitStack() as stack:
             if self.records_assignments:
-                modes.enter_context(DataAssignmentsMode(recording))
-            if self.has_views_by_place:
-                modes.enter_context(ViewsByPlaceMode(self.recording))
-            self._watches_geometry = recording is not None and not self.has_views_by_place
+                stack.enter_context(DataAssignmentsMode(None if self.outer is not None else self.recording))
+            if self.follows_geometry:
+                stack.enter_context(GeometryChangesMode(self.recording))
             results = self._run_function(arguments)
-            self._watches_geometry = False
         self.recording.check_memory([t for t in (*self._inputs, *results) if isinstance(t, torch.Tensor)])
         self.recording.on_moved = None
         return results
@@ -332,10 +330,10 @@ class _JointTraceState:
         node.meta["grad_mode"] = torch.is_grad_enabled()
         mark_draw(node)
         note_autograd_step(node, is_backward=self._is_in_backward)
-        if self._watches_geometry and any(map(_has_gradient, self.leaves)):
-            refuse_geometry_change(node)
         if self._is_in_backward:
             node.meta["partitioner_tag"] = IS_BACKWARD
+        elif not self.follows_geometry and self.outer is None:
+            refuse_geometry_changes(node)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether the trace has a node for the tensor."""
@@ -359,6 +357,8 @@ class _JointTraceState:
 
     def _add_input(self, leaf: Any, is_leaf: bool) -> Any:
         value = self._program_input(leaf, is_leaf)
+        if self.follows_geometry and len(self.leaves) < len(self.is_view) and self.is_view[len(self.leaves)]:
+            value = self._as_view(value)  # of which as_strided_ shows another part, and the rest is there as before
         self.leaves.append(leaf)
         self._inputs.append(value)
         self._starts.append(Start.of(value) if isinstance(value, torch.Tensor) else None)
@@ -376,6 +376,14 @@ class _JointTraceState:
             if tracked is not None:
                 self._known.track(inner, tracked.node)
         return inner
+
+    def _as_view(self, value: torch.Tensor) -> torch.Tensor:
+        with paused_recordings(), torch.enable_grad():
+            view = torch.ops.aten.alias.default(value)
+            tracked = self._known.tracker.find(value)
+            if tracked is not None:
+                self._known.track(view, tracked.node)
+        return view
 
     def _input_info(self, position: int, tensor: Any) -> InputInfo:
         start = self._starts[position]

@@ -29,7 +29,7 @@ from refimpl.functionalize.aliases import AS_STRIDED, AliasMap, is_view_call
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize, ResizedView
 from refimpl.functionalize.flat_bases import AliasGroup, flattened
-from refimpl.functionalize.geometry import begins_inside, is_same_layout, is_same_number
+from refimpl.functionalize.geometry import begins_inside, is_row_major, is_same_layout, is_same_number
 from refimpl.functionalize.memory import MemoryState, Strategy
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of, is_mutating
 from refimpl.functionalize.verify import verify_functional, verify_reads
@@ -185,8 +185,11 @@ class FunctionalizationState:
 
     def _input(self, node: Node, value: Node) -> None:
         """Memory from outside. If it begins inside of a storage, kernels of `*_scatter` disagree on whether their result does
-        too: where `as_strided` counts from the beginning of what is written, it is a copy that begins at 0."""
-        if self.aliases.writes_to(node) and begins_inside(node.meta.get("val")) and self.aliases.strided_views_of(node):
+        too: where `as_strided` counts from the beginning of what is written, it is a copy that begins at 0. A copy too of what is
+        not row by row: `as_strided_scatter` refuses it if the tensor from outside has a gradient."""
+        given = node.meta.get("val")
+        is_strided = bool(self.aliases.writes_to(node)) and bool(self.aliases.strided_views_of(node))
+        if is_strided and (begins_inside(given) or not is_row_major(given)):
             value = self.emit.call(_aten.clone.default, value)
         self._own(node, value)
 

@@ -1,0 +1,129 @@
+"""`x.t_()` and its like in a trace: views of a tensor whose geometry changes are made again, by their places in memory.
+
+Counterpart: none; torch's AOT autograd replays such views on what their base has become
+Differs: autograd knows a view of a real tensor by its size, stride and offset, which hold whatever becomes of its base. Of a fake
+tensor it calls the view op again, which fails on a base of another geometry, or gives other elements; also on gradients of the
+base, whose memory begins at 0, so that an offset into the memory of a base that begins elsewhere is another place there. The
+program is traced again under a mode of functions, so that autograd does what it does in eager mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from refimpl._torch import creation_of_view, is_made_without_gradients, set_creation_of_view, swap_tensor_impl
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.functionalize.geometry import extent
+from refimpl.functionalize.schemas import METADATA_OPS
+from refimpl.trace.recording_mode import RecordingMode, paused_recordings
+
+_AS_STRIDED = torch.ops.aten.as_strided.default
+_CHANGES = frozenset(op for op in METADATA_OPS if op is not torch.ops.aten.detach_.default)
+_NAMES = frozenset(op._schema.name.partition("::")[2] for op in _CHANGES)
+
+
+class GeometryChanged(Exception):
+    """An op has changed the geometry of a tensor in place, or looked at memory that begins elsewhere than at 0. Not an error: it
+    is traced again with such views made again."""
+
+
+def refuse_geometry_changes(node: torch.fx.Node) -> None:
+    """Raises GeometryChanged if the recorded call is one."""
+    if node.target in _CHANGES or (node.target is _AS_STRIDED and _begins_inside(node.args[0])):
+        raise GeometryChanged
+
+
+def _begins_inside(node: Any) -> bool:
+    value = node.meta.get("val")
+    offset = value.storage_offset() if isinstance(value, torch.Tensor) else 0
+    return type(offset) is int and offset != 0
+
+
+class GeometryChangesMode(TorchFunctionMode):
+    """Makes views again, in place: the objects that the program holds stay."""
+
+    def __init__(self, recording: RecordingMode) -> None:
+        super().__init__()
+        self.recording = recording
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "").partition(".")[0]
+        if name == "as_strided":
+            return self._relative(func(*args, **(kwargs or {})))
+        if name not in _NAMES or not args or not self._is_followed(args[0]):
+            return func(*args, **(kwargs or {}))
+        return self._change(name, func, args, kwargs or {})
+
+    def _is_followed(self, tensor: Any) -> bool:
+        is_plain = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided and not tensor.is_inference()
+        return is_plain and self.recording.is_recording and self.recording.tracker.find(tensor) is not None
+
+    def _relative(self, view: Any) -> Any:
+        """What as_strided gave, as a view that is the same of a base whose memory begins elsewhere.
+
+        Not for a view that begins in front of its base: that has no gradient there.
+        """
+        base = view._base if self._is_followed(view) else None
+        if base is None or not _is_known_by_places(view, base):
+            return view
+        before, offset = base.storage_offset(), view.storage_offset()
+        if type(before) is int and type(offset) is int and 0 != before <= offset:
+            self._make_again(view, lambda: _view_by_places(base, view))
+        return view
+
+    def _change(self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        tensor = args[0]
+        base = tensor._base
+        if base is not None:
+            by_places = name == "as_strided_" and _is_known_by_places(tensor, base)
+            same: Any = (
+                None if by_places else self._view(tensor, lambda: getattr(torch.Tensor, name[:-1])(*args, **kwargs))
+            )
+            result = func(*args, **kwargs)
+            swap_tensor_impl(tensor, self._view(tensor, lambda: _view_by_places(base, tensor)) if by_places else same)
+            return result
+        result = func(*args, **kwargs)
+        for view, _ in self.recording.tracker.items():
+            if view._base is tensor and _is_known_by_places(view, tensor):
+                self._make_again(view, lambda v=view: _view_by_places(tensor, v))
+        return result
+
+    def _make_again(self, view: torch.Tensor, make: Callable[[], torch.Tensor]) -> None:
+        swap_tensor_impl(view, self._view(view, make))
+
+    def _view(self, view: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Autograd is told that it came up as `view` did: what it refuses because of that stays."""
+        creation = creation_of_view(view)
+        with paused_recordings(), torch.set_grad_enabled(not is_made_without_gradients(creation)):
+            again = make()
+        set_creation_of_view(again, creation)
+        return again
+
+
+def _is_known_by_places(view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Views that read the memory as another dtype, or conjugated, are called again in eager mode too."""
+    return view.dtype == base.dtype and view.is_conj() == base.is_conj() and view.is_neg() == base.is_neg()
+
+
+def _view_by_places(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    """The view of `base` in the places that `view` has. It says nothing of where the memory of the base begins."""
+    size, stride, before = view.shape, view.stride(), base.storage_offset()
+    first = view.storage_offset() - before
+    if type(first) is int and first == 0:
+        return base.as_strided(size, stride)
+    if type(first) is not int or type(before) is not int or before == 0:
+        return base.as_strided(size, stride, view.storage_offset())
+    if first < 0:
+        if not base.requires_grad:
+            return base.as_strided(size, stride, view.storage_offset())
+        raise UnsupportedByRefimpl(
+            seen="a view in front of the memory that its base has been given in place",
+            supported="bases that still begin where they began, or in front of that",
+            do="make the view again after as_strided_",
+        )
+    end = first + extent(size, stride, 0)[1]
+    return base.as_strided((end,), (1,)).narrow(0, first, end - first).as_strided(size, stride)
