@@ -49,11 +49,17 @@ class CallBuilder:
         self.draw = draw
         self.scene = scene
         self.may_require_grad = may_require_grad
+        self.list_length = 0  # of the first operand, where that is a list of tensors
         self._picked: list[str] = []
 
     @property
     def main(self) -> torch.Tensor:
         return self.scene.values[self._picked[0]]
+
+    @property
+    def operands(self) -> list[torch.Tensor]:
+        """The tensors taken so far."""
+        return [self.scene.values[name] for name in self._picked]
 
     @property
     def last(self) -> torch.Tensor:
@@ -179,7 +185,7 @@ def call_of(
     """Draws the parts in order, then the keywords.
 
     `results`: a letter a result: "v" is bound, "_" is bound to a name that nothing reads (indices that ties leave open); "*":
-    as many as come out, two to MOST_RESULTS; "" for none.
+    as many as come out, two to MOST_RESULTS; "?": one, bound now and then (the target of a write); "" for none.
     """
 
     def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
@@ -209,6 +215,8 @@ def named(call: OpCall, scene: Scene, results: str) -> OpCall | None:
         if not isinstance(value, (tuple, list)) or not 2 <= len(value) <= MOST_RESULTS:
             return None
         results = "v" * len(value)
+    if results == "?":
+        results = "v" if scene.draw.chance(0.3) else ""
     names = tuple(scene.fresh() if kind == "v" else f"_{scene.fresh()}" for kind in results)
     return OpCall(target=call.target, args=call.args, kwargs=call.kwargs, results=names)
 

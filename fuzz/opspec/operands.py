@@ -208,14 +208,14 @@ def draw_dim(draw: Draw, rank: int) -> int:
     return dim - max(1, rank) if draw.chance(0.35) else dim
 
 
-def dim(*, least: int = 0, grows: int = 0) -> Part:
-    """A dimension of the first tensor, of at least `least` elements; `grows`: of a result with more dimensions."""
+def dim(*, least: int = 0, most: int = 4096, grows: int = 0) -> Part:
+    """A dimension of the first tensor, of `least` to `most` elements; `grows`: of a result with more dimensions."""
 
     def part(builder: CallBuilder) -> int:
         main = builder.main
         if grows:
             return draw_dim(builder.draw, main.dim() + grows)
-        fitting = [i for i, size in enumerate(main.shape) if size >= least]
+        fitting = [i for i, size in enumerate(main.shape) if least <= size <= most]
         if not main.dim():
             return builder.draw.choice((0, -1))
         if not fitting:

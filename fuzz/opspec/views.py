@@ -147,7 +147,7 @@ VIEWS = (
     _view("torch.diagonal", optional(either(0, 1, -1), 0.5), rank=(2, 4)),
     _view("torch.diagonal", dim1=-2, dim2=-1, rank=(2, 4), name="torch.diagonal(dims)", weight=0.6),
     _view(".unfold", dim(least=2), _unfolded, either(1, 2), rank=(1, 4), weight=0.8),
-    _view("torch.unbind", dim(), rank=(1, 4), results="*"),
+    _view("torch.unbind", dim(least=2, most=6), rank=(1, 4), results="*"),
     _view("torch.chunk", either(2, 3), dim(least=2), rank=(1, 4), results="*", weight=1.2),
     _view("torch.split", _half, rank=(1, 4), results="*"),
     OpSpec(name="torch.split(sizes)", category=_CATEGORY, draw_call=_draw_split_sizes, is_view=True),
