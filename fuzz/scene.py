@@ -23,7 +23,6 @@ from fuzz.render import render_operand, render_statement
 from fuzz.settings import Settings
 from fuzz.structure import Block, Definition, FuzzProgram, OpCall, Operand, Ref, StateEntry, Statement
 from oracle.flatten import flatten
-from oracle.hygiene import seed_everything
 from oracle.inputs import decode
 
 Condition = Callable[[torch.Tensor], bool]
@@ -37,6 +36,8 @@ REFUSALS = (
     KeyError,
     AttributeError,
     ArithmeticError,
+    AssertionError,
+    NameError,  # bound in a branch that was not taken
 )
 
 
@@ -92,7 +93,7 @@ class Scene:
         self._namespace: dict[str, Any] = {"torch": torch}
         self._counter = 0
         self._regions: list[_Region] = []
-        seed_everything(seed)
+        torch.manual_seed(seed)
 
     # ---------------------------------------------------------------------------------------------------- arguments
 
@@ -347,7 +348,7 @@ class Scene:
             region.leave()
         self._namespace = {"torch": torch}
         self.values, self.scalars = {}, {}
-        seed_everything(self.seed)
+        torch.manual_seed(self.seed)
         for definition in self.definitions:
             exec(compile(definition.text, "<definition>", "exec"), self._namespace)
         if self.state is not None:

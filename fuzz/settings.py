@@ -9,15 +9,16 @@ from oracle.errors import UsageError
 
 FAMILIES = ("op", "view", "write", "autograd", "random", "state", "control", "python")
 # Weight of each family of statements, by focus. "guards" and "dynamic" differ in their call plans, "export" in its inputs.
+# "state" counts among the statements of modules only; how likely a program is one: strategies.modules.MODULE_PROBABILITY.
 FOCUSES: Mapping[str, Mapping[str, float]] = {
-    "all": {"op": 10, "view": 3, "write": 2, "autograd": 1, "random": 0.3, "state": 1, "control": 0.7, "python": 1},
+    "all": {"op": 10, "view": 3, "write": 2, "autograd": 1, "random": 0.3, "state": 8, "control": 1, "python": 2},
     "ops": {"op": 1},
-    "views": {"op": 2, "view": 5, "write": 4},
-    "autograd": {"op": 6, "view": 2, "write": 1.5, "autograd": 4, "state": 1},
-    "python": {"op": 4, "view": 1, "write": 0.5, "control": 3, "python": 6, "state": 1},
-    "guards": {"op": 5, "view": 1, "write": 0.5, "control": 2, "python": 4, "state": 2},
-    "dynamic": {"op": 8, "view": 4, "write": 1, "control": 1},
-    "export": {"op": 8, "view": 2, "control": 1, "state": 2},
+    "views": {"op": 2, "view": 5, "write": 4, "state": 4},
+    "autograd": {"op": 6, "view": 2, "write": 1.5, "autograd": 4, "random": 0.5, "state": 6},
+    "python": {"op": 4, "view": 1, "write": 0.5, "control": 3, "python": 6, "state": 8},
+    "guards": {"op": 4, "view": 1, "write": 0.5, "control": 2, "python": 5, "state": 8},
+    "dynamic": {"op": 8, "view": 4, "write": 1, "control": 1, "python": 1, "state": 5},
+    "export": {"op": 8, "view": 2, "write": 1, "control": 1, "python": 1, "state": 8},
     "dtype": {"op": 8, "view": 1, "write": 1},
 }
 

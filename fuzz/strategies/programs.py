@@ -9,13 +9,14 @@ from types import MappingProxyType
 from fuzz.draw import Draw
 from fuzz.scene import Scene
 from fuzz.settings import Settings
-from fuzz.strategies import autograd, ops, random, views, writes
+from fuzz.strategies import autograd, control, modules, ops, python, random, views, writes
 from fuzz.strategies.layouts import draw_layout
 from fuzz.strategies.plans import draw_plan
 from fuzz.strategies.results import draw_result
 from fuzz.strategies.rule import Rule
 from fuzz.structure import FuzzProgram
 
+_GOES_ON = 0.75  # chance of one more statement
 _TRIES = 6  # rules asked for one statement before the program ends earlier
 
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
@@ -25,6 +26,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
         "write": writes.RULES,
         "autograd": autograd.RULES,
         "random": random.RULES,
+        "state": modules.RULES,
+        "control": control.RULES,
+        "python": python.RULES,
     }
 )
 
@@ -32,8 +36,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
 def draw_program(draw: Draw, settings: Settings) -> FuzzProgram:
     """A program that eager accepts on the first call of its plan."""
     scene = Scene(draw, settings, seed=draw.integer(0, (1 << 31) - 1))
+    modules.begin(draw, scene)
     draw_layout(draw, scene)
-    for _ in range(draw.integer(settings.min_statements, settings.max_statements)):
+    for count in range(settings.max_statements):
+        # A choice before each statement, not a number before all: Hypothesis can then take any of them out.
+        if count >= settings.min_statements and not draw.chance(_GOES_ON):
+            break
         _add_statement(draw, scene)
     result = draw_result(draw, scene)
     program = draw_plan(draw, scene, scene.to_program(result))
@@ -44,6 +52,8 @@ def draw_program(draw: Draw, settings: Settings) -> FuzzProgram:
 
 def _add_statement(draw: Draw, scene: Scene) -> None:
     weights = {name: weight for name, weight in scene.settings.family_weights().items() if RULES.get(name)}
+    if scene.state is None:
+        weights.pop("state", None)
     steering = scene.settings.steering
     for _ in range(_TRIES):
         family = draw.weighted(weights)

@@ -1,4 +1,4 @@
-"""Python features: functions, and how they are called: helpers, arguments, generators, context managers, early return, classes."""
+"""Python features: functions and how they are called: helpers, arguments, generators, contexts, early return, classes."""
 
 from __future__ import annotations
 

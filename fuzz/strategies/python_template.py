@@ -3,7 +3,7 @@
 In every text of a template stand
 - `{x}`, `{y}`: live tensors (y has x's shape and dtype); `{r}`, `{s}`: the results; `{A}`: an argument that is no tensor;
 - `$D`, `$E`: names of its own at module level; `$n`, `$m`, `$o`: different numbers; `$k`: 1, 2 or 3;
-- `$f(x)`, `$g(x)`, `$h(x)`: a tensor computation on an expression without parentheses, each place another draw; `$b(x, y)`: of two.
+- `$f(x)`, `$g(x)`, `$h(x)`: a computation of an expression without parentheses, each place another draw; `$b(x, y)`: of two.
 So what a program computes differs at every draw, and a wrong branch or a stale value shows in a tensor.
 """
 
@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from fuzz.draw import Draw
+from fuzz.inputs.specs import COMPLEX, FLOATS, INTEGERS
 from fuzz.scene import Change, Scene, dtype_name
 from fuzz.strategies.rule import Rule
 from fuzz.structure import Definition, Lines
-from fuzz.inputs.specs import COMPLEX, FLOATS, INTEGERS
 
 _FLOAT_UNARY = (
     "torch.sin({})", "{} * 2", "{} + 1", "torch.relu({})", "{}.cos()", "torch.tanh({})", "{}.abs()", "-{}", "{} - 0.5",

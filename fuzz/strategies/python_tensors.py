@@ -18,18 +18,6 @@ QUERIES: tuple[Template, ...] = (
         kinds=_ANY,
     ),
     Template(
-        name="own_shape_compared",  # with the very shape of the first call: what later calls differ in
-        text="""
-            if {x}.size() == {A}:
-                {r} = $f({x})
-            else:
-                {r} = $g({x}) * 5
-        """,
-        argument=({"$": "size", "items": [2, 3]}, {"$": "size", "items": [4]}, {"$": "size", "items": [5, 5]}),
-        kinds=("float", "integer"),
-        weight=0.5,
-    ),
-    Template(
         name="shape_arithmetic",
         text="""
             rows = {x}.shape[0]

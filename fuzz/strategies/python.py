@@ -1,0 +1,14 @@
+"""Python features, all of them: what a capture front end has to follow or to leave to Python."""
+
+from __future__ import annotations
+
+from fuzz.strategies import python_calls, python_data, python_names, python_special, python_tensors
+from fuzz.strategies.rule import Rule
+
+RULES: tuple[Rule, ...] = (
+    *python_names.RULES,
+    *python_calls.RULES,
+    *python_data.RULES,
+    *python_tensors.RULES,
+    *python_special.RULES,
+)
