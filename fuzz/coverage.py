@@ -202,16 +202,14 @@ class Vocabulary:
     rules: tuple[str, ...] = ()
 
 
-def steering_factors(
-    vocabulary: Vocabulary, coverage: CoverageState, attempts: Mapping[str, int], novelty: Mapping[str, float]
-) -> dict[str, float]:
+def steering_factors(vocabulary: Vocabulary, coverage: CoverageState, novelty: Mapping[str, float]) -> dict[str, float]:
     """Factors on the weights of operators and rules: what came up rarely, or still shows new behaviour, is drawn more often.
 
-    `attempts` counts how often the grammar chose a name, kept or not; it stands in for operators that never end up in a
-    statement of their own name. `novelty` is the mean number of new features per program with the operator, of late.
+    Features "chosen:NAME" say what the grammar chose, kept or not; they stand in for operators that never end up in a statement
+    of their own name. `novelty` is the mean number of new features per program with the operator, of late.
     """
     factors: dict[str, float] = {}
-    kept = coverage.of_kind("op")
+    kept, attempts = coverage.of_kind("op"), coverage.of_kind("chosen")
     counts = {name: kept.get(name) or attempts.get(name, 0) for name in vocabulary.operators}
     typical_novelty = statistics.fmean(novelty.values()) if novelty else 0.0
     for name, factor in _rarity(counts).items():

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import traceback
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -38,16 +37,16 @@ T = TypeVar("T")
 
 
 class TallyingDraw(RandomDraw):
-    """Random choices, and a count of what was chosen by weight: operators and rules by their names."""
+    """Random choices, and what was chosen by weight: operators and rules by their names, whether they were kept or not."""
 
-    def __init__(self, seed: int | str, tally: Counter[str]) -> None:
+    def __init__(self, seed: int | str) -> None:
         super().__init__(seed)
-        self._tally = tally
+        self.chosen: dict[str, None] = {}
 
     def weighted(self, weights: Mapping[T, float]) -> T:
         chosen = super().weighted(weights)
         if isinstance(chosen, str):
-            self._tally[chosen] += 1
+            self.chosen[chosen] = None
         return chosen
 
 
@@ -75,7 +74,6 @@ class _RangeState:
     findings: list[dict[str, Any]] = field(default_factory=list)
     ill: list[dict[str, Any]] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
-    attempts: Counter[str] = field(default_factory=Counter)
     left: list[int] = field(default_factory=list)
     judged_programs: int = 0
     judgements: int = 0
@@ -124,7 +122,6 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
         "findings": state.findings,
         "ill": state.ill,
         "errors": state.errors,
-        "attempts": dict(state.attempts),
         "left": state.left,
         "judgements": state.judgements,
         "draw_cpu_s": _cpu_seconds(started, drawn),
@@ -134,7 +131,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
 
 
 def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """The programs of a range, not judged: {"programs": [{"number", "features", "program"}], "attempts", "errors"}."""
+    """The programs of a range, not judged: {"programs": [{"number", "features", "program"}], "errors"}."""
     state = _RangeState(subject=_NO_SUBJECT, progress=progress, batch_size=1, singles_every=1)
     _draw_all(payload, state)
     return {
@@ -142,7 +139,6 @@ def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]
             {"number": item.number, "features": item.features, "program": item.program.to_json()}
             for item in state.programs
         ],
-        "attempts": dict(state.attempts),
         "errors": state.errors,
     }
 
@@ -199,15 +195,16 @@ def _draw_all(payload: Mapping[str, Any], state: _RangeState) -> None:
     for number in payload["numbers"]:
         state.progress(f"programs {number}: draw")
         try:
-            program = draw_program(TallyingDraw(f"{payload['seed']}/{number}", state.attempts), settings)
+            draw = TallyingDraw(f"{payload['seed']}/{number}")
+            program = draw_program(draw, settings)
             program = replace(program, config={**program.config, **payload.get("config", {})})
             json.dumps(program.to_json(), allow_nan=False)
             source = render(program)
         except Exception:  # the grammar's own error: said as one of ours, and the campaign goes on
             state.errors.append({"number": number, "error": traceback.format_exc()[-_TRACEBACK_CHARACTERS:]})
             continue
-        item = _Drawn(number=number, program=program, source=source, features=program_features(program))
-        state.programs.append(item)
+        features = [*program_features(program), *(f"chosen:{name}" for name in draw.chosen)]
+        state.programs.append(_Drawn(number=number, program=program, source=source, features=features))
 
 
 def _work(state: _RangeState) -> list[list[_Drawn]]:

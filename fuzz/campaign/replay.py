@@ -1,0 +1,85 @@
+"""One program of a campaign again: from its file, or from its seed and number. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fuzz.campaign.results import Listener, ResultTaker
+from fuzz.campaign.rounds import LAG, close_rounds
+from fuzz.campaign.settings import CampaignSettings
+from fuzz.campaign.state import RoundState, Work, new_state
+from fuzz.campaign.work import REPEATS, task_of
+from fuzz.corpus import read_json
+from fuzz.coverage import Vocabulary
+from fuzz.structure import FuzzProgram
+from oracle.errors import InternalError, UsageError
+from oracle.isolate import Completed, Pool, Task
+from oracle.subjects.spec import SubjectSpec
+from oracle.sweep import verdict_of_end
+from oracle.verdict import Verdict
+
+
+def program_of_file(path: Path) -> FuzzProgram:
+    """The program of a finding in a corpus, or of a file that holds a program alone. Raises UsageError for anything else."""
+    data = read_json(path)
+    inner = data.get("program")
+    return FuzzProgram.from_json(inner if isinstance(inner, Mapping) else data)
+
+
+def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocabulary: Vocabulary) -> FuzzProgram:
+    """Program `number` of a campaign, as it was drawn there: rounds that steered its own are drawn again, not judged.
+
+    Raises UsageError for a number that the grammar fails on.
+    """
+    state = new_state(settings)
+    state.vocabulary = vocabulary
+    taker = ResultTaker(settings, state, Listener())
+    target = number // settings.round_size
+    for round_number in range(max(0, target - LAG + 1)):
+        start = round_number * settings.round_size
+        state.rounds[round_number] = RoundState()
+        for at in range(start, start + settings.round_size, settings.chunk):
+            last = min(at + settings.chunk, start + settings.round_size)
+            state.add_work(Work(kind="draw", round=round_number, numbers=tuple(range(at, last))))
+        for result in pool.run([task_of(key, work, settings, state) for key, work in state.work.items()]):
+            taker.take(result)
+        close_rounds(settings, state)
+    (result,) = pool.run([task_of(0, Work(kind="draw", round=target, numbers=(number,)), settings, state)])
+    if not isinstance(result.end, Completed):
+        raise UsageError(
+            seen=f"drawing program {number} of seed {settings.seed}: {result.end}",
+            expected="a program",
+            do="report it: the grammar must not fail",
+        )
+    programs: Any = result.end.value["programs"]
+    if not programs:
+        raise UsageError(
+            seen=f"program {number} of seed {settings.seed} is not drawn: {result.end.value['errors']}",
+            expected="a program",
+            do="report it: the grammar must not fail",
+        )
+    return FuzzProgram.from_json(programs[0]["program"])
+
+
+def judge_alone(program: FuzzProgram, subject: SubjectSpec, pool: Pool, settings: CampaignSettings) -> Verdict:
+    """The verdict on one program, in a worker; up to a few runs, until one is a finding."""
+    task = Task(
+        key="replay",
+        function="fuzz.worker:judge_again",
+        payload={"subject": subject.to_json(), "program": program.to_json(), "times": REPEATS},
+        group="",
+        timeout_s=settings.case_timeout_s * REPEATS,
+        memory_bytes=settings.memory_bytes,
+        environment=tuple(sorted(subject.env.items())),
+    )
+    (result,) = pool.run([task])
+    match result.end:
+        case Completed(value=value):
+            return Verdict.from_json(value["verdict"])  # type: ignore[arg-type]
+        case _ as end:
+            verdict = verdict_of_end(end)
+            if verdict.symptom.startswith("internal error"):
+                raise InternalError(f"judging the program failed: {end}")
+            return verdict

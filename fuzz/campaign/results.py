@@ -1,0 +1,295 @@
+"""How tasks ended, taken into the state: programs counted, findings on their way to buckets, deaths followed up. Torch-free."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fuzz.campaign.settings import CampaignSettings
+from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, RoundState, Work
+from fuzz.structure import FuzzProgram, OpCall, walk
+from fuzz.symptom import Symptom, matches, symptom_of
+from oracle.isolate import Completed, Died, Failed, OutOfMemory, TaskResult, TimedOut
+from oracle.sweep import verdict_of_end
+from oracle.verdict import Status, Verdict
+
+_STAGE = re.compile(r"^programs (?P<numbers>[\d ]+): (?P<stage>.*)$")
+_TRIES = 3  # of a range whose worker dies before it has said which program it is at
+_KEPT_NUMBERS = 20  # of programs that came to one bucket
+_MOST_FLAKY = 200
+_KILLED = (Status.CRASH.value, Status.TIMEOUT.value, Status.OOM.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who is told at once."""
+
+    on_bucket: Callable[[FoundBucket], None] = lambda bucket: None  # a new one, or a better program of one
+    on_interesting: Callable[[int, Mapping[str, Any], list[str]], None] = lambda number, program, features: None
+    known: Callable[[FoundBucket], str] = lambda bucket: ""  # id of the known issue it is, or ""
+
+
+class ResultTaker:
+    """Takes one end after another into a state."""
+
+    def __init__(self, settings: CampaignSettings, state: CampaignState, listener: Listener) -> None:
+        self._settings = settings
+        self._state = state
+        self._listener = listener
+
+    def take(self, result: TaskResult) -> None:
+        work = self._state.work.pop(int(result.task.key))
+        match work.kind:
+            case "range":
+                self._take_range(work, result)
+            case "draw":
+                self._take_drawn(work, result)
+            case "confirm":
+                self._take_confirmation(work, result)
+            case _:
+                self._take_reduction(work, result)
+
+    # ---------------------------------------------------------------------------------------------------------- ranges
+
+    def _take_range(self, work: Work, result: TaskResult) -> None:
+        state = self._state
+        match result.end:
+            case Completed(value=value):
+                self._take_judged(work, value)
+            case Failed(error=error):
+                state.note_error(f"programs {_span(work.numbers)}: {error}")
+                state.statuses["not judged: internal error"] += len(work.numbers)
+                state.add_work(replace(work, kind="draw"))
+            case _:
+                self._take_death(work, result.end)
+
+    def _take_judged(self, work: Work, value: Mapping[str, Any]) -> None:
+        state = self._state
+        left = set(value["left"])
+        self._take_features(work, value)
+        for item in value["programs"]:
+            if item["number"] in left:
+                continue
+            state.statuses[item["status"]] += 1
+            fresh = state.reached.add(item["seen"])
+            if fresh and item["program"] is not None:
+                self._listener.on_interesting(item["number"], item["program"], fresh)
+        for example in value["ill"]:
+            state.note_ill(example)
+        state.judgements += value["judgements"]
+        state.draw_cpu_s += value["draw_cpu_s"]
+        state.judge_cpu_s += value["judge_cpu_s"]
+        for found in value["findings"]:
+            self._found(FoundProgram(**{**found, "numbers": tuple(found["numbers"])}))
+        if left:
+            state.add_work(replace(work, numbers=tuple(sorted(left))))
+
+    def _take_features(self, work: Work, value: Mapping[str, Any]) -> None:
+        round_ = self._state.rounds.get(work.round, RoundState())  # closed already: they were drawn once before
+        for item in value["programs"]:
+            round_.features.setdefault(item["number"], item["features"])
+        for error in value["errors"]:
+            if error["number"] not in round_.features:
+                round_.features[error["number"]] = []
+                self._state.statuses["not drawn: internal error"] += 1
+                self._state.note_error(f"drawing program {error['number']}: {error['error']}")
+
+    def _take_death(self, work: Work, end: Died | TimedOut | OutOfMemory) -> None:
+        """The worker ended under a range: the guilty program is a finding, the others are judged again."""
+        state = self._state
+        found = _STAGE.match(end.stage)
+        numbers = tuple(map(int, found["numbers"].split())) if found else ()
+        if len(numbers) != 1:
+            # a batch, or nobody knows: one by one
+            if work.tries >= _TRIES:
+                state.note_error(f"programs {_span(work.numbers)}: the worker ends before the first: {end}")
+                state.statuses["not judged: internal error"] += len(work.numbers)
+                state.add_work(replace(work, kind="draw"))
+                return
+            state.add_work(replace(work, batch_size=1, tries=work.tries + 1))
+            return
+        assert found is not None
+        (guilty,) = numbers
+        rest = tuple(number for number in work.numbers if number != guilty)
+        if rest:
+            state.add_work(replace(work, numbers=rest))
+        if found["stage"] == "draw":
+            state.rounds.setdefault(work.round, RoundState()).features.setdefault(guilty, [])
+            state.statuses["not drawn: internal error"] += 1
+            state.note_error(f"drawing program {guilty}: {verdict_of_end(end).symptom}")
+            return
+        verdict = verdict_of_end(replace(end, stage=found["stage"]))
+        state.statuses[verdict.status.value] += 1
+        if verdict.status.is_finding:
+            state.awaiting_draw[guilty] = verdict.to_json()
+        else:
+            state.note_ill({"number": guilty, "status": verdict.status.value, "symptom": verdict.symptom})
+        state.add_work(Work(kind="draw", round=work.round, numbers=(guilty,)))
+
+    def _take_drawn(self, work: Work, result: TaskResult) -> None:
+        state = self._state
+        if not isinstance(result.end, Completed):
+            state.note_error(f"drawing programs {_span(work.numbers)}: {result.end}")
+            for number in work.numbers:
+                state.rounds.setdefault(work.round, RoundState()).features.setdefault(number, [])
+                state.awaiting_draw.pop(number, None)
+            return
+        value = result.end.value
+        self._take_features(work, value)
+        for item in value["programs"]:  # type: ignore[union-attr]
+            verdict = state.awaiting_draw.pop(item["number"], None)
+            if verdict is not None:
+                symptom = symptom_of(Verdict.from_json(verdict)).to_json()
+                found = FoundProgram(
+                    numbers=(item["number"],), program=item["program"], verdict=verdict, symptom=symptom
+                )
+                self._found(found)
+
+    # -------------------------------------------------------------------------------------------------------- findings
+
+    def _found(self, found: FoundProgram) -> None:
+        """Count a finding, and have it confirmed unless a bucket explains it."""
+        state = self._state
+        state.symptoms[f"{found.symptom['status']}: {found.symptom['kind']}"] += 1
+        bucket = self._explaining(found)
+        if bucket is not None:
+            state.change_bucket(bucket.key, alike=bucket.alike + 1)
+            # Every second, fourth, eighth ... is looked at all the same: another bug may look like it.
+            if not _is_power_of_two(bucket.alike + 1):
+                return
+        state.add_work(Work(kind="confirm", found=found, is_sample=bucket is not None))
+
+    def drop_explained(self) -> None:
+        """Leave out what waits and has been explained by a bucket since."""
+        for key, work in list(self._state.work.items()):
+            if work.found is None or work.is_sample:
+                continue
+            bucket = self._explaining(work.found)
+            if bucket is not None:
+                self._state.change_bucket(bucket.key, alike=bucket.alike + 1)
+                del self._state.work[key]
+
+    def _explaining(self, found: FoundProgram) -> FoundBucket | None:
+        """A bucket with the same symptom whose operators the program has all."""
+        symptom = Symptom.from_json(found.symptom)
+        operators = set(operators_of(FuzzProgram.from_json(found.program)))
+        for bucket in self._state.buckets.values():
+            own = Symptom(status=bucket.status, kind=bucket.kind)
+            if (
+                bucket.is_reduced
+                and bucket.operators
+                and operators.issuperset(bucket.operators)
+                and matches(own, symptom)
+            ):
+                return bucket
+        return None
+
+    def _take_confirmation(self, work: Work, result: TaskResult) -> None:
+        assert work.found is not None
+        found = work.found
+        match result.end:
+            case Completed(value=value):
+                if not value["shown"]:
+                    self._note_flaky(replace(found, shown=0, runs=int(value["runs"])))  # type: ignore[call-overload]
+                    return
+                found = replace(found, runs=int(value["runs"]))  # type: ignore[call-overload]
+                if value["symptom"] != found.symptom and found.symptom["status"] not in _KILLED:
+                    found = replace(found, verdict=value["verdict"], symptom=value["symptom"])
+            case Failed(error=error):
+                self._state.note_error(f"program {found.numbers}: {error}")
+                return
+            case Died() | TimedOut() | OutOfMemory():
+                verdict = verdict_of_end(result.end)
+                if (
+                    not verdict.status.is_finding
+                ):  # it ended while eager ran: what was found first is not to be had again
+                    self._note_flaky(replace(found, shown=0))
+                    return
+                found = replace(found, verdict=verdict.to_json(), symptom=symptom_of(verdict).to_json())
+        if self._settings.reduces:
+            self._state.add_work(replace(work, kind="reduce", found=found))
+        else:
+            self._to_bucket(found, reduced=None)
+
+    def _note_flaky(self, found: FoundProgram) -> None:
+        self._state.statuses["flaky"] += 1
+        if len(self._state.flaky) < _MOST_FLAKY:
+            self._state.flaky.append(found)
+
+    def _take_reduction(self, work: Work, result: TaskResult) -> None:
+        assert work.found is not None
+        if isinstance(result.end, Completed):
+            self._state.reduce_s += result.end.wall_s
+            self._to_bucket(work.found, reduced=result.end.value)
+            return
+        if isinstance(result.end, Failed):
+            self._state.note_error(f"reducing program {work.found.numbers}: {result.end.error}")
+        self._to_bucket(work.found, reduced=None)
+
+    def _to_bucket(self, found: FoundProgram, *, reduced: Mapping[str, Any] | None) -> None:
+        """Put a finding, reduced or as it is, into its bucket."""
+        is_reduced = reduced is not None and bool(reduced.get("reproduced", True))
+        data: Mapping[str, Any] = reduced if reduced is not None and is_reduced else {}
+        program = data.get("program", found.program)
+        symptom = data.get("symptom", found.symptom)
+        parsed = FuzzProgram.from_json(program)
+        operators = operators_of(parsed)
+        rung = data.get("rung", "")
+        bucket = FoundBucket(
+            key=bucket_key(self._settings.subject.name, rung, symptom, operators),
+            subject=self._settings.subject.name,
+            status=symptom["status"],
+            kind=symptom["kind"],
+            rung=rung,
+            operators=operators,
+            program=program,
+            source=data.get("source", ""),
+            verdict=data.get("verdict", found.verdict),
+            numbers=found.numbers,
+            is_reduced=is_reduced,
+            trials=data.get("trials", 0),
+            seconds=data.get("seconds", 0.0),
+            traceback=found.traceback,
+        )
+        self._merge(bucket)
+
+    def _merge(self, bucket: FoundBucket) -> None:
+        state = self._state
+        own = state.buckets.get(bucket.key)
+        if own is not None:
+            numbers = (*own.numbers, *bucket.numbers)[:_KEPT_NUMBERS]
+            best = bucket if _size(bucket) < _size(own) else own
+            bucket = replace(best, numbers=numbers, count=own.count + 1, alike=own.alike)
+        state.buckets[bucket.key] = replace(bucket, known=self._listener.known(bucket))
+        self._listener.on_bucket(state.buckets[bucket.key])
+
+
+def operators_of(program: FuzzProgram) -> tuple[str, ...]:
+    """The operators of a program's statements, and those that stand in its Python text."""
+    found = [statement.target for statement in walk(program.statements) if isinstance(statement, OpCall)]
+    texts = [getattr(statement, "text", "") for statement in walk(program.statements)]
+    texts += [definition.text for definition in program.definitions]
+    found += [word for text in texts for word in re.findall(r"\btorch(?:\.\w+)+(?=\()", text)]
+    return tuple(sorted(set(found)))
+
+
+def bucket_key(subject: str, rung: str, symptom: Mapping[str, Any], operators: tuple[str, ...]) -> str:
+    """A short name that is the same in every campaign."""
+    text = json.dumps([subject, rung, symptom["status"], symptom["kind"], list(operators)])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _size(bucket: FoundBucket) -> tuple[bool, int]:
+    return not bucket.is_reduced, len(json.dumps(bucket.program))
+
+
+def _span(numbers: tuple[int, ...]) -> str:
+    return f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0]) if numbers else "(none)"
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 1 and number & (number - 1) == 0

@@ -1,0 +1,130 @@
+"""The loop of a campaign: rounds of programs, with what follows from earlier ones first. Torch-free."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from fuzz.campaign.results import Listener, ResultTaker
+from fuzz.campaign.rounds import begin_round, close_rounds, may_begin_round
+from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
+from fuzz.campaign.state import CampaignState
+from fuzz.campaign.work import selected_work, task_of
+from fuzz.coverage import Vocabulary
+from oracle.errors import InternalError
+from oracle.isolate import Completed, Pool, Task
+from oracle.verdict import Status
+
+FAILS_ALWAYS = TRIAL_PROGRAMS  # findings with one symptom, and nothing else, among the first programs
+FAILS_VARIOUSLY = 3 * FAILS_ALWAYS  # with several
+HANGS_ALWAYS = 3
+GRACE_SHARE = 0.2  # of the time, for findings that are still to be reduced when it is over
+LEAST_GRACE_S = 30.0
+_SAYING_NOTHING = (
+    Status.EAGER_FAIL_TO_RUN.value,
+    Status.EAGER_TWO_RUNS_DIFFER.value,
+    Status.MODEL_FAIL_TO_LOAD.value,
+    Status.PASS_DUE_TO_SKIP.value,
+)
+
+
+def run_campaign(
+    settings: CampaignSettings,
+    state: CampaignState,
+    pool: Pool,
+    *,
+    listener: Listener,
+    save: Callable[[], None],
+    on_progress: Callable[[], None] = lambda: None,
+    between_rounds: Callable[[], None] = lambda: None,
+) -> None:
+    """Go on from `state` until the count or the time is reached, or the subject is found to fail always.
+
+    `save` is called after every run of the pool. KeyboardInterrupt leaves the state as of the last task that ended.
+    """
+    started = time.monotonic()
+    wall_before = state.wall_s
+    deadline = None if settings.time_s is None else started + settings.time_s
+    grace = None if deadline is None else deadline + max(LEAST_GRACE_S, GRACE_SHARE * (settings.time_s or 0.0))
+    taker = ResultTaker(settings, state, listener)
+    if not state.vocabulary.operators:
+        state.vocabulary = describe_grammar(pool)
+
+    def is_over(moment: float | None) -> bool:
+        state.wall_s = wall_before + time.monotonic() - started
+        return moment is not None and time.monotonic() >= moment
+
+    while True:
+        is_late = is_over(deadline) or bool(state.stopped)
+        if not is_late and may_begin_round(settings, state):
+            begin_round(settings, state)
+        taker.drop_explained()
+        selected = selected_work(settings, state, only_findings=is_late)
+        if not selected:
+            break
+        end = grace if is_late else deadline
+        results = pool.run([task_of(key, work, settings, state) for key, work in selected])
+        was_stopped = state.stopped
+        try:
+            for result in results:
+                taker.take(result)
+                state.stopped = was_stopped or reason_to_stop(state)
+                on_progress()
+                if state.stopped != was_stopped or is_over(end):
+                    break
+        finally:
+            results.close()
+            close_rounds(settings, state)
+            is_over(None)
+        if state.stopped != was_stopped:
+            _keep_one_example(state)
+        save()
+        between_rounds()
+        if is_over(grace):
+            break
+
+
+def _keep_one_example(state: CampaignState) -> None:
+    """The campaign stops, for all programs say the same: one of them is confirmed and reduced."""
+    keys = [key for key, work in state.work.items() if work.found is not None]
+    keys += [
+        key
+        for key, work in state.work.items()
+        if work.kind == "draw" and not state.awaiting_draw.keys().isdisjoint(work.numbers)
+    ]
+    state.work = {key: state.work[key] for key in keys[:1]}
+
+
+def reason_to_stop(state: CampaignState) -> str:
+    """Not "" where going on would only say the same again."""
+    if state.buckets:
+        return ""  # something was confirmed while others passed
+    judged = {word: count for word, count in state.statuses.items() if word not in _SAYING_NOTHING and count}
+    programs = sum(judged.values())
+    if judged.get(Status.TIMEOUT.value) == programs >= HANGS_ALWAYS:
+        return f"this subject does not end on any program: {programs} of {programs} reached the time limit"
+    findings = sum(state.symptoms.values())
+    if programs == findings >= FAILS_ALWAYS and len(state.symptoms) == 1:
+        ((symptom, _),) = state.symptoms.items()
+        return f"this subject fails on every program: {programs} of {programs} with {symptom}"
+    if programs == findings >= FAILS_VARIOUSLY:
+        symptom = max(state.symptoms, key=lambda name: state.symptoms[name])
+        return f"this subject fails on every program: {programs} of {programs}, most often with {symptom}"
+    return ""
+
+
+def describe_grammar(pool: Pool) -> Vocabulary:
+    """Names of the operators and rules, which only a process with torch knows."""
+    task = Task(
+        key="grammar",
+        function="fuzz.worker:describe_grammar",
+        payload={},
+        group="",
+        timeout_s=180,
+        memory_bytes=4 * 2**30,
+    )
+    (result,) = pool.run([task])
+    if not isinstance(result.end, Completed):
+        raise InternalError(f"the grammar does not load: {result.end}")
+    found = result.end.value
+    return Vocabulary(operators=tuple(found["operators"]), rules=tuple(found["rules"]))  # type: ignore[arg-type]

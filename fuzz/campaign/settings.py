@@ -1,0 +1,77 @@
+"""What a campaign was asked for. Torch-free; JSON round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from oracle.subjects.spec import SubjectSpec
+
+BATCH_SIZE = 16  # programs in one compile, where a compile calls a C++ compiler
+SINGLES_EVERY = 10  # of batched subjects, each tenth program is compiled alone: a batch is fused otherwise
+TRIAL_PROGRAMS = 10  # judged first, one by one: does the subject work at all?
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignSettings:
+    """One campaign, fully decided."""
+
+    subject: SubjectSpec
+    focus: str = "all"
+    seed: int = 0
+    max_statements: int = 6
+    count: int | None = None  # programs in all, those of earlier runs included; None: no end
+    time_s: float | None = None  # of this run
+    workers: int = 1
+    threads: int = 1
+    case_timeout_s: float = 60.0
+    memory_bytes: int = 4 * 2**30
+    reduces: bool = True
+    reduction_s: float = 30.0
+    batch_size: int = 1
+
+    @property
+    def is_batched(self) -> bool:
+        return self.batch_size > 1
+
+    @property
+    def is_inductor(self) -> bool:
+        return self.subject.kind == "torch_compile" and self.subject.options.get("backend") == "inductor"
+
+    @property
+    def chunk(self) -> int:
+        """Programs of one task. With batches more, so that groups of equal call plans fill them."""
+        return 48 if self.is_batched else 20
+
+    @property
+    def round_size(self) -> int:
+        """Programs of a round; a function of what decides the programs alone, for steering changes from round to round."""
+        return 480 if self.is_batched else 400
+
+    def identity(self) -> dict[str, Any]:
+        """What decides which programs are drawn and judged: a corpus belongs to one of these."""
+        return {
+            "subject": self.subject.name,
+            "focus": self.focus,
+            "seed": self.seed,
+            "max_statements": self.max_statements,
+            "round_size": self.round_size,
+        }
+
+    def grammar_settings(self) -> dict[str, Any]:
+        """Fields of `fuzz.settings.Settings`, without the steering."""
+        return {"focus": self.focus, "max_statements": self.max_statements}
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "subject": self.subject.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CampaignSettings:
+        return cls(**{**data, "subject": SubjectSpec.from_json(data["subject"])})
+
+
+def default_batch_size(subject: SubjectSpec) -> int:
+    """Batches where compiling is expensive: inductor."""
+    is_inductor = subject.kind == "torch_compile" and subject.options.get("backend") == "inductor"
+    return BATCH_SIZE if is_inductor else 1

@@ -1,0 +1,93 @@
+"""From what is to be done to the tasks of a pool. Torch-free."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from typing_extensions import assert_never
+
+from fuzz.campaign.rounds import factors_of
+from fuzz.campaign.settings import SINGLES_EVERY, CampaignSettings
+from fuzz.campaign.state import CampaignState, Work
+from oracle.isolate import Task
+from oracle.verdict import Status
+
+# A range may take so much longer than one program: it is only there to catch what never ends.
+_SECONDS_PER_PROGRAM = 3.0
+_DRAW_SECONDS_PER_PROGRAM = 1.0
+_REDUCTION_SLACK_S = 60.0
+_REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool: many programs that show one bug are reduced a few at a time
+REPEATS = 3  # runs in another task, until one shows the finding again
+SCALAR_CODE: Mapping[str, Any] = {"torch._inductor.config.cpp.simdlen": 1}  # loops without vector instructions
+
+
+def selected_work(settings: CampaignSettings, state: CampaignState, *, only_findings: bool) -> list[tuple[int, Work]]:
+    """What the next run of the pool does, most urgent first. `only_findings`: no more programs are judged."""
+    reductions: list[tuple[int, Work]] = []
+    per_symptom: Counter[tuple[str, str]] = Counter()
+    most = 2 * settings.workers + 2
+    ranges, others = [], []
+    for number, work in state.work.items():
+        match work.kind:
+            case "reduce":
+                assert work.found is not None
+                key = work.found.symptom_key
+                if len(reductions) < most and per_symptom[key] < _REDUCTIONS_PER_SYMPTOM:
+                    per_symptom[key] += 1
+                    reductions.append((number, work))
+            case "range":
+                ranges.append((number, work))
+            case _:
+                others.append((number, work))
+    return [*reductions, *others] if only_findings else [*reductions, *others, *ranges]
+
+
+def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignState) -> Task:
+    """The task that does it; its key is the number of the work."""
+    subject = settings.subject.to_json()
+    payload: dict[str, Any] = {"subject": subject}
+    match work.kind:
+        case "range" | "draw":
+            payload |= _range_payload(work, settings, state)
+            function = "fuzz.worker:judge_range" if work.kind == "range" else "fuzz.worker:draw_range"
+            timeout = settings.case_timeout_s + _SECONDS_PER_PROGRAM * len(work.numbers)
+        case "confirm":
+            assert work.found is not None
+            times = 1 if work.found.symptom["status"] == Status.TIMEOUT.value else REPEATS
+            payload |= {"program": dict(work.found.program), "times": times}
+            function, timeout = "fuzz.worker:judge_again", settings.case_timeout_s * times
+        case "reduce":
+            assert work.found is not None
+            payload |= {
+                "program": dict(work.found.program),
+                "symptom": dict(work.found.symptom),
+                "budget_s": settings.reduction_s,
+            }
+            function = "fuzz.reduce.task:reduce_finding"
+            timeout = 2 * settings.reduction_s + settings.case_timeout_s + _REDUCTION_SLACK_S
+        case other:
+            assert_never(other)  # pyright: ignore[reportArgumentType]
+    return Task(
+        key=str(key),
+        function=function,
+        payload=payload,
+        group=f"{work.kind} {key}",
+        timeout_s=timeout,
+        memory_bytes=settings.memory_bytes,
+        environment=tuple(sorted(settings.subject.env.items())),
+    )
+
+
+def _range_payload(work: Work, settings: CampaignSettings, state: CampaignState) -> dict[str, Any]:
+    is_scalar = settings.is_inductor and bool(work.numbers) and (work.numbers[0] // settings.chunk) % 2 == 1
+    return {
+        "settings": settings.grammar_settings(),
+        "steering": factors_of(state, work.round),
+        "seed": settings.seed,
+        "numbers": list(work.numbers),
+        "batch_size": work.batch_size,
+        "singles_every": SINGLES_EVERY,
+        "config": dict(SCALAR_CODE) if is_scalar else {},
+    }

@@ -1,0 +1,276 @@
+"""`torch-oracle fuzz`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fuzz.campaign.cache import CompilerCache
+from fuzz.campaign.progress import CampaignProgress
+from fuzz.campaign.records import write_records
+from fuzz.campaign.replay import judge_alone, program_of_file, program_of_number
+from fuzz.campaign.results import Listener
+from fuzz.campaign.run import describe_grammar, run_campaign
+from fuzz.campaign.settings import CampaignSettings, default_batch_size
+from fuzz.campaign.state import CampaignState, FoundBucket, new_state
+from fuzz.campaign.summary import args_text, bucket_json, summary_json, summary_lines
+from fuzz.corpus import Corpus
+from fuzz.render import render_function
+from fuzz.settings import FOCUSES
+from fuzz.structure import FuzzProgram
+from oracle.commands import fingerprint_with_worker
+from oracle.environment import check_supported
+from oracle.errors import UsageError
+from oracle.isolate import Pool, Task
+from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES, available_cores, check_positive, duration
+from oracle.subjects.registry import check_requirements, resolve
+from oracle.subjects.usability import check_usable
+from results.store import Store
+
+DEFAULT_TIME_S = 600.0
+PRELOAD = ("torch", "oracle.case", "fuzz.worker")
+INDUCTOR_PRELOAD = ("torch._inductor.compile_fx", "torch._inductor.graph")
+WARM_UP_S = 180.0
+
+
+def fuzz(
+    subject: Annotated[str, typer.Option(help="One subject: a name, module:function, compile:module:function.")],
+    subjects_file: Annotated[Path | None, typer.Option(help="TOML file with [subjects.NAME] tables.")] = None,
+    time: Annotated[str | None, typer.Option(help="Stop after 90s, 10m, 1h30m. Default: 10m without --count.")] = None,
+    count: Annotated[int | None, typer.Option(help="Stop after so many programs in all.")] = None,
+    seed: Annotated[int, typer.Option(help="Programs are a function of it.")] = 0,
+    focus: Annotated[str, typer.Option(help=f"What programs are made of: {', '.join(FOCUSES)}.")] = "all",
+    max_statements: Annotated[int, typer.Option(help="At most so many statements in a program.")] = 6,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Directory that keeps findings and state; the same command continues it.")
+    ] = None,
+    db: Annotated[str | None, typer.Option(help="Results: a SQLite file or a database URL.")] = None,
+    known: Annotated[Path | None, typer.Option(help="TOML file of known issues; default: those of torch.")] = None,
+    reduce: Annotated[bool, typer.Option("--reduce/--no-reduce", help="Reduce findings to a few lines.")] = True,
+    workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads per worker.")] = 1,
+    case_timeout: Annotated[float, typer.Option(help="Seconds for one program.")] = 60.0,
+    memory: Annotated[float, typer.Option(help="GiB that a task may add.")] = 4.0,
+    batch: Annotated[
+        int | None, typer.Option(help="Programs in one compile. Default: 16 for inductor, 1 for others.")
+    ] = None,
+    number: Annotated[int | None, typer.Option(help="Only this program of the seed, judged alone.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Only the program of this file (findings/*.json).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a finding, then a summary.")] = False,
+) -> None:
+    """Draw random programs, judge them on a subject, reduce what differs from eager and count each bug once."""
+    check_supported()
+    settings = _settings(
+        subject=subject, subjects_file=subjects_file, time=time, count=count, seed=seed, focus=focus,
+        max_statements=max_statements, reduce=reduce, workers=workers, threads=threads, case_timeout=case_timeout,
+        memory=memory, batch=batch,
+    )  # fmt: skip
+    check_requirements(settings.subject)
+    if number is not None and number < 0:
+        raise UsageError(seen=f"--number {number}", expected="0 or more", do="name a program of the campaign")
+    if number is not None and replay is not None:
+        raise UsageError(seen="--number and --replay", expected="one of the two", do="leave one out")
+    signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job ends as Ctrl-C does
+    if number is not None or replay is not None:
+        raise typer.Exit(_replay(settings, replay, number, as_json=as_json))
+    raise typer.Exit(_campaign(settings, corpus, db, known, as_json=as_json))
+
+
+def _settings(
+    *, subject: str, subjects_file: Path | None, time: str | None, count: int | None, seed: int, focus: str,
+    max_statements: int, reduce: bool, workers: int | None, threads: int, case_timeout: float, memory: float,
+    batch: int | None,
+) -> CampaignSettings:  # fmt: skip
+    """Check every option before anything is written or started."""
+    if focus not in FOCUSES:
+        raise UsageError(seen=f"--focus {focus}", expected=f"one of {', '.join(FOCUSES)}", do="choose one of them")
+    if seed < 0:
+        raise UsageError(seen=f"--seed {seed}", expected="0 or more", do="leave it out for 0")
+    check_positive(
+        {
+            "--count": count,
+            "--max-statements": max_statements,
+            "--workers": workers,
+            "--threads": threads,
+            "--case-timeout": case_timeout,
+            "--memory": memory,
+            "--batch": batch,
+        }
+    )
+    spec = resolve(subject, subjects_file=subjects_file)
+    time_s = duration(time) if time else DEFAULT_TIME_S if count is None else None
+    return CampaignSettings(
+        subject=spec,
+        focus=focus,
+        seed=seed,
+        max_statements=max_statements,
+        count=count,
+        time_s=time_s,
+        workers=workers or available_cores(),
+        threads=threads,
+        case_timeout_s=case_timeout,
+        memory_bytes=int(memory * 2**30),
+        reduces=reduce,
+        batch_size=batch or default_batch_size(spec),
+    )
+
+
+def _campaign(
+    settings: CampaignSettings, corpus_directory: Path | None, db: str | None, known: Path | None, *, as_json: bool
+) -> int:
+    """Open what a campaign writes to, run it, say what came of it. Returns the exit code."""
+    err = Console(stderr=True)
+    is_interrupted = False
+    with ExitStack() as stack:
+        corpus = stack.enter_context(Corpus(corpus_directory, settings.identity())) if corpus_directory else None
+        state = _state_of(corpus, settings)
+        store = stack.enter_context(Store.open(db, create=True)) if db else None
+        cache = stack.enter_context(CompilerCache())
+        pool = stack.enter_context(_pool(settings, cache))
+        progress = stack.enter_context(CampaignProgress(settings, state, console=err, quiet=as_json))
+        environment: Mapping[str, Any] = {}
+        save = _saver(corpus, state)
+        try:
+            check_usable([settings.subject], pool)
+            environment = fingerprint_with_worker(pool) if store is not None else {}
+            _warm_up(settings, pool, cache)
+            run_campaign(
+                settings,
+                state,
+                pool,
+                listener=_listener(settings, corpus, corpus_directory, progress, as_json=as_json),
+                save=save,
+                on_progress=progress.update,
+                between_rounds=cache.prune,
+            )
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the closing short
+            is_interrupted = True
+        save()
+        if store is not None:
+            write_records(
+                store, settings, state, environment=environment, corpus=corpus_directory, is_interrupted=is_interrupted
+            )
+    if as_json:
+        sys.stdout.write(json.dumps({"summary": summary_json(settings, state, corpus=corpus_directory)}) + "\n")
+    else:
+        console = Console()
+        for line in summary_lines(settings, state, corpus=corpus_directory):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if is_interrupted:
+        goes_on = "; the same command continues" if corpus is not None else "; with --corpus it could be continued"
+        err.print(f"interrupted after {state.programs} programs{goes_on}", highlight=False)
+    return _exit_code(state, is_interrupted=is_interrupted)
+
+
+def _exit_code(state: CampaignState, *, is_interrupted: bool) -> int:
+    """0 clean, 1 findings, 2 interrupted before any, 3 internal error."""
+    if state.error_count:
+        return 3
+    if state.new_buckets or state.stopped:
+        return 1
+    return 2 if is_interrupted else 0
+
+
+def _state_of(corpus: Corpus | None, settings: CampaignSettings) -> CampaignState:
+    data = corpus.state() if corpus is not None else None
+    state = new_state(settings) if data is None else CampaignState.from_json(data)
+    state.stopped = ""  # the subject may have been mended since
+    return state
+
+
+def _saver(corpus: Corpus | None, state: CampaignState) -> Callable[[], None]:
+    return lambda: corpus.save_state(state.to_json()) if corpus is not None else None
+
+
+def _listener(
+    settings: CampaignSettings,
+    corpus: Corpus | None,
+    directory: Path | None,
+    progress: CampaignProgress,
+    *,
+    as_json: bool,
+) -> Listener:
+    told: set[str] = set()
+
+    def on_bucket(bucket: FoundBucket) -> None:
+        progress.note_bucket(bucket)
+        data = bucket_json(bucket, settings, corpus=directory)
+        if corpus is not None:
+            corpus.save_finding(bucket.key, data)
+        if as_json and bucket.key not in told:
+            told.add(bucket.key)
+            sys.stdout.write(json.dumps({"finding": data}) + "\n")
+
+    def on_interesting(number: int, program: Mapping[str, Any], features: list[str]) -> None:
+        if corpus is not None:
+            corpus.save_interesting(number, program, features)
+
+    return Listener(on_bucket=on_bucket, on_interesting=on_interesting)
+
+
+def _pool(settings: CampaignSettings, cache: CompilerCache) -> Pool:
+    return Pool(
+        workers=settings.workers,
+        preload=(*PRELOAD, *INDUCTOR_PRELOAD) if settings.is_inductor else PRELOAD,
+        threads_per_worker=settings.threads,
+        environment={"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache.path)},
+        address_space_margin_bytes=ADDRESS_SPACE_MARGIN_BYTES,
+    )
+
+
+def _warm_up(settings: CampaignSettings, pool: Pool, cache: CompilerCache) -> None:
+    """What inductor builds once for all (probes of the processor) is built before the clock of a program runs."""
+    if not settings.is_inductor:
+        return
+    task = Task(
+        key="warm up",
+        function="fuzz.worker:warm_up",
+        payload={"subject": settings.subject.to_json()},
+        group="",
+        timeout_s=WARM_UP_S,
+        memory_bytes=settings.memory_bytes,
+        environment=tuple(sorted(settings.subject.env.items())),
+    )
+    for _ in pool.run([task]):  # whatever comes of it: the programs will show it
+        cache.keep()
+
+
+def _replay(settings: CampaignSettings, replay: Path | None, number: int | None, *, as_json: bool) -> int:
+    """Judge one program and show it. Returns the exit code."""
+    err = Console(stderr=True)
+    with CompilerCache() as cache, _pool(settings, cache) as pool:
+        check_usable([settings.subject], pool)
+        if replay is not None:
+            program = program_of_file(replay)
+        else:
+            assert number is not None
+            if number >= 2 * settings.round_size and not as_json:
+                err.print(f"drawing the programs before {number} again: they steered it", highlight=False)
+            program = program_of_number(settings, number, pool, describe_grammar(pool))
+        verdict = judge_alone(program, settings.subject, pool, settings)
+    if as_json:
+        sys.stdout.write(json.dumps({"program": program.to_json(), "verdict": verdict.to_json()}) + "\n")
+    else:
+        _print_program(program)
+        sys.stdout.write(f"\n{settings.subject.name}: {verdict.status.value}  {verdict.symptom}\n")
+    return 1 if verdict.status.is_finding else 0
+
+
+def _print_program(program: FuzzProgram) -> None:
+    sys.stdout.write(render_function(program))
+    for position, call in enumerate(program.calls):
+        before = f"{call.before}; " if call.before else ""
+        sys.stdout.write(f"# call {position}: {before}{args_text(call.args)}{', backward' if call.backward else ''}\n")
+
+
+def _raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
