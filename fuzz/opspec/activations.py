@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fuzz.inputs.specs import FLOATS
 from fuzz.opspec.build import INEXACT, REAL, CallBuilder, PartLike, op
 from fuzz.opspec.operands import dim, either, maybe_dtype, of_shape, optional, x
@@ -11,7 +13,7 @@ _CATEGORY = "activation"
 _F = "torch.nn.functional"
 
 
-def _f(name: str, *parts: PartLike, weight: float = 1.0, **keywords: PartLike) -> OpSpec:
+def _f(name: str, *parts: PartLike, weight: float = 1.0, **keywords: Any) -> OpSpec:
     return op(f"{_F}.{name}", _CATEGORY, x(FLOATS), *parts, weight=weight, **keywords)
 
 

@@ -39,7 +39,7 @@ class Omitted:
 
 OMIT: Final = Omitted()
 Part: TypeAlias = "Callable[[CallBuilder], Operand | Omitted]"
-PartLike: TypeAlias = "Part | tuple[Any, ...] | Operand"  # a tuple: one of these; anything else: itself
+PartLike: TypeAlias = "Part | Operand"  # a constant stands for itself
 
 
 class CallBuilder:
@@ -148,7 +148,7 @@ def op(
     is_random: bool = False,
     aten: Sequence[str] = (),
     why: Mapping[str, str] | None = None,
-    **keywords: PartLike,
+    **keywords: Any,
 ) -> OpSpec:
     """A specification of an operator whose operands are these. `why` gives reasons for narrowed domains."""
     return OpSpec(
@@ -254,7 +254,4 @@ def _value_of(operand: Operand, scene: Scene) -> Any:
 
 
 def draw_part(builder: CallBuilder, part: PartLike) -> Operand | Omitted:
-    if isinstance(part, tuple):
-        chosen = builder.draw.choice(part)
-        return draw_part(builder, chosen) if callable(chosen) else chosen
     return part(builder) if callable(part) else part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fuzz.draw import Draw
 from fuzz.inputs.specs import FLOATS
@@ -99,7 +100,7 @@ def _pool(
     results: str = "v",
     weight: float = 1.0,
     spec: str = "",
-    **keywords: PartLike,
+    **keywords: Any,
 ) -> OpSpec:
     return op(f"{_F}.{name}{rank}d", _POOL, x(FLOATS, shape=_images(rank)), *parts, results=results, weight=weight,
               name=spec, **keywords)  # fmt: skip
@@ -137,7 +138,7 @@ _POOLS = (
 
 
 def _interpolate(mode: str, rank: int, *, aligns: bool, spec: str) -> tuple[OpSpec, ...]:
-    corners = {"align_corners": optional(either(True, False))} if aligns else {}
+    corners: dict[str, Any] = {"align_corners": optional(either(True, False))} if aligns else {}
     images = x(FLOATS, shape=_images(rank, batched=1))
     return (
         op(f"{_F}.interpolate", _RESIZE, images, scale_factor=either(2, 0.5, 1.5, 3.0),

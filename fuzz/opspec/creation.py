@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fuzz.inputs.specs import DTYPE_WEIGHTS
 from fuzz.opspec.build import ALL, DOUBLES, INTEGRAL, REAL, CallBuilder, Part, PartLike, op
 from fuzz.opspec.operands import a_number, either, integer, maybe_dtype, optional, x
@@ -19,7 +21,7 @@ def _size(builder: CallBuilder) -> Items:
     return Items(tuple(draw.choice(builder.scene.sizes) for _ in range(draw.integer(0, 2))), "tuple")
 
 
-def _make(target: str, *parts: PartLike, weight: float = 0.5, name: str = "", **keywords: PartLike) -> OpSpec:
+def _make(target: str, *parts: PartLike, weight: float = 0.5, name: str = "", **keywords: Any) -> OpSpec:
     return op(target, _CATEGORY, *parts, weight=weight, name=name, **keywords)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fuzz.opspec.build import PartLike, op
+from typing import Any
+
+from fuzz.opspec.build import op
 from fuzz.opspec.operands import dim, either, maybe_dtype, optional, x
 from fuzz.opspec.spec import OpSpec
 from fuzz.structure import Items
@@ -15,7 +17,7 @@ _NORM = optional(either("ortho", "forward", "backward"))
 
 def _fft(name: str, dtypes: tuple[str, ...], *, dims: int, weight: float = 0.6) -> OpSpec:
     """One-dimensional, two-dimensional or over any dimensions."""
-    keywords: dict[str, PartLike] = {"norm": _NORM}
+    keywords: dict[str, Any] = {"norm": _NORM}
     if dims == 1:
         keywords |= {"n": optional(either(4, 7, 1)), "dim": optional(dim())}
     elif dims == 2:
@@ -23,7 +25,7 @@ def _fft(name: str, dtypes: tuple[str, ...], *, dims: int, weight: float = 0.6) 
     return op(f"torch.fft.{name}", "fft", x(dtypes, rank=(max(1, dims), 4)), weight=weight, **keywords)
 
 
-_EXPONENT = {"periodic": optional(either(False))}
+_PERIODIC: dict[str, Any] = {"periodic": optional(either(False))}
 FFT = (
     _fft("fft", _ANY, dims=1, weight=1),
     _fft("ifft", _ANY, dims=1),
@@ -51,17 +53,17 @@ FFT = (
     op("torch.fft.fftfreq", "creation", either(8, 5, 1), weight=0.3),
     op("torch.fft.rfftfreq", "creation", either(8, 5), d=optional(0.5), weight=0.3),
     *(
-        op(f"torch.{name}", "creation", either(8, 5, 1, 0), dtype=maybe_dtype("float64"), weight=0.2, **_EXPONENT)
+        op(f"torch.{name}", "creation", either(8, 5, 1, 0), dtype=maybe_dtype("float64"), weight=0.2, **_PERIODIC)
         for name in ("hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window")
     ),
 )  # fmt: skip
+_WINDOWS: dict[str, dict[str, Any]] = {
+    "bartlett": {}, "blackman": {}, "cosine": {}, "exponential": {"tau": either(1.0, 2.5)},
+    "gaussian": {"std": either(1.0, 2.5)}, "general_cosine": {"a": Items((0.46, 0.23, 0.31))},
+    "general_hamming": {"alpha": either(0.54, 0.7)}, "hamming": {}, "hann": {}, "kaiser": {"beta": 8.0}, "nuttall": {},
+}  # fmt: skip
 WINDOWS = tuple(
     op(f"torch.signal.windows.{name}", "creation", either(8, 5, 1), weight=0.15, sym=optional(either(False, True)),
        **extra)
-    for name, extra in (
-        ("bartlett", {}), ("blackman", {}), ("cosine", {}), ("exponential", {"tau": either(1.0, 2.5)}),
-        ("gaussian", {"std": either(1.0, 2.5)}), ("general_cosine", {"a": Items((0.46, 0.23, 0.31))}),
-        ("general_hamming", {"alpha": either(0.54, 0.7)}), ("hamming", {}), ("hann", {}), ("kaiser", {"beta": 8.0}),
-        ("nuttall", {}),
-    )
+    for name, extra in _WINDOWS.items()
 )  # fmt: skip

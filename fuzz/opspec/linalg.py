@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fuzz.draw import Draw
 from fuzz.opspec.build import DOUBLES, CallBuilder, PartLike, named, op
@@ -18,7 +19,7 @@ _CONDITION = {
 
 
 def _row(
-    target: str, *parts: PartLike, results: str = "v", is_symmetric: bool = False, name: str = "", **keywords: PartLike
+    target: str, *parts: PartLike, results: str = "v", is_symmetric: bool = False, name: str = "", **keywords: Any
 ) -> OpSpec:
     return op(
         target,

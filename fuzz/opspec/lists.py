@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -82,7 +83,7 @@ def _scalars(builder: CallBuilder) -> Operand:
 _SCALAR = either(2, 0.5, -1.0, 3)
 
 
-def _row(name: str, *parts: PartLike, spec: str = "", writes: bool = False, **keywords: PartLike) -> OpSpec:
+def _row(name: str, *parts: PartLike, spec: str = "", writes: bool = False, **keywords: Any) -> OpSpec:
     call = call_of(f"torch._foreach_{name}", parts, keywords, results="" if writes else "*")
     full = f"torch._foreach_{spec or name}"
     return OpSpec(name=full, category=_CATEGORY, draw_call=call, weight=0.3, writes=writes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fuzz.draw import Draw
 from fuzz.inputs.specs import FLOATS
@@ -19,9 +20,7 @@ _PROBABILITY = {"domain": "eager refuses probabilities outside [0, 1]"}
 _SIGN = {"target": "+1 or -1"}
 
 
-def _loss(
-    name: str, *parts: PartLike, dtypes: Sequence[str] = FLOATS, weight: float = 1.0, **keywords: PartLike
-) -> OpSpec:
+def _loss(name: str, *parts: PartLike, dtypes: Sequence[str] = FLOATS, weight: float = 1.0, **keywords: Any) -> OpSpec:
     return op(f"{_F}.{name}", _CATEGORY, x(dtypes), *parts, reduction=_REDUCTION, weight=weight, **keywords)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fuzz.inputs.specs import COMPLEX, FLOATS, INTEGERS
 from fuzz.opspec.build import ALL, DOUBLES, INEXACT, INTEGRAL, NUMERIC, REAL, op
 from fuzz.opspec.operands import (
@@ -117,14 +119,15 @@ _ARITHMETIC = (
 )  # fmt: skip
 
 _NONZERO = {"divisor": "no zero among integers, and not -1, by which the least integer cannot be divided"}
+_DIVISIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("torch.floor_divide", {}),
+    ("torch.remainder", {}),
+    ("torch.fmod", {}),
+    ("torch.div", {"rounding_mode": either("floor", "trunc")}),
+)
 _INTEGER_DIVISION = tuple(
     op(target, _CATEGORY, x(INTEGERS), second, name=f"{target}({kind} divisor)", weight=0.8, why=_NONZERO, **keywords)
-    for target, keywords in (
-        ("torch.floor_divide", {}),
-        ("torch.remainder", {}),
-        ("torch.fmod", {}),
-        ("torch.div", {"rounding_mode": either("floor", "trunc")}),
-    )
+    for target, keywords in _DIVISIONS
     for kind, second in (
         ("integer", other(INTEGERS, numbers=0, mixes=0.1, domain="nonzero", is_strict=True)),
         ("number", a_divisor),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fuzz.inputs.specs import COMPLEX, FLOATS
 from fuzz.opspec.build import ALL, DOUBLES, NUMERIC, REAL, CallBuilder, PartLike, op
 from fuzz.opspec.operands import a_number, dim, either, flag, indices, mask, of_shape, optional, other, same, x
@@ -13,7 +15,7 @@ _COPY = "view copy"
 _MASKED = "masked"
 
 
-def _aten(name: str, *parts: PartLike, results: str = "v", spec: str = "", **keywords: PartLike) -> OpSpec:
+def _aten(name: str, *parts: PartLike, results: str = "v", spec: str = "", **keywords: Any) -> OpSpec:
     overload = name if "." in name else f"{name}.default"
     return op(f"torch.ops.aten.{name}", _ATEN, *parts, results=results, name=spec and f"torch.ops.aten.{spec}", weight=0.4,
               aten=(f"aten.{overload}",), **keywords)  # fmt: skip
@@ -48,6 +50,12 @@ def _dtype_of(builder: CallBuilder) -> Operand:
 _IMAGES = x(DOUBLES, shape=lambda b: (2, b.draw.choice((1, 3)), 5, 6))
 _VECTORS = x(FLOATS, rank=(1, 3))
 
+_MASKED_ROWS: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
+    ("sum", REAL, {"keepdim": flag()}), ("prod", REAL, {}), ("mean", FLOATS, {"keepdim": flag()}), ("amax", REAL, {}),
+    ("amin", REAL, {}), ("var", FLOATS, {"unbiased": either(True, False)}), ("std", FLOATS, {}), ("logsumexp", FLOATS, {}),
+    ("cumsum", REAL, {}), ("cumprod", REAL, {}), ("softmax", FLOATS, {}), ("log_softmax", FLOATS, {}),
+    ("softmin", FLOATS, {}), ("argmax", REAL, {}), ("argmin", REAL, {}),
+)  # fmt: skip
 PRIMITIVES = (
     _aten("add.Scalar", x(NUMERIC), a_number),
     _aten("mul.Scalar", x(NUMERIC), a_number),
@@ -98,12 +106,7 @@ PRIMITIVES = (
     *(
         op(f"torch.masked.{name}", _MASKED, x(dtypes, rank=(1, 4)), dim=dim(least=1), mask=mask(broadcasts=0), weight=0.3,
            **extra)
-        for name, dtypes, extra in (
-            ("sum", REAL, {"keepdim": flag()}), ("prod", REAL, {}), ("mean", FLOATS, {"keepdim": flag()}), ("amax", REAL, {}),
-            ("amin", REAL, {}), ("var", FLOATS, {"unbiased": either(True, False)}), ("std", FLOATS, {}),
-            ("logsumexp", FLOATS, {}), ("cumsum", REAL, {}), ("cumprod", REAL, {}), ("softmax", FLOATS, {}),
-            ("log_softmax", FLOATS, {}), ("softmin", FLOATS, {}), ("argmax", REAL, {}), ("argmin", REAL, {}),
-        )
+        for name, dtypes, extra in _MASKED_ROWS
     ),
     op("torch.masked.norm", _MASKED, x(FLOATS, rank=(1, 4)), 2.0, dim(least=1), mask=mask(broadcasts=0), weight=0.3),
     op("torch.masked.normalize", _MASKED, x(FLOATS, rank=(1, 4)), 2.0, dim(least=1), mask=mask(broadcasts=0), weight=0.3),

@@ -3,6 +3,8 @@ used alike, and distributions elsewhere."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from fuzz.inputs.specs import FLOATS
 from fuzz.opspec.build import ALL, DOUBLES, CallBuilder, PartLike, call_of
 from fuzz.opspec.operands import either, flag, integer, maybe_dtype, of_shape, optional, x
@@ -26,7 +28,7 @@ def _row(
     spec: str = "",
     results: str = "v",
     writes: bool = False,
-    **keywords: PartLike,
+    **keywords: Any,
 ) -> OpSpec:
     return OpSpec(
         name=spec or name,

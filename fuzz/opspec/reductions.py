@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from fuzz.inputs.specs import FLOATS
-from fuzz.opspec.build import ALL, INEXACT, NUMERIC, REAL, CallBuilder, PartLike, op
+from fuzz.opspec.build import ALL, INEXACT, NUMERIC, REAL, CallBuilder, op
 from fuzz.opspec.operands import dim, dims, either, flag, maybe_dtype, optional, other, x
 from fuzz.opspec.spec import OpSpec
 from fuzz.structure import Items, Operand
@@ -15,7 +17,7 @@ _TIES = {"results": "the index is not bound: eager leaves open which of equal el
 
 
 def _family(
-    name: str, dtypes: tuple[str, ...], *, weight: float = 1.0, lists: bool = True, **keywords: PartLike
+    name: str, dtypes: tuple[str, ...], *, weight: float = 1.0, lists: bool = True, **keywords: Any
 ) -> tuple[OpSpec, ...]:
     """Over everything, over one dimension, over several."""
     target = f"torch.{name}"

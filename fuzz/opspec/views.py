@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from fuzz.draw import Draw
 from fuzz.opspec.build import ALL, CallBuilder, PartLike, Unfit, op
@@ -21,7 +22,7 @@ def _view(
     results: str = "v",
     name: str = "",
     weight: float = 1.0,
-    **keywords: PartLike,
+    **keywords: Any,
 ) -> OpSpec:
     return op(
         target,

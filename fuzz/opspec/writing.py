@@ -7,6 +7,7 @@ operators that are not pointwise: not at all), and a leaf that requires grad is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -129,7 +130,7 @@ def source(
 
 
 def _write(
-    name: str, *parts: PartLike, weight: float = 1.0, spec: str = "", category: str = _IN_PLACE, **keywords: PartLike
+    name: str, *parts: PartLike, weight: float = 1.0, spec: str = "", category: str = _IN_PLACE, **keywords: Any
 ) -> OpSpec:
     """A call whose first operand is the target. Its result, the target again, is bound now and then."""
     call = call_of(name, parts, keywords, results="?")
@@ -255,7 +256,7 @@ _PLACED = (
 )  # fmt: skip
 
 
-def _into(name: str, *parts: PartLike, weight: float = 0.4, **keywords: PartLike) -> OpSpec:
+def _into(name: str, *parts: PartLike, weight: float = 0.4, **keywords: Any) -> OpSpec:
     """`f(..., out=o)`: `o` has the shape of the result, its dtype or one that it can be cast to, and any strides. Several
     results: a tuple. Nothing requires grad: eager refuses it."""
 
