@@ -403,12 +403,18 @@ class Scene:
 
     # --------------------------------------------------------------------------------------------------------- result
 
+    def wants_gradients(self) -> bool:
+        """Whether autograd has anything to do in the program."""
+        has_state = self.state is not None and bool(self.state)
+        return has_state or any(value.requires_grad for value in self.values.values())
+
     def accepts_backward(self, result: Operand) -> bool:
-        """Whether autograd goes back from the result, as `oracle.observe` will. Uses the graphs up: ask it last."""
-        leaves, _ = flatten(eval(render_operand(result), self._namespace), "")
+        """Whether autograd goes back from the result and from what the arguments have become. Uses the graphs up: ask it last."""
+        arguments = [self._namespace[name] for name in self.arguments]
+        leaves, _ = flatten([eval(render_operand(result), self._namespace), arguments], "")
         outputs = {id(leaf.value): leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)}
         try:
-            roots = [tensor for tensor in outputs.values() if tensor.requires_grad]
+            roots = [tensor for tensor in outputs.values() if tensor.requires_grad]  # asking may raise
             if roots:
                 torch.autograd.backward(roots, [torch.ones_like(tensor) for tensor in roots])
         except REFUSALS:

@@ -16,7 +16,7 @@ from fuzz.structure import Expr, Items, Lines, OpCall, Operand, Ref, Statement
 # Weight of each layout, by focus.
 LAYOUT_WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "all": {"plain": 10, "shared": 1, "same": 0.5, "derived": 1.5, "container": 0.7},
-    "views": {"plain": 5, "shared": 3, "same": 1, "derived": 4, "container": 0.7},
+    "views": {"plain": 6, "shared": 1.5, "same": 1, "derived": 4, "container": 0.7},
     "autograd": {"plain": 8, "shared": 0.5, "same": 0.7, "derived": 3, "container": 0.5},
     "export": {"plain": 8, "shared": 0.5, "same": 1, "container": 1},
     "ops": {"plain": 1},
@@ -141,7 +141,7 @@ def _base_shape(draw: Draw, scene: Scene) -> tuple[int, ...]:
 def _add_shared(draw: Draw, scene: Scene) -> None:
     dtype = draw_dtype(draw, scene.settings.dtypes)
     parts = draw_parts(draw, _base_shape(draw, scene), dtype)
-    has_gradient = draw.chance(0.15)
+    has_gradient = draw.chance(0.05)
     domain = "small" if any(part.dtype for part in parts) else "any"
     fill = {"fill": draw_fill(draw, dtype, domain=domain)}
     specs = []
@@ -212,7 +212,7 @@ def _add_derived(draw: Draw, scene: Scene) -> None:
         target, operand = draw.choice((("operator.mul", 1), (".clone", None), ("operator.mul", 2)))
         args = (Ref(root),) if operand is None else (Ref(root), operand)
         derive.append(OpCall(target=target, args=args, results=(base,)))
-    kinds = draw.choice(_PAIRS) if draw.chance(0.5) else (draw.choice(_ALONE),)
+    kinds = draw.choice(_PAIRS) if draw.chance(0.35) else (draw.choice(_ALONE),)
     names: list[str] = []
     for kind in kinds:
         name = f"a{len(scene.arguments) + len(names)}"
@@ -220,7 +220,8 @@ def _add_derived(draw: Draw, scene: Scene) -> None:
         derive += _view_statements(kind, base, name, spec["shape"])
     if not scene.derive_arguments(derive, names):  # a view that this shape does not allow
         whole = [*derive[: base != root], *_view_statements("base", base, names[0], spec["shape"])]
-        scene.derive_arguments(whole, names[:1])
+        if not scene.derive_arguments(whole, names[:1]):
+            scene.add_argument(scene.specs.pop(root))
 
 
 def _view_statements(kind: str, base: str, name: str, shape: Sequence[int]) -> list[Statement]:

@@ -25,6 +25,9 @@ _GRAD_MODES: dict[str, Any] = {
 }
 
 
+_SAME_EVERYWHERE = ("aten::fill_", "aten::zero_")  # writes of one number
+
+
 class UndefinedWriteError(Exception):
     """A call writes through memory that overlaps itself, or reads what it partly overwrites."""
 
@@ -90,7 +93,7 @@ def _check(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         is_write = argument.alias_info is not None and argument.alias_info.is_write
         (written if is_write else read).extend(_tensors(value))
     for tensor in written:
-        if overlaps_itself(tensor):
+        if overlaps_itself(tensor) and schema.name not in _SAME_EVERYWHERE:
             raise UndefinedWriteError(f"{schema.name} writes to memory that overlaps itself")
         if any(other is not tensor and partly_overlap(tensor, other) for other in (*read, *written)):
             raise UndefinedWriteError(f"{schema.name} reads what it partly overwrites")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 from fuzz.draw import Draw
 from fuzz.scene import Scene
 from fuzz.settings import Settings
 from fuzz.strategies import autograd, control, modules, ops, python, random, views, writes
+from fuzz.strategies.acceptance import accepted
 from fuzz.strategies.layouts import draw_layout
 from fuzz.strategies.plans import draw_plan
 from fuzz.strategies.results import draw_result
 from fuzz.strategies.rule import Rule
-from fuzz.structure import FuzzProgram
+from fuzz.structure import FuzzProgram, Ref
+from oracle.program import Call
 
+_LARGEST_SEED = (1 << 31) - 1
 _GOES_ON = 0.75  # chance of one more statement
+_ATTEMPTS = 4  # at a program that eager accepts
 _TRIES = 6  # rules asked for one statement before the program ends earlier
 
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
@@ -34,8 +37,18 @@ RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
 
 
 def draw_program(draw: Draw, settings: Settings) -> FuzzProgram:
-    """A program that eager accepts on the first call of its plan."""
-    scene = Scene(draw, settings, seed=draw.integer(0, (1 << 31) - 1))
+    """A program that eager accepts, every call of its plan but for a last one that is meant to raise."""
+    for _ in range(_ATTEMPTS):
+        program = _drawn(draw, settings)
+        if program is not None:
+            return program
+    scene = Scene(draw, settings, seed=draw.integer(0, _LARGEST_SEED))
+    result = Ref(scene.new_tensor())
+    return scene.to_program(result, calls=(Call(args=[*scene.specs.values()]),))
+
+
+def _drawn(draw: Draw, settings: Settings) -> FuzzProgram | None:
+    scene = Scene(draw, settings, seed=draw.integer(0, _LARGEST_SEED))
     modules.begin(draw, scene)
     draw_layout(draw, scene)
     for count in range(settings.max_statements):
@@ -43,11 +56,8 @@ def draw_program(draw: Draw, settings: Settings) -> FuzzProgram:
         if count >= settings.min_statements and not draw.chance(_GOES_ON):
             break
         _add_statement(draw, scene)
-    result = draw_result(draw, scene)
-    program = draw_plan(draw, scene, scene.to_program(result))
-    if any(call.backward for call in program.calls) and not scene.accepts_backward(result):
-        program = replace(program, calls=tuple(replace(call, backward=False) for call in program.calls))
-    return program
+    program = scene.to_program(draw_result(draw, scene))
+    return accepted(scene, draw_plan(draw, scene, program))
 
 
 def _add_statement(draw: Draw, scene: Scene) -> None:
