@@ -15,11 +15,13 @@ from typing import Any
 
 from oracle.verdict import Status, Verdict
 
-_LENGTH = 160
+_LENGTH = 80  # of a message: the judge shortens long ones, and wrappers take some of that
 _CALL = re.compile(r"^call \d+: ")
 _IS_NOT = re.compile(r" is (?P<seen>.*), but should (?:be (?P<expected>.*)|(?P<absent>not be there))$", re.DOTALL)
 _WRAPPED_SEEN = re.compile(r"^(?:outcome|exception) is (?P<seen>.*)$", re.DOTALL)
 _EXCEPTION = re.compile(r"^(?P<type>[\w.]+) in (?P<phase>\w+) \((?P<message>.*)\)$", re.DOTALL)
+_WRAPPERS = frozenset(["BackendCompilerFailed", "InductorError", "LoweringException", "InternalTorchDynamoError"])
+_WRAPPED = re.compile(r"^(?:backend=\S+ raised: )?(?P<type>[\w.]+): (?P<message>.*)$", re.DOTALL)
 _HOW = re.compile(r"signal \d+|exit code -?\d+")
 # What varies within one message: addresses, generated names, containers of sizes, numbers, quoted values of the program.
 _VARYING = (
@@ -87,7 +89,7 @@ def normalised(text: str) -> str:
     text = " ".join(text.split())
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
-    return text[:_LENGTH]
+    return text.removesuffix("...")[:_LENGTH]
 
 
 def _kind(verdict: Verdict) -> str:
@@ -120,8 +122,10 @@ def _exception_kind(text: str, *, with_message: bool) -> str:
     found = _EXCEPTION.match(text)
     if found is None:
         return normalised(text)
-    name = found["type"].rpartition(".")[2]
-    return f"{name}: {normalised(found['message'].strip(chr(34) + chr(39)))}" if with_message else name
+    name, message = found["type"].rpartition(".")[2], found["message"].strip("\"'")
+    while name in _WRAPPERS and (inner := _WRAPPED.match(message)):  # "backend='inductor' raised: RuntimeError: ..."
+        name, message = inner["type"].rpartition(".")[2], inner["message"]
+    return f"{name}: {normalised(message)}" if with_message else name
 
 
 def _difference_kind(text: str) -> str:

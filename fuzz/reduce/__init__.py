@@ -11,12 +11,13 @@ guards, gradients and exceptions reduce like everything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fuzz.reduce import lines, operands, plans, specs, statements
 from fuzz.reduce.canonical import canonical
-from fuzz.reduce.search import OutOfBudgetError, SearchState
+from fuzz.reduce.search import OutOfBudgetError, SearchState, key_of
 from fuzz.structure import FuzzProgram
 
 __all__ = ["Hint", "Reduced", "reduce", "reduce_counted"]
@@ -64,42 +65,82 @@ def reduce_counted(
     """The same, with its cost."""
     state = SearchState(replace(program, families=()), shows, deadline=deadline, max_trials=max_trials)
     is_finished = False
+    done: dict[str, Hashable] = {}  # by pass: what it saw when it last ended without anything left
     try:
         before = None
         while before != state.current:
             before = state.current
-            _round(state, hint)
+            for step in _passes(hint):
+                if done.get(step.name) != step.sees(state.current):
+                    step.run(state)
+                    done[step.name] = step.sees(state.current)
         is_finished = True
-        state.accept(canonical(state.current))
     except OutOfBudgetError:
         pass
-    named = replace(state.current, families=program.families)
+    last = canonical(state.current)
+    if last == state.current or not shows(
+        last
+    ):  # one question more than was asked for, so that equal programs look equal
+        last = state.current
+    named = replace(last, families=program.families)
     return Reduced(program=named, trials=state.trials, refused=state.refused, is_finished=is_finished)
 
 
-def _round(state: SearchState, hint: Hint) -> None:
-    """All passes once: those that take away most come first."""
-    plans.reduce_calls(state, wrong=hint.call)
-    statements.reduce_result(state, first=hint.output)
-    statements.truncate(state)
-    statements.cut_beginning(state)
-    statements.drop_statements(state)
-    statements.unwrap_blocks(state)
-    lines.inline_helpers(state)
-    lines.unroll_loops(state)
-    lines.split_lines(state)
-    lines.propagate_copies(state)
-    plans.reduce_module(state)
-    plans.reduce_derivation(state)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One pass; it runs again only after something it depends on has changed."""
+
+    name: str
+    run: Callable[[SearchState], object]
+    sees: Callable[[FuzzProgram], Hashable]
+
+
+def _passes(hint: Hint) -> list[_Pass]:
+    """Those that take away most come first."""
+    structural: list[Callable[[SearchState], object]] = [
+        partial(plans.reduce_calls, wrong=hint.call),
+        partial(statements.reduce_result, first=hint.output),
+        statements.truncate,
+        statements.cut_beginning,
+        statements.drop_statements,
+        statements.unwrap_blocks,
+        lines.inline_helpers,
+        lines.unroll_loops,
+        lines.split_lines,
+        lines.propagate_copies,
+        plans.reduce_module,
+        plans.reduce_derivation,
+    ]
     if not hint.needs_output:
-        statements.drop_result(state)
-    plans.reduce_settings(state)
-    plans.reduce_gradients(state)
-    specs.drop_unused(state)
-    operands.reduce_keywords(state)
-    specs.reduce_memory(state)
-    operands.reduce_operands(state)
-    specs.reduce_dtypes(state)
-    specs.reduce_shapes(state)
-    specs.merge_arguments(state)
-    specs.reduce_values(state)
+        structural.append(statements.drop_result)
+    structural += [plans.reduce_settings, plans.reduce_gradients, specs.drop_unused, operands.reduce_keywords]
+    shaping: list[Callable[[SearchState], object]] = [
+        specs.reduce_memory,
+        operands.reduce_operands,
+        specs.reduce_dtypes,
+        specs.reduce_shapes,
+        specs.merge_arguments,
+    ]
+    return [
+        *(_Pass(name=_name(run), run=run, sees=_structure) for run in structural),
+        *(_Pass(name=_name(run), run=run, sees=_structure_and_shapes) for run in shaping),
+        _Pass(name="reduce_values", run=specs.reduce_values, sees=key_of),
+    ]
+
+
+def _name(run: Callable[[SearchState], object]) -> str:
+    return (run.func if isinstance(run, partial) else run).__name__
+
+
+def _structure(program: FuzzProgram) -> Hashable:
+    return key_of(replace(program, calls=tuple(replace(call, args=None) for call in program.calls)))
+
+
+def _structure_and_shapes(program: FuzzProgram) -> Hashable:
+    return key_of(
+        replace(program, calls=tuple(replace(call, args=_without_fills(call.args)) for call in program.calls))
+    )
+
+
+def _without_fills(specs_: list[object]) -> list[object]:
+    return [{k: v for k, v in spec.items() if k != "fill"} if isinstance(spec, dict) else spec for spec in specs_]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fuzz.reduce.editing import defined_names, with_renamed
 from fuzz.render import needed_definitions, needed_state
-from fuzz.structure import Block, FuzzProgram, Statement
+from fuzz.structure import Block, FuzzProgram, Statement, names_in, walk
 
 
 def canonical(program: FuzzProgram) -> FuzzProgram:
@@ -14,6 +14,7 @@ def canonical(program: FuzzProgram) -> FuzzProgram:
     slim = replace(program, definitions=needed_definitions(program))
     if slim.state is not None:
         slim = replace(slim, state=needed_state(slim))
+    slim = _in_order_of_use(slim)
     names: dict[str, str] = {}
     if slim.derive:
         names.update({name: f"i{number}" for number, name in enumerate(slim.inputs)})
@@ -28,6 +29,21 @@ def canonical(program: FuzzProgram) -> FuzzProgram:
     away = {old: f"{new}_" for old, new in names.items()}
     back = {f"{new}_": new for new in names.values()}
     return with_renamed(with_renamed(slim, away), back)
+
+
+def _in_order_of_use(program: FuzzProgram) -> FuzzProgram:
+    """Arguments in the order in which they are read, where their order means nothing."""
+    specs = [spec for call in program.calls for spec in call.args or ()]
+    if program.derive or any(
+        isinstance(s, dict) and ({"id", "storage"} & set(s) or s.get("$") == "same") for s in specs
+    ):
+        return program
+    read = [name for statement in walk(program.statements) for name in statement.uses]
+    read += names_in(program.result)
+    order = [name for name in dict.fromkeys([*read, *program.arguments]) if name in program.arguments]
+    at = [program.arguments.index(name) for name in order]
+    calls = tuple(replace(call, args=[call.args[i] for i in at]) if call.args else call for call in program.calls)
+    return replace(program, arguments=tuple(order), calls=calls)
 
 
 def _flat(statements: tuple[Statement, ...]) -> list[Statement]:

@@ -41,6 +41,14 @@ def reduce_operands(state: SearchState) -> None:
             if isinstance(arg, Expr) and position == len(statement.args) - 1 and position > 0:
                 edits.append(_without_last(path, position))
     state.accept_edits(edits)
+    state.accept_edits(
+        [
+            _exchanging(path, position, 0)
+            for path, statement in _calls(state.current)
+            for position, arg in enumerate(statement.args)
+            if position > 0 and type(arg) is int and arg != 0
+        ]
+    )
 
 
 def _calls(program: FuzzProgram) -> list[tuple[Any, OpCall]]:

@@ -89,7 +89,8 @@ def truncate(state: SearchState) -> None:
     while low < high:
         middle = (low + high) // 2
         if state.accept(_ending_at(state.current, middle)):
-            high = middle
+            # statements that do not lead to the new result went as well: positions are others; nothing is asked twice
+            low, high = 0, len(state.current.statements) - 1
         else:
             low = middle + 1
 

@@ -19,8 +19,9 @@ from fuzz.judging import judge
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
 from oracle.errors import InternalError
+from oracle.program import Program
 from oracle.subjects.base import Subject
-from oracle.subjects.registry import load
+from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
@@ -67,7 +68,8 @@ class TrialProcess:
         if self._connection is not None and self._child is not None and self._child.is_alive():
             return self._connection
         self._stop()
-        _loaded(json.dumps(subject.to_json(), sort_keys=True))  # imports are done once, here
+        _loaded(json.dumps(subject.to_json(), sort_keys=True))
+        _warm_up()
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe()
         child = context.Process(target=_serve, args=(there, here), daemon=True)
@@ -92,6 +94,13 @@ class TrialProcess:
                 self._child.kill()
             self._child.join()
             self._child = None
+
+
+@functools.lru_cache(maxsize=1)
+def _warm_up() -> None:
+    """What compilers import and set up at their first call is done once, here, and not in every child."""
+    program = Program(name="warm up", source="import torch\n\ndef program():\n    return torch.ones(2).sin()\n")
+    judge(program, load(resolve("aot_eager")))
 
 
 def _serve(connection: Connection, parents: Connection) -> None:

@@ -1,0 +1,170 @@
+"""Reduction: every kind of failure comes down to the few statements it needs, inside a larger program."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fuzz.reduce.parsing import program_of
+from fuzz.reduce.task import reduce_finding
+from fuzz.reduce.trials import TrialProcess
+from fuzz.render import render_function
+from fuzz.structure import FuzzProgram
+from fuzz.symptom import symptom_of
+from oracle.program import Call
+from oracle.subjects.registry import resolve
+
+
+def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
+
+
+_INTEGERS = {"kind": "integers", "low": 0, "high": 9, "seed": 1}
+_HALF = {"kind": "uniform", "low": -0.5, "high": 0.5, "seed": 1}
+
+# What is around the guilty statements, in every program: values it reads and values that read it.
+_AROUND = """
+def program(a, b, n):
+    c = torch.sin(a) + b
+    d = c.sum(dim=0)
+    {0}
+    e = c * 2
+    with torch.no_grad():
+        f = torch.relu(e)
+    g = torch.cat([f, c], dim=0)
+    {1}
+    h = g.t().contiguous()
+    return (d, h, {2})
+"""
+_ARGUMENTS = [_tensor(6, 7), _tensor(7, requires_grad=True), _tensor(6, 7, dtype="int64", fill=_INTEGERS)]
+
+
+def _program(first: str, second: str, result: str, args: list[Any] = _ARGUMENTS, **fields: Any) -> FuzzProgram:
+    return program_of(_AROUND.format(first, second, result), args, **fields)
+
+
+def _backward(args: list[Any]) -> tuple[Call, ...]:
+    return (Call(args=args, backward=True),)
+
+
+CASES: dict[str, tuple[FuzzProgram, str, str]] = {
+    # backend -> program, status, the reduced function
+    "integer_value": (
+        _program("w = n + 1", "x = torch.bitwise_xor(w, n).abs()", "x"),
+        "fail_accuracy",
+        """
+        def program(a0):
+            v0 = torch.bitwise_xor(a0, a0)
+            return v0
+        """,
+    ),
+    "number_in_one_place": (
+        _program("w = torch.exp(c)", "x = torch.hypot(w, c).sum()", "x"),
+        "fail_accuracy",
+        """
+        def program(a0):
+            v0 = torch.hypot(a0, a0)
+            return v0
+        """,
+    ),
+    "lost_write": (
+        _program("w = a[1:]", "w.mul_(e[1:])", "d"),
+        "fail_mutation",
+        """
+        def program(a0):
+            a0.mul_(1)
+            return None
+        """,
+    ),
+    "lost_alias": (
+        _program("w = a.view(7, 6)", "x = torch.narrow(w, 0, 1, 3)", "x"),
+        "fail_alias",
+        """
+        def program(a0):
+            v0 = torch.narrow(a0, 0, 0, 1)
+            return v0
+        """,
+    ),
+    "lost_stride": (
+        _program("w = torch.cos(a.t())", "x = torch.atan(w)", "x"),
+        "fail_stride",
+        """
+        def program(a0):
+            v0 = torch.atan(a0)
+            return v0
+        """,
+    ),
+    "wrong_gradient": (
+        _program("w = torch.asinh(c)", "x = w.exp()", "x", calls=_backward(_ARGUMENTS)),
+        "fail_grad",
+        """
+        def program(a0):
+            v0 = torch.asinh(a0)
+            return v0
+        """,
+    ),
+    "wrong_exception": (
+        _program("w = n + 40", "x = torch.take(e, w)", "x", expects_raise=True),
+        "fail_exception",
+        """
+        def program(a0, a1):
+            v0 = torch.take(a0, a1)
+            return None
+        """,
+    ),
+    "refuses": (
+        _program("w = torch.cumprod(c, 1)", "x = w + e", "x"),
+        "fail_to_run",
+        """
+        def program(a0):
+            v0 = torch.cumprod(a0, 0)
+            return None
+        """,
+    ),
+    "crashes": (
+        _program("w = torch.tanh(c)", "x = torch.erfinv(w)", "x"),
+        "crash",
+        """
+        def program(a0):
+            v0 = torch.erfinv(a0)
+            return None
+        """,
+    ),
+    "stale_number": (
+        _program(
+            "w = c * n", "x = w.sum()", "x",
+            calls=tuple(Call(args=[*_ARGUMENTS[:2], n]) for n in (5, 5, 7)),
+        ),
+        "fail_guard",
+        """
+        def program(a0):
+            return a0
+        """,
+    ),
+}  # fmt: skip
+
+
+def _reduced(name: str, program: FuzzProgram, *, budget_s: float = 30.0) -> dict[str, Any]:
+    prefix = "compile:" if name == "stale_number" else ""
+    subject = resolve(f"{prefix}fuzz.tests.planted_bugs:{name}")
+    with TrialProcess() as trials:
+        symptom = symptom_of(trials.judge(program, subject))
+    payload = {
+        "program": program.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json(), "budget_s": budget_s,
+    }  # fmt: skip
+    return reduce_finding(json.loads(json.dumps(payload)), lambda stage: None)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_failure_comes_down_to_what_it_needs(name: str) -> None:
+    program, status, expected = CASES[name]
+    found = _reduced(name, program, budget_s=120.0)
+    print(found["trials"], found["seconds"])
+    assert found["reproduced"], found["verdict"]
+    assert status == found["verdict"]["status"], found["verdict"]["symptom"]
+    reduced = FuzzProgram.from_json(found["program"])
+    lines = [line[8:] for line in expected.strip("\n").splitlines()]
+    assert "\n".join(lines).rstrip() == render_function(reduced).rstrip(), reduced.calls
+    assert found["finished"], found
