@@ -15,6 +15,8 @@ LADDER = ("dynamo", "aot_eager", "inductor")
 _EXCEPTIONS: dict[str, dict[str, str | None]] = {
     # Inductor has a generator of its own.
     "found/dead_random_write": {"inductor": "pass"},
+    # Inductor hands the result out itself, not a view of it.
+    "found/result_written_after_break": {"inductor": "pass"},
     # The knapsack sees Inductor's decomposed graph, and spares the mask in it.
     "190758/dropout_memory_budget": {"inductor": None},
     # Wrong values, or an assertion when a compiled graph of another layout comes out of the cache on disk.

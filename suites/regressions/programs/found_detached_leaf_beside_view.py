@@ -1,0 +1,23 @@
+"""A leaf is written through a detached second argument, while a view of it is in use: an internal assert of autograd.
+
+Synthetic base, made from the memory: the leaf is made again as a view without a function to repeat it.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "aot", "mutation", "aliasing", "autograd")}
+DEVICE = "cpu"
+
+
+def program(a, b):
+    view = a.expand(-1)
+    b.zero_()
+    return view[1:].detach() * 2
+
+
+def inputs(call):
+    return (torch.arange(4.0, device=DEVICE).requires_grad_(),), {}
+
+
+def derive(x):
+    return (x, x.detach()), {}

@@ -1,0 +1,25 @@
+"""A result that backward does not need is written after a graph break: backward says that a value it saved was modified.
+
+Runtime: all results of a graph share one backward, which checks what it saved for any of them.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "aot", "mutation", "autograd"), "calls": [{"backward": True}]}
+DEVICE = "cpu"
+
+
+def program(a):
+    one = a + 1
+    other = one.sigmoid()
+    torch._dynamo.graph_break()
+    other.mul_(2)
+    return one
+
+
+def inputs(call):
+    return (torch.arange(4.0, device=DEVICE).requires_grad_(),), {}
+
+
+def derive(x):
+    return (x,), {}
