@@ -58,7 +58,8 @@ class RandomDraw:
 class HypothesisDraw:
     """Choices of a Hypothesis test case; `draw` is what `@st.composite` hands in."""
 
-    _STEPS = 1 << 16  # resolution of probabilities
+    _DIGIT = 127  # Hypothesis draws integers of wider ranges with a bias to small ones
+    _STEPS = _DIGIT * _DIGIT  # resolution of probabilities
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self._draw = draw
@@ -67,15 +68,21 @@ class HypothesisDraw:
         return self._draw(st.integers(low, high))
 
     def choice(self, options: Sequence[T]) -> T:
+        if len(options) > self._DIGIT:
+            return options[self._position() * len(options) // self._STEPS]
         return options[self._draw(st.integers(0, len(options) - 1))] if options else _nothing()
 
     def weighted(self, weights: Mapping[T, float]) -> T:
-        return _at(weights, self._draw(st.integers(0, self._STEPS - 1)) / self._STEPS)
+        return _at(weights, self._position() / self._STEPS)
 
     def chance(self, probability: float) -> bool:
         if probability <= 0 or probability >= 1:
             return probability >= 1
-        return self._draw(st.integers(0, self._STEPS - 1)) >= (1 - probability) * self._STEPS
+        return self._position() >= (1 - probability) * self._STEPS
+
+    def _position(self) -> int:
+        """0 <= result < _STEPS, evenly."""
+        return self._draw(st.integers(0, self._DIGIT - 1)) * self._DIGIT + self._draw(st.integers(0, self._DIGIT - 1))
 
 
 def _nothing() -> Any:
