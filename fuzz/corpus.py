@@ -90,9 +90,8 @@ class Corpus:
         if self._interesting >= _MOST_INTERESTING:
             return
         self._interesting += 1
-        self._write(
-            f"interesting/{number}.json", {"format": FORMAT_VERSION, "features": features, "program": dict(program)}
-        )
+        data = {"format": FORMAT_VERSION, "features": features, "program": dict(program)}
+        write_json(self.directory / f"interesting/{number}.json", data, durable=False)
 
     def _take_lock(self) -> None:
         try:
@@ -165,14 +164,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write beside the place, then rename. Raises UsageError where that fails; the old file is untouched then."""
+def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Write beside the place, then rename. Raises UsageError where that fails; the old file is untouched then.
+
+    `durable` waits for the disk, so that the file survives a machine that loses power.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with beside.open("w", encoding="utf-8") as file:
             json.dump(data, file, allow_nan=False, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from typing import Any
 from oracle.subjects.spec import SubjectSpec
 
 BATCH_SIZE = 16  # programs in one compile, where a compile calls a C++ compiler
+BATCHED_CHUNK = 48  # programs of one task then: groups of equal call plans should fill their batches
+BATCHED_ROUND = 480
 SINGLES_EVERY = 10  # of batched subjects, each tenth program is compiled alone: a batch is fused otherwise
 TRIAL_PROGRAMS = 10  # judged first, one by one: does the subject work at all?
 
@@ -30,24 +32,12 @@ class CampaignSettings:
     reduces: bool = True
     reduction_s: float = 30.0
     batch_size: int = 1
-
-    @property
-    def is_batched(self) -> bool:
-        return self.batch_size > 1
+    chunk: int = 20  # programs of one task
+    round_size: int = 400  # programs drawn under one steering
 
     @property
     def is_inductor(self) -> bool:
         return self.subject.kind == "torch_compile" and self.subject.options.get("backend") == "inductor"
-
-    @property
-    def chunk(self) -> int:
-        """Programs of one task. With batches more, so that groups of equal call plans fill them."""
-        return 48 if self.is_batched else 20
-
-    @property
-    def round_size(self) -> int:
-        """Programs of a round; a function of what decides the programs alone, for steering changes from round to round."""
-        return 480 if self.is_batched else 400
 
     def identity(self) -> dict[str, Any]:
         """What decides which programs are drawn and judged: a corpus belongs to one of these."""
