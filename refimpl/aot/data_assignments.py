@@ -7,13 +7,16 @@ that records the assignment as `set_`, and does it as the program did, so that a
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from refimpl._torch import swap_tensor_impl
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.recording_mode import RecordingMode
+from refimpl.functionalize.geometry import extent_of
+from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 
 ASSIGNS_DATA = "assigns_data"  # in the meta of a `set_` that stands for `x.data = y`
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
@@ -43,11 +46,63 @@ class DataAssignmentsMode(TorchFunctionMode):
     def __init__(self, recording: RecordingMode | None) -> None:
         super().__init__()
         self._recording = recording
+        self._views: list[tuple[weakref.ref[torch.Tensor], int]] = []  # with a history; and their versions
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.update_views()
         if func == _SET_DATA:  # a new object at every access
-            return _assign(self._recording, *args)
-        return func(*args, **(kwargs or {}))
+            _assign(self._recording, *args)
+            self._note(args[0])
+            return None
+        position = self._position(args[0]) if args else None
+        if position is not None and _is_in_place(getattr(func, "__name__", "")):
+            self._make_again(position)
+        result = func(*args, **(kwargs or {}))
+        if position is not None and self._position(result) is None:
+            self._note(result)
+        return result
+
+    def update_views(self) -> None:
+        """Give assigned views the history that they have after a write to what they viewed.
+
+        Autograd makes it anew then: of a plain tensor from where it lies now, as if that were in the memory of its base. Of a
+        fake tensor it calls the view op again.
+        """
+        for position, (reference, version) in enumerate(self._views):
+            view = reference()
+            if view is not None and view._version != version:
+                self._make_again(position)
+
+    def _note(self, view: Any) -> None:
+        """A tensor with a history that was assigned, or a view of one."""
+        if self._recording is None or not isinstance(view, torch.Tensor):
+            return
+        if view.requires_grad and view._is_view() and not view.is_inference() and self._position(view) is None:
+            self._views.append((weakref.ref(view), view._version))
+
+    def _position(self, tensor: Any) -> int | None:
+        return next((i for i, (reference, _) in enumerate(self._views) if reference() is tensor), None)
+
+    def _make_again(self, position: int) -> None:
+        view = self._views[position][0]()
+        assert view is not None
+        base = view._base
+        assert base is not None
+        with paused_recordings(), torch.enable_grad():
+            if extent_of(view)[1] > base.untyped_storage().nbytes() // base.element_size():
+                raise UnsupportedByRefimpl(
+                    seen="a write to the memory that a view was in before `x.data = y` put it elsewhere, further behind",
+                    supported="places of y in its memory that are places of the view's base too",
+                    do="detach the view before it gets other data",
+                )
+            again = base.as_strided(view.shape, view.stride(), view.storage_offset())
+            _SET_DATA(again, view.detach())
+        swap_tensor_impl(view, again)
+        self._views[position] = self._views[position][0], view._version
+
+
+def _is_in_place(name: str) -> bool:
+    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 
 
 def _assign(recording: RecordingMode | None, tensor: torch.Tensor, value: torch.Tensor) -> None:

@@ -15,7 +15,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from refimpl._torch import creation_of_view, is_made_without_gradients, set_creation_of_view, swap_tensor_impl
+from refimpl._torch import (
+    creation_of_view,
+    is_made_without_gradients,
+    set_creation_of_view,
+    storage_key,
+    swap_tensor_impl,
+)
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.geometry import extent
 from refimpl.functionalize.schemas import METADATA_OPS
@@ -105,7 +111,10 @@ class GeometryChangesMode(TorchFunctionMode):
 
 
 def _is_known_by_places(view: torch.Tensor, base: torch.Tensor) -> bool:
-    """Views that read the memory as another dtype, or conjugated, are called again in eager mode too."""
+    """Views that read the memory as another dtype, or conjugated, are called again in eager mode too. One that was put into other
+    memory, by `set_` or `x.data = y`, has no place in that of its base."""
+    if storage_key(view) != storage_key(base):
+        return False
     return view.dtype == base.dtype and view.is_conj() == base.is_conj() and view.is_neg() == base.is_neg()
 
 

@@ -255,12 +255,14 @@ class _JointTraceState:
             self._add_input(leaf, is_leaf)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
+        assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
         with contextlib.ExitStack() as stack:
             if self.records_assignments:
-                stack.enter_context(DataAssignmentsMode(None if self.outer is not None else self.recording))
+                stack.enter_context(assignments)
             if self.follows_geometry:
                 stack.enter_context(GeometryChangesMode(self.recording))
             results = self._run_function(arguments)
+        assignments.update_views()
         self.recording.check_memory([t for t in (*self._inputs, *results) if isinstance(t, torch.Tensor)])
         self.recording.on_moved = None
         return results

@@ -298,6 +298,24 @@ def put_in_a_part_of_itself(a: Tensor) -> Tensor:
     return v
 
 
+def written_after_a_view_was_put_elsewhere(a: Tensor) -> Tensor:
+    b = a * 1
+    v = b[:, :1]
+    w = v.view(-1)
+    v.data = torch.ones(1, 2)
+    b.mul_(3)
+    return v + w.sum()
+
+
+def part_of_a_view_that_was_put_elsewhere(a: Tensor) -> tuple[Tensor, Tensor]:
+    b = a * 1
+    v = b.view_as(b)
+    v.data = v[::2].detach()
+    w = v[0:]
+    w.mul_(3)
+    return v, b
+
+
 @pytest.mark.parametrize("is_leaf", [True, False])
 @pytest.mark.parametrize(
     "program",
@@ -306,10 +324,44 @@ def put_in_a_part_of_itself(a: Tensor) -> Tensor:
         put_elsewhere_then_computed,
         view_of_what_was_put_elsewhere,
         put_in_a_part_of_itself,
+        written_after_a_view_was_put_elsewhere,
+        part_of_a_view_that_was_put_elsewhere,
     ],
 )
 def test_gradients_do_not_notice_that_a_tensor_is_put_elsewhere(program: Program, is_leaf: bool) -> None:
     assert gradient(compile_aot(program), is_leaf=is_leaf) == gradient(program, is_leaf=is_leaf)
+
+
+def test_an_argument_that_got_a_history_and_another_shape_keeps_both() -> None:
+    def program(a: Tensor, b: Tensor) -> Tensor:
+        a.as_strided_((4,), (2,), 0)
+        a.data = b.detach()
+        return a
+
+    def run(function: Program) -> list[Any]:
+        leaf = torch.arange(8.0).view(4, 2).requires_grad_()
+        argument = leaf * 1
+        result = function(argument, torch.arange(8.0).view(2, 4))
+        (result * result.detach()).sum().backward()
+        assert result is argument
+        assert leaf.grad is not None
+        return [leaf.grad.tolist(), argument.tolist()]
+
+    assert run(compile_aot(program)) == run(program)
+
+
+def test_a_result_beside_one_with_a_history_in_the_same_memory_has_none() -> None:
+    def program(a: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            v = a * 2
+        w = a.exp()
+        w.data = v
+        return v, w
+
+    leaf = torch.ones(2, requires_grad=True)
+    v, w = compile_aot(program)(leaf)
+    assert (v.requires_grad, w.requires_grad) == (False, True)
+    assert v.untyped_storage()._cdata == w.untyped_storage()._cdata
 
 
 def test_positions_are_right_where_other_writes_are_kept_in_the_graph() -> None:

@@ -36,6 +36,7 @@ def differentiable_call(
     """
     count = analysis.num_forward_outputs
     differentiable = analysis.differentiable
+    others = [p for p in range(count) if p not in differentiable]
     coercions = [coerce_tangent(info) for info in analysis.tangents]
     tangent_indices = [differentiable.index(info.position) for info in analysis.tangents]
     gradients = analysis.gradients
@@ -81,7 +82,9 @@ def differentiable_call(
                 ctx.likes = wrapper_tangents.likes(outs)
                 ctx.watched = wrapper_tangents.watch(slots, outs, saved)
             # A view made in here, or an input returned as it is, could not be written to afterwards.
+            # What is another output too must not get the history of this one.
             given = {id(slot) for slot in slots}
+            given.update([id(outs[p]) for p in others])
             returned = [outs[p] for p in differentiable]
             if is_partial:
                 ctx.set_materialize_grads(False)

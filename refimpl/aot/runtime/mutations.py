@@ -108,6 +108,8 @@ def place(tensor: torch.Tensor, memory: torch.Tensor, mutation: InputMutation, f
         else:
             tensor.set_(memory.detach())  # type: ignore[call-overload]
     if mutation.is_visible_to_autograd and mutation.requires_grad:
+        if not tensor._is_view():
+            tensor.detach_()  # the history from before is of another shape
         tensor.copy_(forward[mutation.position])
 
 
