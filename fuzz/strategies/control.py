@@ -158,24 +158,36 @@ def draw_while(draw: Draw, scene: Scene) -> Sequence[Statement] | None:
 
 
 def draw_try(draw: Draw, scene: Scene) -> Statement | None:
-    """A body that torch or Python refuses, or may refuse, and what is done about it."""
+    """A body that Python refuses, or may refuse, and what is done about it."""
+    return _try(
+        draw,
+        scene,
+        (
+            "raise ValueError('left')\n{r} = None",
+            "assert {x}.dim() > {k}\n{r} = {x} * 4",
+            "{r} = {x} * {1: 2, 2: 3}.get({x}.dim()).bit_length()",
+            "{r} = {x} * {1: 2, 2: 3}[{x}.dim()]",
+            "{r} = {x} / (1 // ({x}.dim() - {k}))",
+            "{r} = {x} * [2, 3][{x}.dim()]",
+            "{r} = {x} + int('{k}' * {x}.dim())",
+        ),
+    )
+
+
+def draw_try_torch(draw: Draw, scene: Scene) -> Statement | None:
+    """A body that torch may refuse: capture lets such errors out instead of into the handler, so it is rare."""
+    return _try(draw, scene, ("{r} = {x}.view(-1, 7)", "{r} = {x}[{k}]", "{r} = torch.mm({x}, {x})"))
+
+
+def _try(draw: Draw, scene: Scene, bodies: Sequence[str]) -> Statement | None:
     x = scene.pick(lambda t: kind_of(t) == "float")
     if x is None:
         return None
     result = scene.fresh()
-    refused = draw.choice(
-        (
-            f"raise ValueError('left')\n{{{result}}} = None",
-            f"{{{result}}} = {{{x}}}.view(-1, 7)",
-            f"{{{result}}} = {{{x}}}[{draw.integer(0, 4)}]",
-            f"{{{result}}} = torch.mm({{{x}}}, {{{x}}})",
-            f"assert {{{x}}}.dim() > {draw.integer(0, 3)}\n{{{result}}} = {{{x}}} * 4",
-            f"{{{result}}} = {{{x}}} * {{'a': 2}}['{draw.choice('ab')}']",
-            f"{{{result}}} = {{{x}}} / (1 // ({{{x}}}.dim() - 1))",
-        )
-    )
+    refused = draw.choice(bodies).replace("{x}", f"{{{x}}}").replace("{r}", f"{{{result}}}")
+    refused = refused.replace("{k}", str(draw.integer(0, 3)))
     caught = draw.choice(
-        ("Exception", "(RuntimeError, ValueError, IndexError, AssertionError, KeyError, ZeroDivisionError)")
+        ("Exception", "(RuntimeError, ValueError, LookupError, AssertionError, AttributeError, ArithmeticError)")
     )
     body = (Lines(text=refused, uses=(x,), results=(result,)),)
     return Block(header="try:", body=body, orelse=(_step(draw, scene, x, result),), orelse_header=f"except {caught}:")
@@ -359,6 +371,26 @@ _STATEMENTS: tuple[Template, ...] = (
         family="control",
         definitions=(
             """
+            def $D(x):
+                if x.dim() > 1:
+                    raise ValueError(x.dim())
+                return $f(x)
+            """,
+        ),
+        text="""
+            try:
+                {r} = $D({x}) * 2
+            except ValueError as error:
+                {r} = $g({x}) * error.args[0] + 1
+        """,
+        kinds=("float", "integer"),
+    ),
+    Template(
+        name="own_exception",  # with an `__init__` of its own: capture leaves the whole function to Python
+        family="control",
+        weight=0.1,
+        definitions=(
+            """
             class $D(ValueError):
                 def __init__(self, amount):
                     super().__init__(f'amount {amount}')
@@ -418,6 +450,7 @@ _BLOCKS = {
     "for_else": (draw_for_else, 0.7),
     "while": (draw_while, 1),
     "try": (draw_try, 1),
+    "try_torch": (draw_try_torch, 0.05),
     "try_finally": (draw_try_finally, 0.7),
     "with": (draw_with, 1),
     "raise": (draw_raise, 0.5),

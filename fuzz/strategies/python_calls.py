@@ -535,8 +535,8 @@ CALLS: tuple[Template, ...] = (
         ),
         text="""
             {r} = $E({x})
-            if torch.sin in $E:
-                {r} = {r} * len(list($E))
+            for layer in $E:
+                {r} = {r} * (2 if layer in $E else 3)
         """,
         varies=(
             Varies(
@@ -545,6 +545,19 @@ CALLS: tuple[Template, ...] = (
                 texts=("$E.layers.append(torch.cos)", "$E.layers.pop(0)", "$E = $D(torch.neg)"),
             ),
         ),
+    ),
+    Template(
+        name="list_of_own_iterable",  # a guard on its length is what capture puts there, and it has none
+        definitions=(
+            """
+            class $D:
+                def __iter__(self):
+                    return iter((1, 2, $n))
+            """,
+            "$E = $D()",
+        ),
+        text="{r} = $f({x}) * len(list($E))",
+        weight=0.05,
     ),
     Template(
         name="dataclass",

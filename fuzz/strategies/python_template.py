@@ -140,7 +140,7 @@ def filled(draw: Draw, scene: Scene, template: Template) -> Lines | None:
         text=text,
         uses=uses,
         results=tuple(names[result] for result in ("r", "s") if result in names),
-        definitions=tuple(name for name in defined if re.search(rf"\b{name}\b", text)),
+        definitions=tuple(name for name in defined if name in text),
     )
 
 
