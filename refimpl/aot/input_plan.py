@@ -30,11 +30,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """How an argument follows from a slot: it is the slot's value, or a view of it with this geometry and dtype."""
+    """How an argument follows from a slot: it is the slot's value, or a view of it with this geometry and dtype, perhaps lazily
+    conjugated or negated."""
 
     slot: int
     geometry: Geometry | None = None
     dtype: torch.dtype | None = None
+    is_conj: bool = False
+    is_neg: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +145,15 @@ def plan_for(
             slots.append(Slot(members=key, is_base=members is not None))
         viewed = args[original]
         if members is not None and viewed is not base_of(viewed):
-            arguments.append(Derived(slot=slot_of[key], geometry=Geometry.of(viewed), dtype=viewed.dtype))
+            arguments.append(
+                Derived(
+                    slot=slot_of[key],
+                    geometry=Geometry.of(viewed),
+                    dtype=viewed.dtype,
+                    is_conj=viewed.is_conj(),
+                    is_neg=viewed.is_neg(),
+                )
+            )
         else:
             arguments.append(Derived(slot=slot_of[key]))
     return InputPlan(slots=tuple(slots), arguments=tuple(arguments))
@@ -155,7 +166,10 @@ def view_of_base(base: torch.Tensor, derived: Derived) -> torch.Tensor:
         return base
     if derived.dtype is not None and derived.dtype is not base.dtype:
         base = _reinterpreted(base, derived.dtype)
-    return torch.as_strided(base, geometry.size, geometry.stride, geometry.offset)
+    view = torch.as_strided(base, geometry.size, geometry.stride, geometry.offset)
+    if derived.is_conj:
+        view = view.conj()
+    return torch._neg_view(view) if derived.is_neg else view
 
 
 def _reinterpreted(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -167,7 +181,6 @@ def _reinterpreted(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _can_be_viewed(args: Sequence[Any], members: Sequence[int]) -> bool:
-    """Lazily conjugated or negated members cannot be made from a base by their geometry."""
-    bits = {(args[p].is_conj(), args[p].is_neg()) for p in members}
+    """Members can be made from a base by their geometry, unless the base itself is lazily conjugated or negated."""
     base = base_of(args[members[0]])
-    return bits == {(base.is_conj(), base.is_neg())}
+    return not base.is_conj() and not base.is_neg()

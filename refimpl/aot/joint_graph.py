@@ -309,6 +309,7 @@ class _JointTraceState:
             replays=self.has_tangents,
             inference_slots=self.inference_slots,
             gradient_slots=frozenset(i for i, leaf in enumerate(self.leaves) if _has_gradient(leaf)),
+            inputs=self._inputs if self.outer is None else None,
         )
 
         def placed(tensor: torch.Tensor, mutation: InputMutation | None) -> InputMutation | None:

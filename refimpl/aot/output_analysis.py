@@ -13,6 +13,7 @@ import torch
 
 from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind
 from refimpl.aot.data_assignments import ASSIGNS_DATA
+from refimpl.aot.input_plan import base_of
 from refimpl.aot.replay import has_custom_function, replay_steps
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
@@ -41,6 +42,7 @@ class OutputAnalysisState:
     node_of and tracker: of the trace; value_of: what stands for a node that no tensor of the program is known for;
     inference_slots: of which the real tensors are inference tensors; gradient_slots: that require a gradient;
     replays: False where nobody makes views again, because the caller takes what the graph returns.
+    inputs: what the program saw of the slots; None where tensors are wrappers.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class OutputAnalysisState:
         replays: bool,
         inference_slots: frozenset[int] = frozenset(),
         gradient_slots: frozenset[int] = frozenset(),
+        inputs: Sequence[Any] | None = None,
     ) -> None:
         self.forward = forward
         self.aliases = aliases
@@ -65,7 +68,8 @@ class OutputAnalysisState:
         self.replays = replays
         self.inference_slots = inference_slots
         self.gradient_slots = gradient_slots
-        self._siblings: dict[Node, set[int]] = {}  # base -> the results in its memory, by identity
+        self._roots = None if inputs is None else {id(base_of(t)) for t in inputs if isinstance(t, torch.Tensor)}
+        self._siblings: dict[Node, dict[int, torch.Tensor]] = {}  # base -> the results in its memory, by identity
         self._base_positions: dict[Node, int] = {}
 
     def analyse(
@@ -122,7 +126,7 @@ class OutputAnalysisState:
         base = self.aliases.base_of(node)
         if base.op == "placeholder":
             return
-        self._siblings.setdefault(base, set()).add(id(result))
+        self._siblings.setdefault(base, {})[id(result)] = result
         if not self.aliases.steps_of(node):  # a base that is a result itself serves its siblings
             self._base_positions.setdefault(base, position)
 
@@ -130,8 +134,10 @@ class OutputAnalysisState:
         node = self.node_of(result)
         kind, source = self._place(result, node, position)
         has_history = result.requires_grad and history_of(result) is not None
+        is_apart = has_history and self._is_apart(result, kind, source)
         is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
         is_put &= torch.is_inference_mode_enabled() or (kind is not OutputKind.FRESH and result.requires_grad)
+        is_put |= is_apart
         if has_history and (is_put or kind is OutputKind.FRESH):
             self.forward.differentiable[position] = result
         return OutputInfo(
@@ -198,16 +204,33 @@ class OutputAnalysisState:
         return position
 
     def _base_tensor(self, view: torch.Tensor, base: Node) -> Any:
-        """The base as a tensor of the program, where it is still there; else its node, which has no gradient."""
-        known = view._base
-        tracked = None if known is None else self.tracker.find(known)
-        if (
-            tracked is not None
-            and self.aliases.base_of(tracked.node) is base
-            and not self.aliases.steps_of(tracked.node)
-        ):
-            return known
+        """The base as a tensor of the program, where it is still there; else made of what is a base for autograd; else its node,
+        which has no gradient."""
+        roots = [base_of(sibling) for sibling in (view, *self._siblings.get(base, {}).values())]
+        tracked = [(root, found) for root in roots if (found := self.tracker.find(root)) is not None]
+        inside = [(root, found.node) for root, found in tracked if self.aliases.base_of(found.node) is base]
+        for root, node in inside:
+            if not self.aliases.steps_of(node):
+                return root
+        like = base.meta["val"]
+        for root, _ in inside:
+            if self._roots is not None and root.requires_grad and root.dtype == like.dtype and _is_plain(root, like):
+                # Its geometry was changed in place, or an op such as _unsafe_view gave it, which autograd takes for no view.
+                with torch.enable_grad():
+                    whole = root.as_strided(like.shape, like.stride(), like.storage_offset())
+                self.tracker.track(whole, base)
+                return whole
         return self.value_of(base)
+
+    def _is_apart(self, result: torch.Tensor, kind: OutputKind, source: int | None) -> bool:
+        """Whether a result has a history that a view of what it shares memory with has not: `x.detach()` that was written to."""
+        if self._roots is None or source is None:
+            return False
+        root = base_of(result)
+        if kind is OutputKind.VIEW_OF_INPUT:
+            return id(root) not in self._roots
+        base = self.forward.values[source]
+        return not isinstance(base, torch.Tensor) or root is not base_of(base)
 
     def _steps(self, node: Node) -> tuple[Any, ...]:
         # At a write autograd makes all views of that memory again from the base; those made after the last write have the chain
@@ -227,6 +250,10 @@ class OutputAnalysisState:
         if any(step.node.target in SET_OPS for step in steps):
             return False
         return bool(steps) and has_custom_function(history_of(tensor), len(steps))
+
+
+def _is_plain(*tensors: torch.Tensor) -> bool:
+    return all(t.layout is torch.strided and not t.is_conj() and not t.is_neg() for t in tensors)
 
 
 def is_new_leaf(tensor: torch.Tensor) -> bool:

@@ -53,7 +53,8 @@ class AliasGroup:
     def storage(self, inputs: Sequence[Any]) -> torch.Tensor:
         """A tensor at the beginning of the storage, unrelated to the members for autograd."""
         member: torch.Tensor = inputs[self.members[0]].detach()
-        return member.as_strided((1,), (1,), 0) if member.dtype == self.dtype else _storage_as(member, self.dtype)
+        is_as_stored = member.dtype == self.dtype and not member.is_conj() and not member.is_neg()
+        return member.as_strided((1,), (1,), 0) if is_as_stored else _storage_as(member, self.dtype)
 
     def with_value(self, value: Node) -> AliasGroup:
         """The same with the node of its value."""
@@ -180,7 +181,7 @@ class _Rewriting:
         self.placeholders = placeholders
         self.graph = torch.fx.Graph()
         self.new: dict[Node, Node] = {}
-        self.typed: dict[tuple[Node, torch.dtype], Node] = {}
+        self.whole: dict[tuple[Any, ...], Node] = {}
         self.fake_mode = fake_mode_of(given)
 
     def replace_placeholders(self, components: Sequence[tuple[int, ...]]) -> tuple[tuple[AliasGroup, Node], ...]:
@@ -251,27 +252,32 @@ class _Rewriting:
         """The placeholder as a view of the flat one."""
         value = node.meta["val"]
         source = self._typed(node, flat, value.dtype)
-        new = self._view(node, AS_STRIDED, source, list(value.shape), list(value.stride()), value.storage_offset())
         if value.is_conj():
-            new = self._view(node, _aten._conj.default, new)
+            source = self._once(node, source, _aten._conj.default)
         if value.is_neg():
-            new = self._view(node, _aten._neg_view.default, new)
-        self.new[node] = new
+            source = self._once(node, source, _aten._neg_view.default)
+        self.new[node] = self._view(
+            node, AS_STRIDED, source, list(value.shape), list(value.stride()), value.storage_offset()
+        )
 
     def _typed(self, like: Node, flat: Node, dtype: torch.dtype) -> Node:
         """The flat tensor read as another dtype, once for each."""
-        if dtype == flat.meta["val"].dtype:
-            return flat
-        known = self.typed.get((flat, dtype))
-        if known is None:
-            known = self.typed[flat, dtype] = self._view(like, _aten.view.dtype, flat, dtype)
-        return known
+        return flat if dtype == flat.meta["val"].dtype else self._once(like, flat, _aten.view.dtype, dtype)
+
+    def _once(self, like: Node, source: Node, target: Any, *args: Any) -> Node:
+        """A view of all of the memory: where `as_strided` of what reads it so begins."""
+        key = (source, target, *args)
+        if key not in self.whole:
+            self.whole[key] = self._view(like, target, source, *args)
+        return self.whole[key]
 
     def _read_as_others(self, node: Node, flat: Node) -> None:
         """For `as_strided` of what reads the memory as another dtype: it starts at the flat tensor read so."""
         for view in self.aliases.strided_views_of(node):
             step = self.aliases.step_of(view)
-            if step is not None and (step.source.meta["val"].is_conj() or step.source.meta["val"].is_neg()):
+            if step is None or step.source is node:
+                continue  # it begins where the placeholder does
+            if step.source.meta["val"].is_conj() or step.source.meta["val"].is_neg():
                 raise CannotFunctionalize(
                     view,
                     seen="as_strided of a conjugated or negated view of a part of memory that is written",

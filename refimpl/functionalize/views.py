@@ -99,7 +99,7 @@ class ViewWriter:
         grows = (
             2.0 if target is _aten.view_as_complex.default else args[0].itemsize / value.element_size() if args else 1.0
         )
-        if not _is_readable_as_another(value, grows):
+        if not _is_readable_as_another(value, grows) or value.is_conj() or value.is_neg():
             node = self.contiguous(node)
         return self.emit.call(self.op(target), node, *args)
 

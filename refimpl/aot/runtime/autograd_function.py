@@ -89,7 +89,10 @@ def differentiable_call(
             if is_partial:
                 ctx.set_materialize_grads(False)
                 ctx.likes = [zeros_like_later(t) for t in returned]
-            returned = [t.detach() if t._is_view() or id(t) in given else t for t in returned]
+            for index, t in enumerate(returned):
+                if t._is_view() or id(t) in given:
+                    returned[index] = t.detach()
+                given.add(id(t))  # two results with one value, of which each has its own history
             if dependences and ctx.needs_input_grad != expected_needs:
                 ctx.mark_non_differentiable(*[returned[index] for index in unreached_outputs(ctx.needs_input_grad[1:])])
             return tuple(returned)
