@@ -1,0 +1,1 @@
+"""Benchmarks of the fuzzer: run by hand, never as tests."""
