@@ -107,17 +107,11 @@ def _layout_names(spec: Mapping[str, Any], shape: Sequence[int]) -> list[str]:
     stride = spec.get("stride")
     if stride is not None:
         steps = [(step, size) for step, size in zip(stride, shape, strict=False) if size != 1]
-        expected = 1
-        dense = []
-        for size in reversed([size for _, size in steps]):
-            dense.append(expected)
-            expected *= max(size, 1)
-        if any(step == 0 for step, _ in steps):
+        in_order = [step for step, _ in steps]
+        if any(step == 0 for step in in_order):
             found.append("expanded")
-        elif [step for step, _ in steps] == dense[::-1]:
-            pass
-        elif sorted(step for step, _ in steps) == sorted(dense):
-            found.append("permuted")
+        elif _is_dense(steps):
+            found += [] if in_order == sorted(in_order, reverse=True) else ["permuted"]
         elif _overlaps(steps):
             found.append("overlapping")
         else:
@@ -125,6 +119,16 @@ def _layout_names(spec: Mapping[str, Any], shape: Sequence[int]) -> list[str]:
                 "gaps" if [s for s, _ in steps] == sorted((s for s, _ in steps), reverse=True) else "permuted gaps"
             )
     return found or ["contiguous"]
+
+
+def _is_dense(steps: Sequence[tuple[int, int]]) -> bool:
+    """Whether the elements fill a range, in whatever order."""
+    expected = 1
+    for step, size in sorted(steps):
+        if step != expected:
+            return False
+        expected *= max(size, 1)
+    return True
 
 
 def _overlaps(steps: Sequence[tuple[int, int]]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from oracle.verdict import Status, Verdict
 SCALAR_CODE = {"torch._inductor.config.cpp.simdlen": 1}  # loops without vector instructions
 _TRACEBACK_CHARACTERS = 3000
 _GROUP_TRIALS = 12  # runs spent on finding the members that a difference of a batch needs
+_MEMBERS_OF_A_LIMIT = 4  # a batch may take the time of a program for each so many members
 _NOT_JUDGED = (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.MODEL_FAIL_TO_LOAD)
 Progress = Callable[[str], None]
 T = TypeVar("T")
@@ -78,23 +80,26 @@ class _RangeState:
     judged_programs: int = 0
     judgements: int = 0
     is_polluted: bool = False
+    limit_s: float = 0.0  # of one program; 0: none
 
 
 def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Draw the programs of a range and judge them.
 
     payload: {"subject": SubjectSpec, "settings": fields of Settings, "steering": factors, "seed", "numbers",
-    "batch_size", "singles_every", "config": held by every program}.
+    "batch_size", "singles_every", "limit_s": of one program, "config": held by every program}.
 
     Stages name the programs at work, "programs 17 18: subject", so that of a worker that dies the guilty ones are known.
     `left` are numbers that were not judged because the subject left the process changed beyond repair.
+    A program that takes longer than its limit ends the process by SIGALRM.
     """
     progress("load")
     started = os.times()
     subject = _subject(json.dumps(payload["subject"], sort_keys=True))
     state = _RangeState(
-        subject=subject, progress=progress, batch_size=payload["batch_size"], singles_every=payload["singles_every"]
-    )
+        subject=subject, progress=progress, batch_size=payload["batch_size"], singles_every=payload["singles_every"],
+        limit_s=payload["limit_s"],
+    )  # fmt: skip
     _draw_all(payload, state)
     drawn = os.times()
     clean = snapshot()
@@ -240,11 +245,16 @@ def _judged(program: FuzzProgram, numbers: Sequence[int], state: _RangeState) ->
     at = f"programs {' '.join(map(str, numbers))}"
     state.progress(f"{at}: load")
     state.judgements += 1
-    result = judge(
-        to_program(program, name=f"fuzz {numbers[0]}"),
-        state.subject,
-        progress=lambda stage: state.progress(f"{at}: {stage}"),
-    )
+    # The default action of SIGALRM ends the process, whatever it is doing; the stage says which program it was.
+    signal.setitimer(signal.ITIMER_REAL, state.limit_s * (1 + (len(numbers) - 1) / _MEMBERS_OF_A_LIMIT))
+    try:
+        result = judge(
+            to_program(program, name=f"fuzz {numbers[0]}"),
+            state.subject,
+            progress=lambda stage: state.progress(f"{at}: {stage}"),
+        )
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     state.is_polluted = state.is_polluted or bool(result.leaked)
     return result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,6 +44,14 @@ class ResultTaker:
 
     def take(self, result: TaskResult) -> None:
         work = self._state.work.pop(int(result.task.key))
+        if isinstance(result.end, Died) and result.end.signal == signal.SIGALRM:  # its own limit, see fuzz.worker
+            end = TimedOut(
+                seconds=self._settings.case_timeout_s,
+                stage=result.end.stage,
+                traceback=result.end.traceback,
+                stderr=result.end.stderr,
+            )
+            result = replace(result, end=end)
         match work.kind:
             case "range":
                 self._take_range(work, result)

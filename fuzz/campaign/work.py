@@ -14,9 +14,9 @@ from fuzz.campaign.state import CampaignState, Work
 from oracle.isolate import Task
 from oracle.verdict import Status
 
-# A range may take so much longer than one program: it is only there to catch what never ends.
-_SECONDS_PER_PROGRAM = 3.0
-_DRAW_SECONDS_PER_PROGRAM = 1.0
+# Workers end themselves at a program's own limit; this is for those that cannot.
+_RANGE_SLACK_S = 300.0
+_DRAW_SECONDS_PER_PROGRAM = 5.0
 _REDUCTION_SLACK_S = 60.0
 _REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool: many programs that show one bug are reduced a few at a time
 REPEATS = 3  # runs in another task, until one shows the finding again
@@ -52,7 +52,8 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
         case "range" | "draw":
             payload |= _range_payload(work, settings, state)
             function = "fuzz.worker:judge_range" if work.kind == "range" else "fuzz.worker:draw_range"
-            timeout = settings.case_timeout_s + _SECONDS_PER_PROGRAM * len(work.numbers)
+            seconds = settings.case_timeout_s if work.kind == "range" else _DRAW_SECONDS_PER_PROGRAM
+            timeout = seconds * len(work.numbers) + _RANGE_SLACK_S
         case "confirm":
             assert work.found is not None
             times = 1 if work.found.symptom["status"] == Status.TIMEOUT.value else REPEATS
@@ -89,5 +90,6 @@ def _range_payload(work: Work, settings: CampaignSettings, state: CampaignState)
         "numbers": list(work.numbers),
         "batch_size": work.batch_size,
         "singles_every": SINGLES_EVERY,
+        "limit_s": settings.case_timeout_s,
         "config": dict(SCALAR_CODE) if is_scalar else {},
     }
