@@ -30,7 +30,7 @@ def reduce_operands(state: SearchState) -> None:
     for path, statement in reversed(_calls(state.current)):
         for position, arg in enumerate(statement.args):
             if isinstance(arg, Ref) and (position > 0 or not statement.target.startswith(".")):
-                choices = [*_earlier(state.current, path, arg.name, live), 1]
+                choices = [*_earlier(state.current, path, arg.name, live), 2]
                 state.accept_first([_with_operand(state.current, path, position, choice) for choice in choices])
     edits: list[Edit] = []
     for path, statement in _calls(state.current):
