@@ -140,11 +140,12 @@ class Scene:
 
     def forget_arguments(self, count: int) -> None:
         """Only the first `count` arguments stay: what was added for a statement that did not come about goes."""
-        for name in [*self.specs][count:]:
-            del self.specs[name]
+        for name in self.arguments[count:]:
+            self.specs.pop(name, None)
             self.values.pop(name, None)
             self.scalars.pop(name, None)
             self._namespace.pop(name, None)
+        del self.arguments[count:]
 
     def new_tensor(
         self,

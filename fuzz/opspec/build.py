@@ -167,7 +167,7 @@ def unless_unfit(draw_call: DrawCall) -> DrawCall:
     """The same, with None where the scene has nothing that fits; arguments that were added on the way go again."""
 
     def draw_or_none(draw: Draw, scene: Scene) -> OpCall | None:
-        before = len(scene.specs)
+        before = len(scene.arguments)
         try:
             call = draw_call(draw, scene)
         except Unfit:
