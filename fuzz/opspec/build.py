@@ -146,15 +146,17 @@ def op(
     name: str = "",
     is_view: bool = False,
     is_random: bool = False,
+    has_gradient: bool = True,
     aten: Sequence[str] = (),
     why: Mapping[str, str] | None = None,
     **keywords: Any,
 ) -> OpSpec:
-    """A specification of an operator whose operands are these. `why` gives reasons for narrowed domains."""
+    """A specification of an operator whose operands are these. `why` gives reasons for narrowed domains.
+    Without a gradient (eager's backward is not implemented) nothing that requires grad is taken."""
     return OpSpec(
         name=name or target,
         category=category,
-        draw_call=call_of(target, parts, keywords, results=results),
+        draw_call=call_of(target, parts, keywords, results=results, may_require_grad=has_gradient),
         weight=weight,
         is_view=is_view,
         is_random=is_random,
@@ -180,7 +182,12 @@ def unless_unfit(draw_call: DrawCall) -> DrawCall:
 
 
 def call_of(
-    target: str, parts: Sequence[PartLike], keywords: Mapping[str, PartLike] | None = None, *, results: str = "v"
+    target: str,
+    parts: Sequence[PartLike],
+    keywords: Mapping[str, PartLike] | None = None,
+    *,
+    results: str = "v",
+    may_require_grad: bool = True,
 ) -> DrawCall:
     """Draws the parts in order, then the keywords.
 
@@ -189,7 +196,8 @@ def call_of(
     """
 
     def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
-        return draw_with(CallBuilder(draw, scene), target, parts, keywords or {}, results)
+        builder = CallBuilder(draw, scene, may_require_grad=may_require_grad)
+        return draw_with(builder, target, parts, keywords or {}, results)
 
     return draw_call
 

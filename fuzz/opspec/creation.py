@@ -65,7 +65,5 @@ CREATION = (
     op("torch.as_tensor", _CATEGORY, x(ALL), weight=0.2),
     op("torch.numel", _CATEGORY, x(INTEGRAL), weight=0.1),
     op(".size", _CATEGORY, x(ALL, rank=(1, 4)), either(0, -1), weight=0.3),
-    op(".dim", _CATEGORY, x(ALL), weight=0.1),
-    op(".is_contiguous", _CATEGORY, x(ALL), weight=0.1),
     op(".stride", _CATEGORY, x(ALL, rank=(1, 4)), either(0, -1), weight=0.1),
 )  # fmt: skip

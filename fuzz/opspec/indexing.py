@@ -211,7 +211,7 @@ _ELEMENTS = (
     OpSpec(name="torch.put", category=_CATEGORY, draw_call=_draw_put, weight=0.7, meta=_DISTINCT),
     OpSpec(name="torch.index_put", category=_CATEGORY, draw_call=_draw_index_put("torch.index_put"), meta=_DISTINCT),
     op("torch.masked_fill", _CATEGORY, x(ALL), mask(), a_number, weight=1.5),
-    op("torch.masked_fill", _CATEGORY, x(FLOATS), mask(), either(float("-inf"), 0.0, float("nan")),
+    op("torch.masked_fill", _CATEGORY, x(FLOATS), mask(), either(float("-inf"), 0.0, float("inf")),
        name="torch.masked_fill(infinite)"),
     op("torch.masked_select", _CATEGORY, x(ALL), mask()),
     op("torch.masked_scatter", _CATEGORY, x(ALL), mask(broadcasts=0.2), same()),

@@ -80,6 +80,8 @@ LINALG = (
     _row("torch.linalg.lu_factor_ex", results="vvv"),
     _row("torch.linalg.lu", results="vvv"),
     _row("torch.linalg.ldl_factor", results="vv", is_symmetric=True),
+    _row("torch.linalg.ldl_factor_ex", results="vvv", is_symmetric=True),
+    op("torch.linalg.tensorsolve", _CATEGORY, matrix(batch=0), of_shape(lambda b: b.main.shape[:1]), weight=0.4, why=_CONDITION),
     _row("torch.linalg.matrix_exp"),
     _row("torch.matrix_exp"),
     _row("torch.linalg.pinv"),

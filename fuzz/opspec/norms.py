@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from fuzz.draw import Draw
+from fuzz.geometry import share_memory
 from fuzz.inputs.specs import FLOATS
 from fuzz.opspec.build import DOUBLES, CallBuilder, op
 from fuzz.opspec.operands import dim, either, optional, x
@@ -20,10 +23,15 @@ _SPREAD = {"elements": "drawn without NaN and extremes every second time: one of
 def _parameters(
     builder: CallBuilder, names: Sequence[str], shape: Sequence[int], *, chance: float = 0.6, domain: str = "any"
 ) -> list[tuple[str, Operand]]:
-    """Weight and bias as keywords, each there or not."""
+    """Weight and bias as keywords, each there or not; apart from the operands after the first, which training changes."""
     dtypes = (dtype_name(builder.main),)
+    written = list(builder.operands[1:])
+
+    def is_apart(tensor: torch.Tensor) -> bool:
+        return tensor.is_meta or not any(share_memory(tensor, other) for other in written)
+
     return [
-        (name, builder.take(builder.find(dtypes, shape=shape, domain=domain)))
+        (name, builder.take(builder.find(dtypes, shape=shape, domain=domain, condition=is_apart)))
         for name in names
         if builder.draw.chance(chance)
     ]

@@ -6,7 +6,20 @@ from typing import Any
 
 from fuzz.inputs.specs import COMPLEX, FLOATS
 from fuzz.opspec.build import ALL, DOUBLES, NUMERIC, REAL, CallBuilder, PartLike, op
-from fuzz.opspec.operands import a_number, dim, either, flag, indices, mask, of_shape, optional, other, same, x
+from fuzz.opspec.operands import (
+    a_number,
+    add_values,
+    dim,
+    either,
+    flag,
+    indices,
+    mask,
+    of_shape,
+    optional,
+    other,
+    same,
+    x,
+)
 from fuzz.opspec.spec import OpSpec
 from fuzz.structure import Expr, Items, Operand
 
@@ -45,6 +58,11 @@ def _masked_index(builder: CallBuilder) -> Operand:
 def _dtype_of(builder: CallBuilder) -> Operand:
     """The dtype that the gradient is to have."""
     return Expr(str(builder.main.dtype))
+
+
+def _first_of_windows(builder: CallBuilder) -> Operand:
+    """Indices of a maximum in each of four windows of two by two."""
+    return add_values(builder, (2, 1, 2, 2), "int64", [0, 3, 9, 15, 5, 2, 8, 10])
 
 
 _IMAGES = x(DOUBLES, shape=lambda b: (2, b.draw.choice((1, 3)), 5, 6))
@@ -103,6 +121,18 @@ PRIMITIVES = (
     _aten("slice_backward", x(FLOATS, shape=lambda b: (2, 3)), Items((4, 3)), 0, 1, 3, 1),
     _aten("select_backward", x(FLOATS, shape=lambda b: (3,)), Items((4, 3)), 0, either(1, -1)),
     _aten("diagonal_backward", x(FLOATS, shape=lambda b: (3,)), Items((3, 4)), 0, 0, 1),
+    _aten("native_dropout_backward", x(FLOATS), mask(broadcasts=0), 2.0),
+    _aten("grid_sampler_3d", x(DOUBLES, shape=lambda b: (2, 1, 3, 4, 3)),
+          of_shape(lambda b: (2, 2, 2, 2, 3), domain="small", is_strict=True), 0, either(0, 1, 2), either(False, True)),
+    _aten("max_pool2d_with_indices_backward", x(DOUBLES, shape=lambda b: (2, 1, 2, 2)), of_shape(lambda b: (2, 1, 4, 4)),
+          Items((2, 2)), Items((2, 2)), Items((0, 0)), Items((1, 1)), False, _first_of_windows),
+    _aten("_unsafe_masked_index", x(DOUBLES, rank=(1, 1), condition=lambda t: t.shape[0] > 0),
+          of_shape(lambda b: (4,), ("bool",)), _masked_index, either(0.0, 1.5)),
+    _aten("_unsafe_masked_index_put_accumulate", x(DOUBLES, rank=(1, 1), condition=lambda t: t.shape[0] > 0),
+          of_shape(lambda b: (4,), ("bool",)), _masked_index, of_shape(lambda b: (4,))),
+    _aten("native_batch_norm", x(DOUBLES, shape=lambda b: (3, 2, 4), domain="small"), None, None, None, None, True, 0.1, 1e-5,
+          results="vvv"),
+    _aten("slice.Tensor", x(ALL, rank=(1, 4)), 0, either(0, 1, None), either(2, -1, 100), either(1, 2)),
     *(
         op(f"torch.masked.{name}", _MASKED, x(dtypes, rank=(1, 4)), dim=dim(least=1), mask=mask(broadcasts=0), weight=0.3,
            **extra)

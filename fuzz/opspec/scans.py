@@ -35,6 +35,7 @@ SCANS = (
        name="torch.diff(prepend)", weight=0.6),
     op("torch.trapezoid", _CATEGORY, x(FLOATS, rank=(1, 4)), dx=optional(either(0.5, 2.0)), dim=dim(least=1)),
     op("torch.trapezoid", _CATEGORY, x(FLOATS, rank=(1, 3)), same(), name="torch.trapezoid(x)", weight=0.6),
+    op("torch.trapz", _CATEGORY, x(FLOATS, rank=(1, 3)), dim=dim(least=1), weight=0.3),
     op("torch.cumulative_trapezoid", _CATEGORY, x(FLOATS, rank=(1, 4)), dim=dim(least=1)),
     op("torch.gradient", _CATEGORY, x(FLOATS, rank=(2, 3)), results="*", weight=0.4),
     op("torch.cummax", _CATEGORY, x(INTEGERS, rank=(1, 3)), dim(), results="vv", name="torch.cummax(int)", weight=0.3),

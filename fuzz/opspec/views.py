@@ -8,7 +8,7 @@ from typing import Any
 from fuzz.draw import Draw
 from fuzz.opspec.build import ALL, CallBuilder, PartLike, Unfit, op
 from fuzz.opspec.operands import dim, dims, draw_dim, draw_dims, either, optional, other, x
-from fuzz.opspec.spec import OpSpec
+from fuzz.opspec.spec import DrawCall, OpSpec
 from fuzz.scene import Scene
 from fuzz.structure import Items, OpCall, Operand
 
@@ -95,14 +95,19 @@ def _draw_along(target: str, kind: str) -> OpSpec:
     return OpSpec(name=target, category=_CATEGORY, draw_call=draw_call, is_view=True)
 
 
-def _draw_split_sizes(draw: Draw, scene: Scene) -> OpCall | None:
-    builder = CallBuilder(draw, scene)
-    first = builder.take(builder.find(ALL, rank=(1, 4), condition=lambda t: max(t.shape) > 1))
-    fitting = [i for i, size in enumerate(builder.main.shape) if size > 1]
-    along = draw.choice(fitting)
-    cut = draw.integer(1, builder.main.shape[along] - 1)
-    sizes = Items((cut, builder.main.shape[along] - cut), "list")
-    return OpCall(target="torch.split", args=(first, sizes, along), results=(scene.fresh(), scene.fresh()))
+def _draw_split_sizes(target: str) -> DrawCall:
+    """Two parts whose sizes add up."""
+
+    def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
+        builder = CallBuilder(draw, scene)
+        first = builder.take(builder.find(ALL, rank=(1, 4), condition=lambda t: max(t.shape) > 1))
+        fitting = [i for i, size in enumerate(builder.main.shape) if size > 1]
+        along = draw.choice(fitting)
+        cut = draw.integer(1, builder.main.shape[along] - 1)
+        sizes = Items((cut, builder.main.shape[along] - cut), "list")
+        return OpCall(target=target, args=(first, sizes, along), results=(scene.fresh(), scene.fresh()))
+
+    return draw_call
 
 
 def _half(builder: CallBuilder) -> int:
@@ -124,6 +129,8 @@ VIEWS = (
     _view(".permute", _permutation, weight=1.5),
     _view("torch.permute", _permutation, weight=0.6),
     _view("torch.t", rank=(0, 2)),
+    *(op("getattr", _CATEGORY, x(ALL, rank=ranks), attribute, name=f"getattr({attribute})", is_view=True, weight=0.4)
+      for attribute, ranks in (("T", (2, 2)), ("mT", (2, 4)), ("H", (2, 2)), ("mH", (2, 4)))),
     _view("torch.movedim", dim(), dim(), rank=(1, 5)),
     _view("torch.moveaxis", dim(), dim(), rank=(1, 5), weight=0.3),
     _view(".reshape", _regrouped, weight=2),
@@ -151,7 +158,9 @@ VIEWS = (
     _view("torch.unbind", dim(least=2, most=6), rank=(1, 4), results="*"),
     _view("torch.chunk", either(2, 3), dim(least=2), rank=(1, 4), results="*", weight=1.2),
     _view("torch.split", _half, rank=(1, 4), results="*"),
-    OpSpec(name="torch.split(sizes)", category=_CATEGORY, draw_call=_draw_split_sizes, is_view=True),
+    OpSpec(name="torch.split(sizes)", category=_CATEGORY, draw_call=_draw_split_sizes("torch.split"), is_view=True),
+    OpSpec(name=".split_with_sizes", category=_CATEGORY, draw_call=_draw_split_sizes(".split_with_sizes"), is_view=True,
+           weight=0.5),
     _view("torch.tensor_split", either(2, 3), dim(least=1), rank=(1, 4), results="*"),
     _view("torch.hsplit", either(Items((1,)), Items((1, 2))), rank=(1, 4), results="*", weight=0.4),
     _view("torch.vsplit", either(Items((1,)), Items((1, 2))), rank=(2, 4), results="*", weight=0.4),

@@ -69,7 +69,10 @@ def _add_statement(draw: Draw, scene: Scene) -> None:
         family = draw.weighted(weights)
         by_name = {rule.name: rule for rule in RULES[family]}
         rule = by_name[draw.weighted({n: r.weight * steering.factor(f"rule:{n}") for n, r in by_name.items()})]
+        before = len(scene.arguments), len(scene.statements)
         statements = rule.draw_statements(draw, scene)
         if statements is not None and scene.add(statements):
             scene.families[family] = None
             return
+        if len(scene.statements) == before[1]:
+            scene.forget_arguments(before[0])  # nothing reads them
