@@ -21,8 +21,7 @@ _REGIONS: Mapping[str, float] = {
     "torch.enable_grad()": 1,
     "torch.set_grad_enabled(False)": 1,
     "torch.set_grad_enabled(True)": 0.5,
-    "torch.inference_mode()": 0.7,
-    "torch.inference_mode(False)": 0.2,
+    "torch.inference_mode()": 0.1,
     "torch.autograd.set_detect_anomaly(False)": 0.1,
     "torch.autograd.graph.save_on_cpu()": 0.3,
     "torch.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t)": 0.4,
@@ -99,9 +98,7 @@ def decorated(draw: Draw, scene: Scene) -> Drawn:
     x = scene.pick(is_float)
     if x is None:
         return None
-    decorator = draw.choice(
-        ("@torch.no_grad()", "@torch.enable_grad()", "@torch.inference_mode()", "@torch.set_grad_enabled(False)")
-    )
+    decorator = draw.choice(("@torch.no_grad()", "@torch.enable_grad()", "@torch.set_grad_enabled(False)"))
     name = helper(draw, scene, draw.choice(BODIES), decorator=decorator).text
     return OpCall(target=name, args=(Ref(x),), results=(scene.fresh(),))
 
