@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Protocol
 
 from oracle.records import Record
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 
 _VARYING = re.compile(
     r"0x[0-9a-fA-F]+|'cpu=[0-9a-f]+'|\[[^\[\]]*\]|\([-\d, ]*\)|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|\bv\d+\b|\b(?:nan|inf)\b"
@@ -13,7 +15,17 @@ _VARYING = re.compile(
 _LENGTH = 140
 
 
-def bucket_of(record: Record) -> str:
+class Judged(Protocol):
+    """A record, or a case that was judged just now."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def traceback(self) -> str: ...
+
+
+def bucket_of(record: Judged) -> str:
     """Status and generalised symptom; of an exception that a compiler wraps, the innermost message."""
     verdict = record.verdict
     text = verdict.symptom.partition(": ")[2] or verdict.symptom
@@ -22,6 +34,15 @@ def bucket_of(record: Record) -> str:
     elif " is " in text:  # what it is differs from program to program; which kind of thing differs does not
         text = re.sub(r" is .*?, but should be .*", " differs", text) if _is_value(verdict.status) else text
     return f"{verdict.status.value}: {_VARYING.sub('#', text)[:_LENGTH]}"
+
+
+def failures_by_bucket(records: Iterable[Record], subject: str) -> dict[str, list[Record]]:
+    """Findings of one subject, the commonest first."""
+    buckets: dict[str, list[Record]] = {}
+    for record in records:
+        if record.subject == subject and record.suite == "mutations" and record.verdict.status.is_finding:
+            buckets.setdefault(bucket_of(record), []).append(record)
+    return dict(sorted(buckets.items(), key=lambda item: -len(item[1])))
 
 
 def _is_value(status: Status) -> bool:

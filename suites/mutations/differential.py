@@ -2,7 +2,8 @@
 
 Beside eager stand torch's `aot_eager` and a subject of the reference implementation, each from the newest run of a database
 that has it. Written are `mutations-themes.csv` (counts by theme), `mutations-symptoms.csv` (counts by kind of failure, with an
-example) and `mutations-programs.csv` (every program on which someone is wrong).
+example), `mutations-programs.csv` (every program on which someone is wrong), and why torch is wrong:
+`mutations-torch-buckets.csv` by kind of failure, `mutations-torch-causes.csv` by cause.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from oracle.records import Record
 from oracle.verdict import Status
 from results.store import Store
 from suites.mutations.buckets import bucket_of
+from suites.mutations.torch_buckets import by_bucket, by_cause
 
 TORCH, REFIMPL = "aot_eager", "refimpl.aot"
 NEITHER, TORCH_WRONG, REFIMPL_WRONG, BOTH, NOT_COMPARED = (
@@ -138,7 +140,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     rows = rows_of(records_of(given.db, TORCH), records_of(given.db, given.subject))
-    tables = {"themes": by_theme(rows), "symptoms": by_symptom(rows), "programs": wrong_programs(rows)}
+    buckets = by_bucket((row.torch for row in rows if row.kind != NOT_COMPARED), TORCH)
+    tables = {
+        "themes": by_theme(rows),
+        "symptoms": by_symptom(rows),
+        "programs": wrong_programs(rows),
+        "torch-buckets": buckets,
+        "torch-causes": by_cause(buckets),
+    }
     write_tables(given.output, tables)
     for line in tables["themes"]:
         sys.stdout.write("  ".join(f"{key}={value}" for key, value in line.items()) + "\n")

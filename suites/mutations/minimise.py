@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 
 from oracle.build import instantiate
-from oracle.case import CaseOptions, EagerState, judge_subject
+from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.records import Record
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status, Verdict
 from results.store import LATEST, Store
-from suites.mutations.buckets import bucket_of
+from suites.mutations.buckets import Judged, bucket_of, failures_by_bucket
 from suites.mutations.generate import generate
 from suites.mutations.recipe import Recipe
 from suites.mutations.reduce import reduced
@@ -43,11 +43,11 @@ class Minimised:
         )
 
 
-def judged(recipe: Recipe, subject: Subject, *, name: str = "candidate", seed: int = 0) -> Verdict:
-    """The verdict on a recipe, in this process."""
+def judged(recipe: Recipe, subject: Subject, *, name: str = "candidate", seed: int = 0) -> CaseResult:
+    """A recipe, judged in this process."""
     program = recipe.to_program(name=name, seed=seed)
     eager = EagerState(make=lambda: instantiate(program))
-    return judge_subject(eager=eager, subject=subject, options=CaseOptions()).verdict
+    return judge_subject(eager=eager, subject=subject, options=CaseOptions())
 
 
 def recipe_of(name: str) -> Recipe:
@@ -58,17 +58,8 @@ def recipe_of(name: str) -> Recipe:
     return recipe
 
 
-def failures_by_bucket(records: list[Record], subject: str) -> dict[str, list[Record]]:
-    """Findings of one subject, the commonest first."""
-    buckets: dict[str, list[Record]] = {}
-    for record in records:
-        if record.subject == subject and record.suite == "mutations" and record.verdict.status.is_finding:
-            buckets.setdefault(bucket_of(record), []).append(record)
-    return dict(sorted(buckets.items(), key=lambda item: -len(item[1])))
-
-
 def minimise(records: list[Record], subject_name: str, *, per_bucket: int, is_loose: bool) -> Iterator[Minimised]:
-    """`per_bucket` reduced programs of each bucket; `is_loose`: a smaller program may fail with other words of one status."""
+    """`per_bucket` reduced programs of each bucket; `is_loose`: a smaller program may raise something else."""
     subject = load(resolve(subject_name))
     for bucket, members in failures_by_bucket(records, subject_name).items():
         seen: set[str] = set()
@@ -76,11 +67,11 @@ def minimise(records: list[Record], subject_name: str, *, per_bucket: int, is_lo
             status = record.verdict.status
             if status in (Status.CRASH, Status.TIMEOUT, Status.OOM):
                 continue
-            key = _key(record.verdict)
+            key = kind_of(record)
 
             def shows(recipe: Recipe, status: Status = status, key: str = key, seed: int = record.seed) -> bool:
-                verdict = judged(recipe, subject, seed=seed)
-                return verdict.status is status and (is_loose or _key(verdict) == key)
+                result = judged(recipe, subject, seed=seed)
+                return result.verdict.status is status and (is_loose or kind_of(result) == key)
 
             recipe = recipe_of(record.name)
             if not shows(recipe):
@@ -89,13 +80,13 @@ def minimise(records: list[Record], subject_name: str, *, per_bucket: int, is_lo
             if small.source() in seen:
                 continue
             seen.add(small.source())
-            verdict = judged(small, subject, seed=record.seed)
+            verdict = judged(small, subject, seed=record.seed).verdict
             yield Minimised(name=record.name, bucket=bucket, count=len(members), recipe=small, verdict=verdict)
 
 
-def _key(verdict: Verdict) -> str:
-    """What kind of failure: of one that raises, its first words."""
-    return verdict.symptom[:60] if verdict.status is Status.FAIL_TO_RUN else ""
+def kind_of(result: Judged) -> str:
+    """What kind of failure: of one that raises, its bucket."""
+    return bucket_of(result) if result.verdict.status is Status.FAIL_TO_RUN else ""
 
 
 def main() -> None:
