@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from fuzz.draw import Draw
+from fuzz.geometry import overlaps_itself
 from fuzz.inputs.shapes import draw_rank, draw_shape
 from fuzz.inputs.specs import COMPLEX, FLOATS, INTEGERS, draw_dtype
 from fuzz.opspec.spec import DrawCall, OpSpec
@@ -80,10 +81,12 @@ class CallBuilder:
         domain: str = "any",
         is_strict: bool = False,
         layouts: Sequence[str] = (),
+        is_dense: bool = False,
         requires_grad: bool | None = None,
     ) -> str:
         """A live tensor that fits, or a new argument. A `domain` holds for new arguments: where the operator's meaning depends on
-        it, ask for `is_strict`, and no live value is taken; else every second time one is."""
+        it, ask for `is_strict`, and no live value is taken; else every second time one is. `is_dense`: no two elements in one
+        place."""
 
         def fits(tensor: torch.Tensor) -> bool:
             return (
@@ -93,6 +96,7 @@ class CallBuilder:
                 and (self.may_require_grad or not tensor.requires_grad)
                 and (requires_grad is not False or not tensor.requires_grad)
                 and condition(tensor)
+                and (not is_dense or tensor.is_meta or not overlaps_itself(tensor))
             )
 
         wants_domain = domain != "any" and (is_strict or self.draw.chance(0.5))
@@ -101,7 +105,13 @@ class CallBuilder:
             if found is not None:
                 return found
         return self.add(
-            dtypes, rank=rank, shape=shape, domain=domain, layouts=layouts, requires_grad=requires_grad, condition=fits
+            dtypes,
+            rank=rank,
+            shape=shape,
+            domain=domain,
+            layouts=layouts or (WRITABLE_LAYOUTS if is_dense else ()),
+            requires_grad=requires_grad,
+            condition=fits,
         )
 
     def add(

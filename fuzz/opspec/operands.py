@@ -27,6 +27,7 @@ def x(
     is_strict: bool = False,
     condition: Callable[[torch.Tensor], bool] = lambda tensor: True,
     layouts: Sequence[str] = (),
+    is_dense: bool = False,
     requires_grad: bool | None = None,
 ) -> Part:
     """A tensor of its own: any live one that fits, or a new argument. With `shape` always of that shape."""
@@ -41,6 +42,7 @@ def x(
                 domain=domain,
                 is_strict=is_strict,
                 layouts=layouts,
+                is_dense=is_dense,
                 requires_grad=requires_grad,
             )
         )

@@ -34,9 +34,11 @@ def _aten(name: str, *parts: PartLike, results: str = "v", spec: str = "", **key
               aten=(f"aten.{overload}",), **keywords)  # fmt: skip
 
 
-def _copy(name: str, *parts: PartLike, rank: tuple[int, int] = (0, 4), results: str = "v") -> OpSpec:
+def _copy(
+    name: str, *parts: PartLike, rank: tuple[int, int] = (0, 4), results: str = "v", has_gradient: bool = True
+) -> OpSpec:
     return op(f"torch.{name}_copy", _COPY, x(ALL, rank=rank), *parts, results=results, weight=0.25,
-              aten=(f"aten.{name}_copy.default",))  # fmt: skip
+              has_gradient=has_gradient, aten=(f"aten.{name}_copy.default",))  # fmt: skip
 
 
 def _order(builder: CallBuilder) -> Items:
@@ -99,7 +101,7 @@ PRIMITIVES = (
     _aten("gelu_backward", x(FLOATS), same(), approximate=either("none", "tanh")),
     _aten("tanh_backward", x(FLOATS), same()),
     _aten("sigmoid_backward", x(FLOATS), same()),
-    _aten("silu_backward", x(FLOATS), same()),
+    _aten("silu_backward", x(FLOATS), same(), has_gradient=False),
     _aten("max_pool2d_with_indices", _IMAGES, Items((2, 2)), Items((2, 2)), results="vv"),
     _aten("upsample_bilinear2d", _IMAGES, Items((3, 7)), either(True, False), spec="upsample_bilinear2d"),
     _aten("upsample_nearest2d", _IMAGES, Items((3, 7)), spec="upsample_nearest2d"),
@@ -114,7 +116,7 @@ PRIMITIVES = (
     _aten("addmm", x(FLOATS, rank=(2, 2)), of_shape(lambda b: (b.main.shape[0], 3)), of_shape(lambda b: (3, b.main.shape[1])),
           spec="addmm"),
     _aten("_addmm_activation", x(("float32",), rank=(2, 2)), of_shape(lambda b: (b.main.shape[0], 3)),
-          of_shape(lambda b: (3, b.main.shape[1])), use_gelu=flag()),
+          of_shape(lambda b: (3, b.main.shape[1])), use_gelu=flag(), has_gradient=False),
     _aten("bucketize.Tensor", x(("float32",)), of_shape(lambda b: (1,)), out_int32=flag()),
     _aten("embedding_dense_backward", x(("float32",), shape=lambda b: (4, 3)),
           of_shape(lambda b: (4,), ("int64",), domain="index:5", is_strict=True), 5, -1, False),
@@ -150,7 +152,7 @@ PRIMITIVES = (
     _copy("unsqueeze", dim(grows=1)),
     _copy("expand", _same_shape),
     _copy("alias"),
-    _copy("detach"),
+    _copy("detach", has_gradient=False),
     _copy("diagonal", rank=(2, 4)),
     _copy("select", dim(least=1), 0, rank=(1, 4)),
     _copy("slice", 0, 0, 2, rank=(1, 4)),

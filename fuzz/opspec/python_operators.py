@@ -19,7 +19,7 @@ def _reflected(name: str, dtypes: tuple[str, ...], left: PartLike) -> OpSpec:
     return OpSpec(
         name=f"operator.{name}(reflected)",
         category=_CATEGORY,
-        draw_call=call_of(f"operator.{name}", (left, x(dtypes))),
+        draw_call=call_of(f"operator.{name}", (left, x(dtypes)), may_require_grad=name not in ("floordiv", "mod")),
         weight=0.6,
     )
 
@@ -29,7 +29,7 @@ PYTHON_OPERATORS = (
     _binary("sub", NUMERIC, other(NUMERIC), 3),
     _binary("mul", ALL, other(ALL), 3),
     _binary("truediv", NUMERIC, other(NUMERIC), 2),
-    _binary("floordiv", FLOATS, other(FLOATS), 1.5),
+    op("operator.floordiv", _CATEGORY, x(FLOATS), other(FLOATS), weight=1.5, has_gradient=False),
     _binary("mod", FLOATS, other(FLOATS), 1.5),
     op("operator.floordiv", _CATEGORY, x(INTEGERS), a_divisor, name="operator.floordiv(int)"),
     op("operator.mod", _CATEGORY, x(INTEGERS), a_divisor, name="operator.mod(int)"),

@@ -13,7 +13,10 @@ from fuzz.opspec.spec import OpSpec
 from fuzz.structure import Items, Operand
 
 _CATEGORY = "reduction"
-_TIES = {"results": "the index is not bound: eager leaves open which of equal elements it is"}
+_TIES = {
+    "memory": "elements in places of their own: of expanded tensors eager reads memory beside them",
+    "results": "the index is not bound: eager leaves open which of equal elements it is",
+}
 
 
 def _family(
@@ -116,11 +119,11 @@ _ORDER_STATISTICS = (
     *(op(f"torch.{name}", _CATEGORY, x(REAL, condition=_is_not_empty)) for name in ("median",)),
     op("torch.nanmedian", _CATEGORY, x(REAL, condition=_is_not_empty)),
     *(
-        op(f"torch.{name}", _CATEGORY, x(REAL), dim=dim(least=1), keepdim=flag(), results="v_",
+        op(f"torch.{name}", _CATEGORY, x(REAL, is_dense=True), dim=dim(least=1), keepdim=flag(), results="v_",
            name=f"torch.{name}(dim)", why=_TIES)
         for name in ("median", "nanmedian", "mode")
     ),
-    op("torch.kthvalue", _CATEGORY, x(REAL, rank=(1, 4)), 1, dim(least=1), flag(), results="v_", why=_TIES),
+    op("torch.kthvalue", _CATEGORY, x(REAL, rank=(1, 4), is_dense=True), 1, dim(least=1), flag(), results="v_", why=_TIES),
     *(
         op(f"torch.{name}", _CATEGORY, x(("float32", "float64"), condition=_is_not_empty), _QUANTILES,
            dim=optional(dim(least=1)), keepdim=flag(),

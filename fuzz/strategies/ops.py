@@ -8,7 +8,6 @@ from fuzz.scene import Scene
 from fuzz.strategies.rule import Rule
 from fuzz.structure import Statement
 
-
 _WEIGHTS = {name: spec.weight for name, spec in OPERATORS.items() if not spec.is_random and not spec.writes}
 
 
