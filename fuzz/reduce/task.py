@@ -18,6 +18,7 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 _HANG_S = 20.0  # for a candidate of a finding that never ends
+_CULPRIT_S = 60.0  # at most, and beside the budget
 _SEARCH_SHARE = 0.9  # of the budget; the rest is for the last word of the subject itself
 
 Progress = Callable[[str], None]
@@ -40,7 +41,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         progress("reproduce")
         verdict = trials.judge(program, subject)
         is_reproduced = matches(symptom, symptom_of(verdict))
-        rung, count, is_finished = subject, 0, False
+        rung, culprit, count, is_finished = subject, "", 0, False
         if is_reproduced:
             program, verdict = _called_once(program, subject, verdict, trials)
             symptom = symptom_of(verdict)
@@ -49,11 +50,16 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             progress("reduce")
             program, verdict, rung, count, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
             symptom = symptom_of(verdict)
+            progress("culprit")
+            culprit = (
+                trials.culprit(program, rung, symptom, timeout_s=_CULPRIT_S) if payload.get("culprit", True) else ""
+            )
     return {
         "program": program.to_json(),
         "source": render(program),
         "symptom": symptom.to_json(),
         "rung": rung.name,
+        "culprit": culprit,
         "verdict": verdict.to_json(),
         "reproduced": is_reproduced,
         "finished": is_finished,

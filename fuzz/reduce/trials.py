@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from fuzz.culprit import find_culprit
 from fuzz.judging import judge
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
+from fuzz.symptom import Symptom
 from oracle.errors import InternalError
 from oracle.program import Program
 from oracle.subjects.base import Subject
@@ -51,18 +53,39 @@ class TrialProcess:
     def judge(self, program: FuzzProgram, subject: SubjectSpec) -> Verdict:
         """The verdict; `crash` or `timeout` where the child does not answer. Raises InternalError for an error of ours."""
         self.judged += 1
-        connection = self._running(subject)
-        connection.send_bytes(json.dumps({"program": program.to_json(), "subject": subject.to_json()}).encode())
+        message = {"ask": "verdict", "program": program.to_json(), "subject": subject.to_json()}
         try:
-            if not connection.poll(self.timeout_s):
+            return Verdict.from_json(self._answered(message, subject, self.timeout_s)["verdict"])
+        except _ChildDiedError as died:
+            return Verdict(status=Status.CRASH, symptom=f"the process died of {died}")
+        except _ChildHangsError:
+            return Verdict(status=Status.TIMEOUT, symptom=f"no end within {self.timeout_s:g} s")
+
+    def culprit(self, program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, timeout_s: float) -> str:
+        """What `fuzz.culprit` finds; "" where the child does not answer in time."""
+        message = {
+            "ask": "culprit", "program": program.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json(),
+        }  # fmt: skip
+        try:
+            return self._answered(message, subject, timeout_s)["culprit"]
+        except (_ChildDiedError, _ChildHangsError):
+            return ""
+        finally:
+            self._stop()  # the compiler was taken apart in that child
+
+    def _answered(self, message: dict[str, Any], subject: SubjectSpec, timeout_s: float) -> dict[str, Any]:
+        connection = self._running(subject)
+        connection.send_bytes(json.dumps(message).encode())
+        try:
+            if not connection.poll(timeout_s):
                 self._stop()
-                return Verdict(status=Status.TIMEOUT, symptom=f"no end within {self.timeout_s:g} s")
-            message = json.loads(connection.recv_bytes())
+                raise _ChildHangsError
+            answer = json.loads(connection.recv_bytes())
         except (EOFError, ConnectionResetError):
-            return Verdict(status=Status.CRASH, symptom=f"the process died of {self._how_it_died()}")
-        if "error" in message:
-            raise InternalError(message["error"])
-        return Verdict.from_json(message["verdict"])
+            raise _ChildDiedError(self._how_it_died()) from None
+        if "error" in answer:
+            raise InternalError(answer["error"])
+        return answer
 
     def _running(self, subject: SubjectSpec) -> Connection:
         if self._connection is not None and self._child is not None and self._child.is_alive():
@@ -118,10 +141,20 @@ def _serve(connection: Connection, parents: Connection) -> None:
 def _answer(message: dict[str, Any]) -> dict[str, Any]:
     try:
         subject = _loaded(json.dumps(message["subject"], sort_keys=True))
-        program = to_program(FuzzProgram.from_json(message["program"]), name="candidate")
-        return {"verdict": judge(program, subject).verdict.to_json()}
+        program = FuzzProgram.from_json(message["program"])
+        if message["ask"] == "culprit":
+            return {"culprit": find_culprit(program, subject, Symptom.from_json(message["symptom"]))}
+        return {"verdict": judge(to_program(program, name="candidate"), subject).verdict.to_json()}
     except Exception as error:  # process edge: the parent raises it again
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+class _ChildDiedError(Exception):
+    """The child ended without an answer; says how."""
+
+
+class _ChildHangsError(Exception):
+    """The child did not answer in time, and was ended."""
 
 
 @functools.lru_cache(maxsize=16)

@@ -70,11 +70,11 @@ CASES: dict[str, tuple[FuzzProgram, str, str]] = {
         """,
     ),
     "lost_write": (
-        _program("w = a[1:]", "w.mul_(e[1:])", "d"),
+        _program("w = a[1:]", "w.mul_(3.5)", "d"),
         "fail_mutation",
         """
         def program(a0):
-            a0.mul_(2)
+            a0.mul_(2.0)
             return None
         """,
     ),
