@@ -93,7 +93,7 @@ class Scene:
         self._namespace: dict[str, Any] = {"torch": torch}
         self._counter = 0
         self._regions: list[_Region] = []
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
 
     # ---------------------------------------------------------------------------------------------------- arguments
 
@@ -142,6 +142,7 @@ class Scene:
         """Only the first `count` arguments stay: what was added for a statement that did not come about goes."""
         for name in self.arguments[count:]:
             self.specs.pop(name, None)
+            self.alternatives.pop(name, None)
             self.values.pop(name, None)
             self.scalars.pop(name, None)
             self._namespace.pop(name, None)
@@ -349,7 +350,7 @@ class Scene:
             region.leave()
         self._namespace = {"torch": torch}
         self.values, self.scalars = {}, {}
-        torch.manual_seed(self.seed)
+        torch.default_generator.manual_seed(self.seed)
         for definition in self.definitions:
             exec(compile(definition.text, "<definition>", "exec"), self._namespace)
         if self.state is not None:
@@ -414,8 +415,13 @@ class Scene:
         arguments = [self._namespace[name] for name in self.arguments]
         leaves, _ = flatten([eval(render_operand(result), self._namespace), arguments], "")
         outputs = {id(leaf.value): leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._goes_back([*outputs.values()])
+
+    def _goes_back(self, outputs: Sequence[torch.Tensor]) -> bool:
         try:
-            roots = [tensor for tensor in outputs.values() if tensor.requires_grad]  # asking may raise
+            roots = [tensor for tensor in outputs if tensor.requires_grad]  # asking may raise
             if roots:
                 torch.autograd.backward(roots, [torch.ones_like(tensor) for tensor in roots])
         except REFUSALS:

@@ -36,7 +36,7 @@ class Layer:
 def seeded(scene: Scene, text: str) -> str:
     """The line with a seed of its own in front: what it draws does not depend on the lines before it."""
     assert scene.state is not None
-    return f"torch.manual_seed({len(scene.state)}); {text}"
+    return f"torch.default_generator.manual_seed({len(scene.state)}); {text}"
 
 
 def _linear(draw: Draw, t: torch.Tensor) -> str:
@@ -160,7 +160,7 @@ def draw_layer(draw: Draw, scene: Scene) -> Statement:
             value = made
             texts.append(f"{at} = torch.nn.Tanh()")
             if kind not in ("dropout", "activation"):
-                texts.append(f"torch.manual_seed(7)\n{at} = {made}")
+                texts.append(f"torch.default_generator.manual_seed(7)\n{at} = {made}")
             call = OpCall(target=name, args=(Ref(x),), results=(result,))
     line = seeded(scene, f"{name} = {value}")
     if form == "hook":

@@ -19,6 +19,7 @@ _GEOMETRY = ("stride", "offset", "memory_format", "storage_size")
 # What no write can go wrong on; the others only where nothing is written.
 DISJOINT_LAYOUTS = ("contiguous", "transposed", "sliced", "offset", "channels_last", "gapped")
 _INTEGERS = ("int64", "int32", "int16")  # each holds what the others are filled with
+_CASTABLE_FILLS = ("normal", "uniform", "integers", "special")  # whose elements exist in every dtype of a kind
 _LARGEST_SEED = (1 << 31) - 1
 
 
@@ -51,10 +52,12 @@ def with_size(specs: Specs, old: int, new: int, *, largest: int) -> Specs | None
     changed = copy.deepcopy(specs)
     shared = _partly_shared(changed)
     for spec in tensors_in(changed):
+        fill = spec.get("fill", {})
+        if fill.get("kind") == "integers" and fill.get("low") == 0 and fill.get("high") == old:
+            spec["fill"] = {**fill, "high": max(1, new)}  # indices into a dimension that changed
         if old not in spec["shape"]:
             continue
         shape = [new if size == old else size for size in spec["shape"]]
-        fill = spec.get("fill", {})
         if math.prod(shape) > largest or fill.get("kind") in ("values", "raw"):
             return None
         if "stride" in spec:
@@ -62,8 +65,6 @@ def with_size(specs: Specs, old: int, new: int, *, largest: int) -> Specs | None
         spec.pop("storage_size", None)
         if spec.get("storage") in shared:  # where in the memory of the others it would lie has no meaning any more
             del spec["storage"]
-        if fill.get("kind") == "integers" and fill.get("low") == 0 and fill.get("high") == old:
-            spec["fill"] = {**fill, "high": max(1, new)}  # indices into a dimension that changed
         spec["shape"] = shape
     return changed
 
@@ -94,7 +95,7 @@ def cast(draw: Draw, specs: Specs) -> Specs | None:
     everywhere = draw.chance(0.7)
     for spec in tensors_in(changed):
         if spec is first or (everywhere and spec["dtype"] == old and "storage" not in spec):
-            if spec.get("fill", {}).get("kind") in ("raw", "values"):
+            if spec.get("fill", {}).get("kind", "normal") not in _CASTABLE_FILLS:
                 return None
             spec["dtype"] = new
     return changed

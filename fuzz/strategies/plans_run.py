@@ -40,6 +40,7 @@ class PlanRun:
         self._calls: tuple[Call, ...] = ()
         self.written: tuple[bool, ...] = ()  # of the tensors of the last call's arguments, in order
         self.has_gradients = False  # whether an output of the last call can be differentiated
+        self.result: Any = None  # of the last call
 
     @property
     def namespace(self) -> dict[str, Any]:
@@ -63,6 +64,7 @@ class PlanRun:
             seed_everything(instance.program.seed + at)
             with _GRAD_MODES[plan.grad_mode](), _DefinedWrites() if checks_writes else contextlib.nullcontext():
                 result = target(*args, **kwargs)
+            self.result = result
             self.written = tuple(t._version != old for t, old in zip(tensors, versions, strict=True))
             outputs = {id(t): t for t in _differentiable(result)}
             self.has_gradients = bool(outputs)

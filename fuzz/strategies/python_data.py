@@ -130,11 +130,20 @@ DATA: tuple[Template, ...] = (
     Template(
         name="fstring_keys",
         text="""
-            names = [f'{size:d}-{at!s}' for at, size in enumerate({x}.shape)]
+            names = [f'{size!s}-{at:d}' for at, size in enumerate({x}.shape)]
             table = {name: len(name) for name in names}
             {r} = $f({x}) * sum(table.values()) + sum(name.count('1') for name in table)
         """,
         kinds=("float", "integer"),
+    ),
+    Template(
+        name="formatted_size",  # capture refuses a number format of a size that varies, so it is rare
+        text="""
+            word = f'{{x}.shape[0]:d}' + f'{{x}.dim():>3}'
+            {r} = $f({x}) * len(word)
+        """,
+        condition=lambda tensor: tensor.dim() > 0,
+        weight=0.05,
     ),
     Template(
         name="string_methods",
