@@ -8,7 +8,7 @@ from fuzz.inputs.specs import DTYPE_WEIGHTS
 from fuzz.opspec.build import ALL, DOUBLES, INTEGRAL, REAL, CallBuilder, Part, PartLike, op
 from fuzz.opspec.operands import a_number, either, integer, maybe_dtype, optional, x
 from fuzz.opspec.spec import OpSpec
-from fuzz.structure import Expr, Items, Operand
+from fuzz.structure import Items, Operand
 
 _CATEGORY = "creation"
 _DTYPE = maybe_dtype("float64", "int64", "bfloat16", "bool", "complex64", chance=0.5)
@@ -51,8 +51,6 @@ CREATION = (
     _make("torch.triu_indices", integer(1, 4), integer(1, 4), optional(either(1, -1))),
     _make("torch.scalar_tensor", either(2.5, 3, True), dtype=maybe_dtype("float64"), weight=0.3),
     _make("torch.tensor", either(2.5, 3, True, Items((1, 2, 3)), Items((1.5, -0.0))), dtype=maybe_dtype("float64")),
-    _make("torch.complex", Expr("torch.tensor(1.5)"), Expr("torch.tensor(-2.0)"), name="torch.complex(constants)",
-          weight=0.1),
     op("torch.zeros_like", _CATEGORY, x(ALL), dtype=_any_dtype(), weight=0.7),
     op("torch.ones_like", _CATEGORY, x(ALL), dtype=_any_dtype(), weight=0.7),
     op("torch.full_like", _CATEGORY, x(ALL), a_number, dtype=maybe_dtype("float64", "float32"), weight=0.7),

@@ -83,8 +83,12 @@ def _scalars(builder: CallBuilder) -> Operand:
 _SCALAR = either(2, 0.5, -1.0, 3)
 
 
-def _row(name: str, *parts: PartLike, spec: str = "", writes: bool = False, **keywords: Any) -> OpSpec:
-    call = call_of(f"torch._foreach_{name}", parts, keywords, results="" if writes else "*")
+def _row(
+    name: str, *parts: PartLike, spec: str = "", writes: bool = False, has_gradient: bool = True, **keywords: Any
+) -> OpSpec:
+    call = call_of(
+        f"torch._foreach_{name}", parts, keywords, results="" if writes else "*", may_require_grad=has_gradient
+    )
     full = f"torch._foreach_{spec or name}"
     return OpSpec(name=full, category=_CATEGORY, draw_call=call, weight=0.3, writes=writes)
 
@@ -108,7 +112,8 @@ LISTS = (
     _row("clamp_min", _list(FLOATS), either(0, -0.5)),
     _row("clamp_max", _list(FLOATS), either(0.5, 1)),
     *(_row(f"{name}_", _targets(FLOATS), writes=True) for name in ("abs", "neg", "exp", "sqrt", "sigmoid", "zero")),
-    *(_row(f"{name}_", _targets(FLOATS), _matching(is_apart=True), writes=True) for name in (*_BINARY, "copy")),
+    *(_row(f"{name}_", _targets(FLOATS), _matching(is_apart=True), writes=True,
+           has_gradient=name != "copy") for name in (*_BINARY, "copy")),
     *(_row(f"{name}_", _targets(FLOATS), _SCALAR, spec=f"{name}_(Scalar)", writes=True) for name in _BINARY[:4]),
     *(
         _row(f"{name}_", _targets(FLOATS), _matching(is_apart=True), _matching(is_apart=True), value=either(1, -0.5),
