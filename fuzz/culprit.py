@@ -4,7 +4,7 @@ Of the rung `aot_eager_decomp_partition` it is a decomposition; of `inductor` a 
 code, or fusion; of a program that a compiler refuses, the function that raised.
 
 Counterpart: torch/_inductor/compiler_bisector.py
-Differs: asks the judge for one symptom of a small program, instead of running a user's test; tries lowerings and decompositions one by one.
+Differs: asks the judge for one symptom of a small program, not a user's test; tries lowerings and decompositions one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch._functorch.config
 import torch._inductor.compile_fx
 import torch._inductor.config
 from torch._inductor import graph as inductor_graph

@@ -1,0 +1,376 @@
+"""A finding as a script that needs torch alone: builds the inputs, runs eager and compiled, prints both and what differs.
+
+It exits with 1 while the bug is live and with 0 when both agree; it is what goes into a report.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fuzz.render import render
+from fuzz.structure import FuzzProgram
+from oracle.configure import CONFIG_MODULES
+from oracle.errors import UsageError
+from oracle.inputs import decode_call
+from oracle.program import Call
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+_EXPLICIT = 512  # elements of a storage that are written out; a larger one is drawn from a seed
+# What a script must find different to say that the bug is live, by status.
+_ASPECTS: Mapping[Status, tuple[str, ...]] = {
+    Status.FAIL_ACCURACY: ("value of output",),
+    Status.FAIL_MUTATION: ("value of argument", "layout of argument", "flags of argument"),
+    Status.FAIL_GRAD: ("gradient",),
+    Status.FAIL_METADATA: ("kind of output", "flags of output"),
+    Status.FAIL_STRIDE: ("layout of output",),
+    Status.FAIL_ALIAS: ("aliases", "layout of output"),
+    Status.FAIL_STATE: ("value of state", "value of argument"),
+    Status.FAIL_RNG: ("generator",),
+    Status.FAIL_EXCEPTION: ("exception",),
+    Status.FAIL_TO_RUN: ("exception",),
+}
+_ALL = ("value", "layout", "flags", "kind", "gradient", "aliases", "generator", "exception")
+
+
+def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict) -> str:
+    """The script's text. Raises UsageError for a subject that torch alone does not have."""
+    aspects = _ASPECTS.get(verdict.status, _ALL)
+    is_deadly = verdict.status in (Status.CRASH, Status.TIMEOUT, Status.OOM)
+    parts = [
+        _header(subject, verdict),
+        "import random\nimport subprocess\nimport sys\n\nimport torch\n",
+        *_imports(program, subject),
+        _source(program),
+        *[_inputs(program, number) for number in range(len(program.calls))],
+        _plan(program),
+        _compile(program, subject),
+        _RUN.replace("SEED", str(program.seed)),
+        _COMPARE.replace("ASPECTS", repr(tuple(aspects))).replace("SIGNS", str("sign of zero" in verdict.symptom)),
+        _MAIN_DEADLY if is_deadly else _MAIN,
+    ]
+    return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip()).replace("\n\n\n\n", "\n\n\n")
+
+
+def _header(subject: SubjectSpec, verdict: Verdict) -> str:
+    lines = textwrap.wrap(f"{subject.name}: {verdict.status.value}: {verdict.symptom}", 110)
+    lines.append(
+        f"torch {torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
+    return "\n".join(f"# {line}" for line in lines)
+
+
+def _imports(program: FuzzProgram, subject: SubjectSpec) -> list[str]:
+    modules = sorted({m for m in CONFIG_MODULES for name in program.config if name.startswith(m + ".")})
+    if subject.kind == "backend":
+        modules.append(subject.path.partition(":")[0])
+    lines = [f"import {module}" for module in modules]
+    lines += [f"{name} = {value!r}" for name, value in program.config.items()]
+    return ["\n".join(lines)] if lines else []
+
+
+def _source(program: FuzzProgram) -> str:
+    """The program at module level; as text that is executed anew for each run where the plan changes what is around it."""
+    source = render(program).replace("import torch\n", "", 1).strip("\n")
+    if _is_plain(program):
+        return f"\n{source}\n"
+    return f"\nSOURCE = '''\nimport torch\n\n{source}\n'''\n"
+
+
+def _is_plain(program: FuzzProgram) -> bool:
+    return not program.definitions and not any(call.before for call in program.calls)
+
+
+# --------------------------------------------------------------------------------------------------------------- inputs
+
+
+def _inputs(program: FuzzProgram, number: int) -> str:
+    call = program.calls[number]
+    args, kwargs = decode_call(call, seed=program.seed, root=f"call {number}")
+    writer = _WriterState()
+    names = [writer.expression(value) for value in args]
+    keywords = [f"{name!r}: {writer.expression(value)}" for name, value in kwargs.items()]
+    body = [*writer.lines, f"return [{', '.join(names)}], {{{', '.join(keywords)}}}"]
+    return f"\ndef inputs_{number}():\n" + textwrap.indent("\n".join(body), "    ") + "\n"
+
+
+class _WriterState:
+    """Python text of values; storages and tensors that occur several times are made once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._storages: dict[int, tuple[str, torch.dtype]] = {}
+        self._tensors: dict[int, str] = {}
+        self._kept: list[torch.Tensor] = []  # ids stay theirs
+
+    def expression(self, value: Any) -> str:
+        match value:
+            case torch.Tensor():
+                return self._tensor(value)
+            case list():
+                return f"[{', '.join(map(self.expression, value))}]"
+            case tuple():
+                return f"({', '.join(map(self.expression, value))}{',' if len(value) == 1 else ''})"
+            case dict():
+                return "{" + ", ".join(f"{k!r}: {self.expression(v)}" for k, v in value.items()) + "}"
+            case float() if not math.isfinite(value):
+                return f"float('{value}')"
+            case slice() | range() | bool() | int() | float() | complex() | str() | bytes() | None:
+                return repr(value)
+            case _ if str(value).startswith("torch."):
+                return str(value)
+            case _:
+                raise UsageError(
+                    seen=f"an input of type {type(value).__name__}",
+                    expected="tensors, numbers, text and containers of them",
+                    do="write the script by hand",
+                )
+
+    def _tensor(self, tensor: torch.Tensor) -> str:
+        if id(tensor) in self._tensors:
+            return self._tensors[id(tensor)]
+        self._kept.append(tensor)
+        name = f"x{len(self._tensors)}"
+        self._tensors[id(tensor)] = name
+        text = self._strided(tensor)
+        text += ".conj()" if tensor.is_conj() else ""
+        if isinstance(tensor, torch.nn.Parameter):
+            text = f"torch.nn.Parameter({text}, requires_grad={tensor.requires_grad})"
+        elif tensor.requires_grad:
+            text += ".requires_grad_()"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def _strided(self, tensor: torch.Tensor) -> str:
+        storage = tensor.untyped_storage()
+        flat = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
+        shape = tuple(tensor.shape)
+        is_whole = tensor.is_contiguous() and flat.numel() == tensor.numel() and tensor.storage_offset() == 0
+        is_shared = storage._cdata in self._storages or not is_whole
+        if not is_shared:
+            # kept under a name nevertheless where another tensor of these inputs lies in it
+            self._storages[storage._cdata] = (f"x{len(self._tensors) - 1}", tensor.dtype)
+            return f"{_values(flat)}.reshape({shape})" if len(shape) != 1 else _values(flat)
+        if storage._cdata not in self._storages:
+            name = f"s{len(self._storages)}"
+            self.lines.append(f"{name} = {_values(flat)}")
+            self._storages[storage._cdata] = (name, tensor.dtype)
+        name, dtype = self._storages[storage._cdata]
+        source = f"{name}.detach()" if name.startswith("x") else name
+        source += f".reshape(-1).view({tensor.dtype})" if dtype != tensor.dtype else ""
+        return f"{source}.as_strided({shape}, {tuple(tensor.stride())}, {tensor.storage_offset()})"
+
+
+def _values(flat: torch.Tensor) -> str:
+    """The elements of a storage; many of them as drawn from a seed."""
+    dtype = flat.dtype
+    if flat.numel() > _EXPLICIT:
+        generator = "generator=torch.Generator().manual_seed(0)"
+        if dtype is torch.bool:
+            return f"(torch.rand({flat.numel()}, {generator}) < 0.5)"
+        if dtype.is_floating_point or dtype.is_complex:
+            return f"torch.randn({flat.numel()}, {generator}).to({dtype})"
+        low, high = int(flat.min()), int(flat.max()) + 1
+        return f"torch.randint({low}, {high}, ({flat.numel()},), {generator}).to({dtype})"
+    plain = flat.resolve_conj().resolve_neg()
+    if dtype.is_floating_point:
+        numbers = [_number(value, dtype) for value in plain.double().tolist()]
+        if dtype.itemsize == 1:
+            return f"torch.tensor([{', '.join(numbers)}]).to({dtype})"
+    elif dtype.is_complex:
+        numbers = [f"complex({_number(v.real, dtype)}, {_number(v.imag, dtype)})" for v in plain.tolist()]
+    else:
+        numbers = [repr(value) for value in plain.tolist()]
+    return f"torch.tensor([{', '.join(numbers)}], dtype={dtype})"
+
+
+def _number(value: float, dtype: torch.dtype) -> str:
+    """The shortest text that is this number in its dtype."""
+    if not math.isfinite(value):
+        return f"float('{value}')"
+    if dtype is torch.float32:
+        short = f"{value:.9g}"
+        for digits in range(1, 9):
+            text = f"{value:.{digits}g}"
+            if torch.tensor(float(text), dtype=dtype).item() == value:
+                short = text
+                break
+        return repr(float(short))
+    return repr(value)
+
+
+# ----------------------------------------------------------------------------------------------------------- plan and run
+
+
+def _plan(program: FuzzProgram) -> str:
+    rows = []
+    for number, call in enumerate(program.calls):
+        said = {
+            "before": call.before,
+            "backward": call.backward,
+            "grad_mode": call.grad_mode,
+            "training": call.training,
+        }
+        defaults = Call()
+        fields = {key: value for key, value in said.items() if value != getattr(defaults, key)}
+        rows.append(f"    (inputs_{number}, {fields!r}),")
+    return (
+        "\nCALLS = [\n"
+        + "\n".join(rows)
+        + "\n]\n"
+        + f"IS_MODULE = {program.is_module}\nDERIVES = {bool(program.derive)}\n"
+    )
+
+
+def _compile(program: FuzzProgram, subject: SubjectSpec) -> str:
+    options = {key: value for key, value in subject.options.items() if key in ("dynamic", "fullgraph", "mode")}
+    if program.dynamic is not None:
+        options.setdefault("dynamic", program.dynamic)
+    nested = {k.removeprefix("options."): v for k, v in subject.options.items() if k.startswith("options.")}
+    if nested:
+        options["options"] = nested
+    match subject.kind:
+        case "torch_compile":
+            options = {"backend": subject.options.get("backend", "inductor"), **options}
+            call = f"torch.compile(target, {', '.join(f'{key}={value!r}' for key, value in options.items())})"
+        case "backend":
+            keywords = "".join(f", {key}={value!r}" for key, value in options.items())
+            call = f"torch.compile(target, backend={subject.path.replace(':', '.')}{keywords})"
+        case _:
+            raise UsageError(
+                seen=f"a script for subject {subject.name!r}",
+                expected="torch.compile with one of its backends, or a backend by path",
+                do="ask for the first wrong rung",
+            )
+    return f"\ndef compiled(target):\n    return {call}\n"
+
+
+_RUN = '''
+def make():
+    """A fresh program: its names, and what is called."""
+    names = globals() if "SOURCE" not in globals() else {"__name__": "program_under_test"}
+    if "SOURCE" in globals():
+        exec(SOURCE, names)
+    torch.manual_seed(SEED)
+    return names, names["program"]() if IS_MODULE else names["program"]
+
+
+def flatten(value, path):
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, item in enumerate(value) for leaf in flatten(item, f"{path}[{i}]")]
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in flatten(item, f"{path}[{key!r}]")]
+    return [(path, value)]
+
+
+def run(wrap):
+    """What can be seen of every call: a dict of aspects."""
+    names, target = make()
+    f, seen = wrap(target), {}
+    for number, (make_inputs, plan) in enumerate(CALLS):
+        names["target"] = target
+        exec(plan.get("before", ""), names)
+        if plan.get("training") is not None:
+            target.train(plan["training"])
+        args, kwargs = make_inputs()
+        leaves = flatten(args, "argument") + flatten(kwargs, "argument")
+        if DERIVES:
+            args, kwargs = names["derive"](*args, **kwargs)
+            leaves += flatten(args, "derived argument")
+        state = list(target.state_dict(keep_vars=True).items()) if IS_MODULE else []
+        leaves += [(f"state {name}", value) for name, value in state]
+        torch.manual_seed(SEED + number)
+        random.seed(SEED + number)
+        mode = {"no_grad": torch.no_grad, "inference": torch.inference_mode}.get(plan.get("grad_mode"), torch.enable_grad)
+        try:
+            with mode():
+                result = f(*args, **kwargs)
+            outputs = flatten(result, "output")
+            look(seen, f"call {number}: ", outputs + leaves)
+            seen[f"call {number}: generator"] = torch.get_rng_state()
+            if plan.get("backward"):
+                tensors = [t for _, t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
+                torch.autograd.backward(tensors, [torch.ones_like(t) for t in tensors])
+                for path, leaf in leaves:
+                    if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad:
+                        seen[f"call {number}: gradient of {path}"] = leaf.grad
+        except Exception as error:
+            message = str(error).strip().splitlines()[:1]
+            print(f"    raises {type(error).__name__}: {message}")
+            seen[f"call {number}: exception"] = type(error).__name__
+    return seen
+
+
+def look(seen, call, leaves):
+    storages = {}
+    for path, leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            seen[f"{call}value of {path}"] = leaf
+            continue
+        seen[f"{call}value of {path}"] = leaf.detach().clone()
+        seen[f"{call}kind of {path}"] = (tuple(leaf.shape), leaf.dtype)
+        strides = [stride for stride, size in zip(leaf.stride(), leaf.shape) if size != 1]
+        seen[f"{call}layout of {path}"] = strides if leaf.numel() else []
+        seen[f"{call}flags of {path}"] = (leaf.requires_grad, leaf.is_leaf, leaf.is_conj(), leaf.is_neg())
+        if leaf.untyped_storage().nbytes():
+            storages.setdefault(leaf.untyped_storage().data_ptr(), []).append((path, id(leaf)))
+    groups = [[(path, [same for _, same in paths].index(mine)) for path, mine in paths] for paths in storages.values()]
+    seen[f"{call}aliases"] = sorted(paths for paths in groups if len(paths) > 1)
+'''
+_COMPARE = """
+ASKED = ASPECTS  # what the report is about; other differences are printed and not counted
+
+
+def differ(one, other):
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return True
+        if SIGNS and bool((one.signbit() != other.signbit()).any()):
+            return True
+        try:
+            torch.testing.assert_close(other, one, equal_nan=True)
+        except AssertionError:
+            return True
+        return False
+    if isinstance(one, float) and isinstance(other, float):
+        return not (one == other or one != one and other != other or abs(one - other) <= 1e-6 * abs(one))
+    return type(one) is not type(other) or (not isinstance(one, torch.Tensor) and repr(one) != repr(other))
+
+
+def differences(eager, seen):
+    return [key for key in {**eager, **seen} if key not in eager or key not in seen or differ(eager[key], seen[key])]
+"""
+_MAIN = """
+if __name__ == "__main__":
+    print("torch", torch.__version__, "Python", sys.version.split()[0], sys.platform)
+    print("eager:")
+    eager = run(lambda target: target)
+    print("compiled:")
+    seen = run(compiled)
+    found = differences(eager, seen)
+    for key in found:
+        print(f"{key}\\n    eager:    {eager.get(key, 'nothing')}\\n    compiled: {seen.get(key, 'nothing')}")
+    is_live = any(key.partition(": ")[2].startswith(ASKED) for key in found)
+    print("DIFFERENT" if is_live else "the same")
+    sys.exit(1 if is_live else 0)
+"""
+_MAIN_DEADLY = """
+if __name__ == "__main__":
+    if sys.argv[1:] == ["compiled"]:
+        run(compiled)
+        sys.exit(0)
+    print("torch", torch.__version__, "Python", sys.version.split()[0], sys.platform)
+    print("eager:", differences({}, run(lambda target: target)) and "runs")
+    try:
+        code = subprocess.run([sys.executable, __file__, "compiled"], timeout=120).returncode
+    except subprocess.TimeoutExpired:
+        code = "no end within 120 s"
+    print("compiled:", "runs" if code == 0 else f"dies: {code}")
+    sys.exit(1 if code else 0)
+"""

@@ -1,0 +1,97 @@
+"""Scripts for reports: they run by themselves, exit with 1 while the bug is live, and with 0 when it is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fuzz
+from fuzz.localise import judge_here
+from fuzz.reduce.parsing import program_of
+from fuzz.reduce.trials import TrialProcess
+from fuzz.repro import repro_script
+from fuzz.structure import Definition, FuzzProgram, StateEntry
+from oracle.errors import UsageError
+from oracle.program import Call
+from oracle.subjects.registry import resolve
+from oracle.verdict import Status, Verdict
+
+
+def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
+
+
+def _written(args: list[Any]) -> FuzzProgram:
+    return program_of("def program(a, b):\n    b.mul_(2)\n    return None\n", args)
+
+
+_SHARED = [_tensor(4, storage="m", fill={"kind": "normal", "seed": 3}), _tensor(2, storage="m", stride=[2], offset=1)]
+_GRADIENT = [Call(args=[_tensor(2, 3, stride=[1, 2], requires_grad=True)], backward=True)]
+CASES: dict[str, FuzzProgram] = {
+    "integer_value": program_of(
+        "def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return [r, 'text']\n", [_tensor(3, dtype="int64")]
+    ),
+    "lost_write": _written(_SHARED),
+    "wrong_gradient": program_of(
+        "def program(a):\n    r = torch.asinh(a)\n    return r\n", [], calls=tuple(_GRADIENT)
+    ),
+    "crashes": program_of("def program(a):\n    r = torch.erfinv(a)\n    return r\n", [_tensor(3)]),
+}  # fmt: skip
+
+
+def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = folder / "repro.py"
+    path.write_text(script)
+    root = str(Path(fuzz.__file__).parent.parent)  # for the planted backend alone
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_script_exits_with_1_while_the_bug_is_live(name: str, tmp_path: Path) -> None:
+    subject = resolve(f"fuzz.tests.planted_bugs:{name}")
+    with TrialProcess() as trials:
+        verdict = trials.judge(CASES[name], subject)
+    assert verdict.status.is_finding
+    script = repro_script(CASES[name], subject, verdict)
+    assert "oracle" not in script
+    ended = _run(script, tmp_path)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert f"# {subject.name}: {verdict.status.value}" in script
+    if name in ("lost_write", "wrong_gradient"):  # the same script on a backend without a bug
+        right = script.replace(f"backend=fuzz.tests.planted_bugs.{name}", 'backend="eager"')
+        ended = _run(right, tmp_path)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_modules_globals_and_plans_are_in_the_script(tmp_path: Path) -> None:
+    program = FuzzProgram(
+        arguments=("a",),
+        statements=program_of("def program(a):\n    r = torch.bitwise_xor(a, LIMIT)\n    return r\n", []).statements,
+        result=program_of("def program(a):\n    return [a]\n", []).result,
+        definitions=(Definition(name="LIMIT", text="LIMIT = 3"),),
+        state=(StateEntry(name="self.w", text="self.w = torch.nn.Parameter(torch.ones(2))"),),
+        calls=(
+            Call(args=[_tensor(2, dtype="int64")], training=False),
+            Call(args=[_tensor(2, dtype="int64")], before="LIMIT = 4\ntarget.w = torch.nn.Parameter(torch.zeros(2))"),
+        ),
+        config={"torch._dynamo.config.recompile_limit": 5},
+        dynamic=False,
+    )
+    subject = resolve("dynamo")
+    verdict = judge_here(program, subject)
+    ended = _run(repro_script(program, subject, replace(verdict, status=Status.FAIL_ACCURACY)), tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_subject_that_torch_does_not_have_is_refused() -> None:
+    program = CASES["integer_value"]
+    with pytest.raises(UsageError, match="first wrong rung"):
+        repro_script(program, resolve("refimpl.aot"), Verdict(status=Status.FAIL_ACCURACY))
