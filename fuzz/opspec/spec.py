@@ -1,4 +1,9 @@
-"""OpSpec: what the fuzzer knows of one operator: how to make a call of it that eager accepts, and what the call is."""
+"""OpSpec: what the fuzzer knows of one operator: how to make a call of it that eager accepts, and what the call is.
+
+Counterpart: torch/testing/_internal/opinfo/core.py OpInfo.
+Differs: an OpInfo lists samples of an operator on its own; a specification draws a call that fits a program under construction,
+keeps to what has one meaning, and is written against no part of torch's test machinery.
+"""
 
 from __future__ import annotations
 

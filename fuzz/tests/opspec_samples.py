@@ -78,7 +78,7 @@ def tensors_of(program: FuzzProgram, *, elsewhere: bool = False) -> list[object]
 def _moved(tensor: torch.Tensor) -> torch.Tensor:
     """The same elements and strides four elements further on in a larger storage."""
     with torch.no_grad():
-        raw = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())  # type: ignore[call-overload]
+        raw = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
         room = torch.zeros(raw.numel() + 8, dtype=tensor.dtype)
         room[4 : 4 + raw.numel()] = raw
         moved = room.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() + 4)
