@@ -1,0 +1,141 @@
+"""The ledger: entries explain their buckets and no others; what is fixed, changed or expired is said."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.bucket import Bucket
+from fuzz.ledger import LEDGER, KnownIssue, known_issue, load_ledger, recheck
+from oracle.build import instantiate
+from oracle.case import CaseOptions, EagerState, judge_subject
+from oracle.errors import UsageError
+from oracle.program import Program
+from oracle.subjects.registry import load, resolve
+from oracle.verdict import Status, Verdict
+
+_TODAY = datetime.date(2026, 12, 1)
+_ISSUES = {issue.id: issue for issue in load_ledger()}
+
+
+def _bucket(**changed: Any) -> Bucket:
+    fields: dict[str, Any] = {
+        "key": "k", "subject": "inductor", "rung": "inductor", "status": "fail_accuracy", "kind": "output: number",
+        "operators": ("floor_divide",), "program": {"calls": [{"args": []}]}, "source": "",
+    }  # fmt: skip
+    return Bucket(**{**fields, **changed})
+
+
+def test_an_entry_explains_its_bucket() -> None:
+    assert known_issue(_bucket(), load_ledger(), today=_TODAY) == _ISSUES["pytorch-197895"]
+    shifted = _bucket(operators=("clone", "getitem", "setitem"))
+    assert known_issue(shifted, load_ledger(), today=_TODAY) == _ISSUES["pytorch-197829"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rung": "aot_eager"},
+        {"status": "crash"},
+        {"operators": ("add",)},
+        {"operators": ("cumsum", "floor_divide", "sort")},
+    ],
+)
+def test_an_entry_does_not_explain_another_bucket(changed: dict[str, Any]) -> None:
+    assert known_issue(_bucket(**changed), load_ledger(), today=_TODAY) is None
+
+
+def test_what_is_done_between_calls_can_be_asked_for() -> None:
+    stale = {"rung": "dynamo", "status": "fail_guard", "operators": ()}
+    other = _bucket(**stale, program={"calls": [{"args": []}, {"args": [], "before": "SCALE = 3"}]})
+    assert known_issue(other, load_ledger(), today=_TODAY) is None
+    this = _bucket(
+        **stale, program={"calls": [{"args": []}, {"args": [], "before": "object.__setattr__(target, 'm', 1)"}]}
+    )
+    assert known_issue(this, load_ledger(), today=_TODAY) == _ISSUES["pytorch-197859"]
+
+
+def test_shared_memory_can_be_asked_for() -> None:
+    plain = _bucket(rung="aot_eager", status="fail_guard", operators=("add", "sum"))
+    assert known_issue(plain, load_ledger(), today=_TODAY) is None
+    shared = replace(plain, program={"calls": [{"args": [{"$": "tensor", "storage": "m"}]}]})
+    assert known_issue(shared, load_ledger(), today=_TODAY) == _ISSUES["pytorch-178680"]
+
+
+def test_an_expired_entry_explains_nothing() -> None:
+    late = _ISSUES["pytorch-197895"].expires + datetime.timedelta(days=1)
+    assert known_issue(_bucket(), load_ledger(), today=late) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (Status.FAIL_ACCURACY, "live"),
+        (Status.PASS, "fixed"),
+        (Status.CRASH, "changed"),
+        (Status.EAGER_FAIL_TO_RUN, "unjudged"),
+    ],
+)
+def test_a_run_says_what_became_of_an_issue(status: Status, outcome: str) -> None:
+    issue = _ISSUES["pytorch-197895"]
+    asked: list[tuple[str, str]] = []
+
+    def judge_on(program: Program, subject: str) -> Verdict:
+        asked.append((program.name, subject))
+        return Verdict(status=status)
+
+    (found,) = recheck([issue], judge_on, today=_TODAY)
+    assert asked == [("pytorch-197895", "inductor")]
+    assert found.outcome == outcome
+    assert found.needs_attention == (outcome != "live")
+    assert found.text().startswith(f"pytorch-197895: {outcome}")
+    (late,) = recheck([issue], judge_on, today=datetime.date(2030, 1, 1))
+    assert late.is_expired
+    assert late.needs_attention
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch-197859", "pytorch-197860", "pytorch-178680", "pytorch-198102", "pytorch-190717"]
+)
+def test_the_programs_of_entries_that_need_no_compiler_still_show_them(name: str) -> None:
+    def judge_on(program: Program, subject: str) -> Verdict:
+        eager = EagerState(make=lambda: instantiate(program))
+        return judge_subject(eager=eager, subject=load(resolve(subject)), options=CaseOptions()).verdict
+
+    (found,) = recheck([_ISSUES[name]], judge_on, today=_TODAY)
+    assert found.outcome == "live", found.text()
+
+
+def test_every_program_of_the_ledger_runs_in_eager() -> None:
+    for issue in _ISSUES.values():
+        instance = instantiate(issue.program)
+        args, kwargs = instance.inputs(0)
+        instance.target(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[issue]]\nid = 'x'\n", "missing"),
+        ("[[issue]\n", "TOML"),
+        (LEDGER.read_text().replace("\nstatuses =", "\nstates =", 1), "unknown fields"),
+        (LEDGER.read_text().replace('"fail_accuracy"', '"fail_acuracy"', 1), "unknown statuses"),
+        (LEDGER.read_text() + LEDGER.read_text().partition("\n[[issue]]")[2].join(["\n[[issue]]", ""]), "twice"),
+    ],
+)
+def test_a_damaged_ledger_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        load_ledger(path)
+
+
+def test_every_entry_has_a_link_and_a_date() -> None:
+    for issue in _ISSUES.values():
+        assert isinstance(issue, KnownIssue)
+        assert issue.link.startswith("https://github.com/pytorch/pytorch/issues/")
+        assert issue.id.split("-")[1] in issue.link
