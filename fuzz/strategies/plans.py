@@ -167,7 +167,9 @@ def _next_call(draw: Draw, state: PlanState) -> Call | None:
         restores = [text for text in state.restores.values() if text]
         state.restores.clear()
         return replace(state.calls[0], before="\n".join(restores))
-    weights = VARIATION_WEIGHTS[state.scene.settings.focus]
+    weights = dict(VARIATION_WEIGHTS[state.scene.settings.focus])
+    if state.scene.settings.focus == "export" and state.program.dynamic is not True:
+        weights["size"] = 0  # an exported program owes nothing on other sizes than its own
     call: Call | None = None
     for _ in range(2 if draw.chance(0.15) else 1):
         for _ in range(_TRIES):
@@ -192,6 +194,12 @@ def _numbers(draw: Draw, state: PlanState, specs: Specs) -> Specs | None:
     names = [*state.scene.specs]
     others = {names.index(name): options for name, options in state.scene.alternatives.items()}
     return renumbered(draw, specs, others)
+
+
+def _sizes(draw: Draw, state: PlanState, specs: Specs) -> Specs | None:
+    body = state.source.rpartition("\ndef " if not state.program.is_module else "\n    def forward")[2]
+    numbers = [*dict.fromkeys(int(text) for text in re.findall(r"(?<![\w.])\d{1,2}(?![\w.])", body))]
+    return resized(draw, specs, largest=state.scene.settings.max_numel, numbers=numbers)
 
 
 def _change(draw: Draw, state: PlanState, call: Call) -> Call | None:
@@ -223,7 +231,7 @@ def _requires_grad(draw: Draw, state: PlanState, call: Call) -> Call | None:
 VARIATIONS: Mapping[str, Vary] = {
     "repeat": lambda draw, state, call: call,
     "values": _on_arguments(lambda draw, state, specs: refilled(draw, specs)),
-    "size": _on_arguments(lambda draw, state, specs: resized(draw, specs, largest=state.scene.settings.max_numel)),
+    "size": _on_arguments(_sizes),
     "layout": _on_arguments(lambda draw, state, specs: relaid(draw, specs, writes=state.is_written)),
     "dtype": _on_arguments(lambda draw, state, specs: cast(draw, specs)),
     "requires_grad": _requires_grad,

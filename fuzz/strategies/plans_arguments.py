@@ -23,22 +23,36 @@ _CASTABLE_FILLS = ("normal", "uniform", "integers", "special")  # whose elements
 _LARGEST_SEED = (1 << 31) - 1
 
 
-def resized(draw: Draw, specs: Specs, *, largest: int) -> Specs | None:
-    """One size, everywhere where it occurs, is another: 0, 1, a multiple, a prime, or the size of another dimension."""
+def resized(draw: Draw, specs: Specs, *, largest: int, numbers: Sequence[int] = ()) -> Specs | None:
+    """One size, everywhere where it occurs, is another: 0, 1, a multiple, a prime, the size of another dimension.
+
+    Or one of `numbers`: those that stand in the program, and that sizes may be compared with.
+    """
     sizes = [size for spec in tensors_in(specs) for size in spec["shape"]]
     if not sizes:
         return None
     old = draw.choice(list(dict.fromkeys(sizes)))
     others = [size for size in dict.fromkeys(sizes) if size != old]
-    kind = draw.weighted(
-        {"near": 4, "multiple": 3, "prime": 3, "one": 2, "equal": 3 if others else 0, "zero": 1, "wide": 1}
-    )
+    weights = {
+        "near": 4.0,
+        "multiple": 3.0,
+        "prime": 3.0,
+        "one": 2.0,
+        "equal": 3.0,
+        "constant": 5.0,
+        "zero": 1.0,
+        "wide": 1.0,
+    }
+    weights["equal"] *= bool(others)
+    weights["constant"] *= bool(numbers)
+    kind = draw.weighted(weights)
     new = {
         "near": lambda: old + draw.choice((1, 2)),
         "multiple": lambda: old * draw.choice((2, 4)) or 4,
         "prime": lambda: draw.choice((7, 11, 13)),
         "one": lambda: 1,
         "equal": lambda: draw.choice(others),
+        "constant": lambda: draw.choice(numbers),
         "zero": lambda: 0,
         "wide": lambda: draw.choice((32, 33)),
     }[kind]()

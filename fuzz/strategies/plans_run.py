@@ -29,7 +29,7 @@ _SAME_EVERYWHERE = ("aten::fill_", "aten::zero_")  # writes of one number
 
 
 class UndefinedWriteError(Exception):
-    """A call writes through memory that overlaps itself, or reads what it partly overwrites."""
+    """A call writes through memory that overlaps itself, reads what it partly overwrites, or writes to what has no room."""
 
 
 class PlanRun:
@@ -81,9 +81,15 @@ class _DefinedWrites(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
-        if schema is not None and schema.is_mutable:
-            _check(schema, args, kwargs)
-        return func(*args, **kwargs)
+        if schema is None or not schema.is_mutable:
+            return func(*args, **kwargs)
+        _check(schema, args, kwargs)
+        outputs = [*_tensors([kwargs.get(argument.name) for argument in schema.arguments if argument.is_out])]
+        shapes = [tuple(tensor.shape) for tensor in outputs]
+        result = func(*args, **kwargs)
+        if any(tuple(t.shape) != shape and 0 not in shape for t, shape in zip(outputs, shapes, strict=True)):
+            raise UndefinedWriteError(f"{schema.name} resizes an output that has elements, which torch deprecates")
+        return result
 
 
 def _check(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -120,6 +120,8 @@ def _source(body: str) -> Program:
         ("a0.add_(a0)", True),
         ("a0[:1].expand(3).add_(1)", False),
         ("a0.mul_(a1)", True),
+        ("torch.mul(a1, 2, out=a0)", True),
+        ("torch.mul(a1, torch.ones(2, 1), out=a0)", False),  # deprecated: it makes a0 larger
     ],
 )
 def test_undefined_writes_are_noticed(body: str, is_defined: bool) -> None:
