@@ -215,7 +215,15 @@ def _needed_plan(
     ]
     written = [p for members, mutation in mutations if mutation.writes_data for p in members]
     reshaped = [p for members, _ in mutations for p in members]
-    return plan_for(args, written=written, reshaped=reshaped, merges_duplicates=merges_duplicates)
+    gets_history = [
+        p
+        for members, mutation in mutations
+        if mutation.writes_data and mutation.is_visible_to_autograd and mutation.requires_grad
+        for p in members
+    ]
+    return plan_for(
+        args, written=written, reshaped=reshaped, gets_history=gets_history, merges_duplicates=merges_duplicates
+    )
 
 
 def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:

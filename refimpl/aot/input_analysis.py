@@ -13,6 +13,7 @@ import torch
 
 from refimpl._torch import storage_key
 from refimpl.aot.analysis import Geometry, InputMutation
+from refimpl.aot.input_plan import base_of
 from refimpl.aot.overlap import overlaps_itself
 
 _RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
@@ -22,7 +23,7 @@ _RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
 class Start:
     """What a tensor was before the program ran."""
 
-    grad_fn: Any
+    grad_fn: Any  # of a view that of its base, since autograd makes that of a view again after every write
     version: int
     geometry: Geometry | None
     storage: int | None
@@ -33,7 +34,7 @@ class Start:
     def of(cls, tensor: torch.Tensor) -> Start:
         geometry = Geometry.of(tensor)
         return cls(
-            tensor.grad_fn,
+            base_of(tensor).grad_fn,
             version_of(tensor),
             geometry,
             None if geometry is None else storage_key(tensor),
@@ -61,7 +62,8 @@ def mutation_of(
         return None
     return InputMutation(
         writes_data=is_written,
-        is_visible_to_autograd=tensor.grad_fn is not start.grad_fn,
+        is_visible_to_autograd=base_of(tensor).grad_fn is not start.grad_fn
+        or (changes_geometry and tensor._base is not None and tensor.requires_grad),
         overlaps_itself=start.overlaps_itself,
         bumps_version=tensor.is_inference() or tensor._version != start.version,
         geometry=geometry if changes_geometry else None,
@@ -99,8 +101,7 @@ def view_of_left_places(tensor: torch.Tensor, start: Start) -> torch.Tensor | No
         return None
     if _places(new) == _places(old) or _starts_with(new, old):
         return None
-    whole = tensor if tensor._base is None else tensor._base
-    return torch.as_strided(whole, old.size, old.stride, old.offset)
+    return torch.as_strided(base_of(tensor), old.size, old.stride, old.offset)
 
 
 def _places(geometry: Geometry) -> Any:

@@ -17,7 +17,7 @@ import torch
 
 from refimpl._torch import is_traceable_wrapper_subclass, storage_key
 from refimpl.aot.analysis import Geometry
-from refimpl.aot.overlap import may_overlap
+from refimpl.aot.overlap import may_overlap, overlaps_itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +109,40 @@ def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(groups))
 
 
+def related_views(args: Sequence[Any], gets_history: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Positions of the views of one base of which one gets a history: two or more; or one, if it overlaps itself."""
+    by_base: dict[int, list[int]] = {}
+    bases = {id(base_of(args[p])) for p in gets_history}
+    for position, arg in enumerate(args if bases else ()):
+        is_plain = isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None
+        if is_plain and not is_traceable_wrapper_subclass(arg) and id(base_of(arg)) in bases:
+            by_base.setdefault(id(base_of(arg)), []).append(position)
+    return tuple(
+        tuple(group)
+        for group in by_base.values()
+        if len({id(args[p]) for p in group}) > 1
+        or (args[group[0]]._base is not None and overlaps_itself(args[group[0]]))
+    )
+
+
 def plan_for(
-    args: Sequence[Any], *, written: Sequence[int] = (), reshaped: Sequence[int] = (), merges_duplicates: bool = False
+    args: Sequence[Any],
+    *,
+    written: Sequence[int] = (),
+    reshaped: Sequence[int] = (),
+    gets_history: Sequence[int] = (),
+    merges_duplicates: bool = False,
 ) -> InputPlan:
     """The plan for arguments of which those at `written` have their data changed, those at `reshaped` their geometry:
-    duplicates of one are merged (all duplicates with `merges_duplicates`), views of one base with gradients are made of it."""
+    duplicates of one are merged (all duplicates with `merges_duplicates`), views of one base with gradients are made of it.
+
+    gets_history: those that gradients flow to through a write. To autograd it is a write to the base, and all views of that base
+    get the history, wherever they lie; and in memory that several elements of an argument share, only the base has gradients.
+    """
     duplicates = duplicate_groups(args)
     aliases = alias_groups(args) if written else ()
-    if not duplicates and not aliases:
+    related = related_views(args, gets_history)
+    if not duplicates and not aliases and not related:
         return trivial_plan(len(args))
     changed = set(written)
     duplicate_of: dict[int, int] = {}
@@ -133,6 +159,10 @@ def plan_for(
             has_gradient = any(args[p].requires_grad for p in members)
             if len(members) > 1 and changed & set(group) and has_gradient and _can_be_viewed(args, members):
                 member_of.update(dict.fromkeys(members, tuple(members)))
+    for group in related:
+        distinct = tuple(p for p in group if p not in duplicate_of)
+        if _can_be_viewed(args, distinct):
+            member_of.update(dict.fromkeys(distinct, distinct))
     slots: list[Slot] = []
     slot_of: dict[tuple[int, ...], int] = {}
     arguments: list[Derived] = []

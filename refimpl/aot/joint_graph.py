@@ -197,7 +197,7 @@ class _JointTraceState:
         for tensor, tracked in self.recording.tracker.items():  # placeholders, tracked before anybody watched
             self.recording.track(tensor, tracked.node)
         self._prepare_inputs(primals)
-        with self._outer_recording():
+        with self._outer_recording(), self._mode_of_views():
             arguments = [
                 view_of_base(self._inputs[d.slot], d) if d.geometry is not None else self._inputs[d.slot]
                 for d in self.plan.arguments
@@ -325,6 +325,13 @@ class _JointTraceState:
         infos = [replace(info, mutation=placed(t, info.mutation)) for t, info in zip(self._inputs, infos, strict=True)]
         changes = [(i, placed(arguments[i], mutation)) for i, mutation in changes]
         return infos, changes, outputs
+
+    def _mode_of_views(self) -> contextlib.AbstractContextManager[Any]:
+        """Arguments have become views of what they view with gradients, in whatever mode the program is called."""
+        has_views = any(derived.geometry for derived in self.plan.arguments)
+        if not has_views or torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            return contextlib.nullcontext()
+        return torch.enable_grad()
 
     def _outer_recording(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.outer is None else self.outer
@@ -511,6 +518,8 @@ class _JointTraceState:
 
 class _WithHistory(torch.autograd.Function):
     """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
+
+    begins_history = True  # and is none of the user's functions
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:

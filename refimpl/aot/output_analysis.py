@@ -223,12 +223,13 @@ class OutputAnalysisState:
         return self.value_of(base)
 
     def _is_apart(self, result: torch.Tensor, kind: OutputKind, source: int | None) -> bool:
-        """Whether a result has a history that a view of what it shares memory with has not: `x.detach()` that was written to."""
+        """Whether a result has a history that a view of what it shares memory with has not: `x.detach()` that was written to, or
+        a view of what was detached afterwards."""
         if self._roots is None or source is None:
             return False
         root = base_of(result)
         if kind is OutputKind.VIEW_OF_INPUT:
-            return id(root) not in self._roots
+            return id(root) not in self._roots or not root.requires_grad
         base = self.forward.values[source]
         return not isinstance(base, torch.Tensor) or root is not base_of(base)
 

@@ -129,6 +129,6 @@ def has_custom_function(grad_fn: Any, count: int) -> bool:
         if grad_fn is None:
             return False
         if isinstance(grad_fn, torch.autograd.function.BackwardCFunction):
-            return True
+            return not getattr(getattr(grad_fn, "_forward_cls", None), "begins_history", False)
         grad_fn = grad_fn.next_functions[0][0] if grad_fn.next_functions else None
     return False

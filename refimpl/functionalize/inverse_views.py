@@ -131,6 +131,11 @@ def _diagonal(write: ViewWrite, v: Node) -> Node:
 
 def _as_strided(write: ViewWrite, v: Node) -> Node:
     size, stride, offset = write.arguments()
+    size = list(size)
+    for dim, step in enumerate(stride):
+        if type(step) is int and step == 0 and not is_same_shape(v.meta["val"].shape[dim : dim + 1], [1]):
+            v = write.view_call(_aten.slice.Tensor, v, dim, 0, 1)  # one place: any of the elements has the value
+            size[dim] = 1
     source = write.views.with_layout(write.read_source(), write.source)
     offset = write.views.offset(source, write.source, offset)
     return write.call(_aten.as_strided_scatter.default, source, v, size, stride, offset)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
 
 Program = Callable[..., Any]
@@ -146,5 +147,122 @@ def test_the_negated_part_of_an_argument_shares_memory() -> None:
         source = torch.randn(2, 3, dtype=torch.complex64, requires_grad=True)
         memory = source * 1
         return [source], [memory, memory.conj().imag]
+
+    assert_agrees(program, make)
+
+
+# ------------------------------------------------------------------------------------- arguments that are views of one base
+
+
+def test_a_history_that_one_view_gets_the_other_has_too() -> None:
+    def program(a: Tensor, b: Tensor, c: Tensor) -> Any:
+        v = a.unflatten(0, (-1, 1))
+        b.mul_(c)
+        return v.ravel()
+
+    def make() -> Any:
+        memory, source = torch.randn(3, 2), torch.randn(3, requires_grad=True)
+        return [source], [memory[:, 0], memory[:, 1], source * 1]
+
+    assert_agrees(program, make)
+
+
+def part_is_drawn(a: Tensor) -> Any:
+    v = a[..., 1:]
+    v.copy_(torch.ones(2, 1))
+    return v
+
+
+def part_is_scaled(a: Tensor) -> Any:
+    v = a.unfold(1, 1, 2)
+    v.mul_(v.clone())
+    return a.tensor_split(2, 1)[1]
+
+
+def changed_and_written(a: Tensor) -> Any:
+    a.squeeze_()
+    v = a.view_as(a)
+    v.as_strided_((2,), (1,), 0)
+    w = v[1]
+    a.t_()
+    w.mul_(-1)
+    a.as_strided_((2,), (1,), 0)
+    v.unsqueeze_(0)
+    return a, v
+
+
+@pytest.mark.parametrize(
+    "program", [part_is_drawn, part_is_scaled, changed_and_written], ids=lambda program: program.__name__
+)
+def test_gradients_of_an_argument_that_overlaps_itself(program: Program) -> None:
+    def make() -> Any:
+        source = torch.randn(5, requires_grad=True)
+        return [source], [(source * 1).as_strided((2, 2), (1, 1))]
+
+    assert_agrees(program, make)
+
+
+def test_a_history_of_an_argument_that_overlaps_itself() -> None:
+    def program(a: Tensor, b: Tensor) -> Any:
+        b.as_strided_((2,), (1,), 0)
+        b *= a.sum()
+        return b
+
+    def make() -> Any:
+        source = torch.randn(2, 2, requires_grad=True)
+        return [source], [source * 1, torch.randn(1, 4).as_strided((2, 2), (1, 1))]
+
+    assert_agrees(program, make)
+
+
+def test_all_of_an_expanded_argument_is_filled() -> None:
+    def program(a: Tensor, b: Tensor) -> Any:
+        b.fill_(1.5)
+        return a * 2
+
+    def make() -> Any:
+        memory = torch.randn(2, 2)
+        return [], [memory, memory.expand(2, 2, 2)]
+
+    assert_agrees(program, make)
+
+
+def test_views_among_the_arguments_are_with_gradients_where_the_call_is_without() -> None:
+    def program(a: Tensor, b: Tensor) -> Any:
+        with torch.enable_grad():
+            a.mul_(0.5)
+        return b * 1
+
+    def run(compiled: Any) -> Any:
+        source = torch.arange(4.0, requires_grad=True)
+        memory = source * 1
+        part = memory[1:]
+        with torch.no_grad():
+            compiled(part, memory)
+        return torch.autograd.grad(memory.sum(), source)[0].tolist()
+
+    assert run(compile_aot(program)) == run(program) == [1.0, 0.5, 0.5, 0.5]
+
+
+# -------------------------------------------------------------------------------------------------------- detached in place
+
+
+def viewed_then_detached(a: Tensor) -> Any:
+    v = a.expand(2, -1)
+    a.detach_()
+    return v
+
+
+def detached_then_cut(a: Tensor) -> Any:
+    a.detach_()
+    a.as_strided_((2,), (2,), 0)
+    return a.select(0, 0)
+
+
+@pytest.mark.parametrize("program", [viewed_then_detached, detached_then_cut], ids=lambda program: program.__name__)
+def test_what_views_of_a_detached_argument_know(program: Program) -> None:
+    def make() -> Any:
+        source = torch.randn(5, requires_grad=True)
+        return [source], [source * 1]
 
     assert_agrees(program, make)

@@ -118,6 +118,8 @@ def _geometry_change(mutation: InputMutation, geometry: Geometry) -> Apply:
 
     def change(tensor: torch.Tensor, value: torch.Tensor) -> None:
         if tuple(tensor.shape) != tuple(size) or tensor.stride() != tuple(stride) or tensor.storage_offset() != offset:
+            # Of a view whose base has just got a history autograd says that it is a leaf, until it is asked for its own.
+            _ = tensor.grad_fn
             with torch.set_grad_enabled(mutation.is_visible_to_autograd and torch.is_grad_enabled()):
                 tensor.as_strided_(size, stride, offset)
         if mutation.writes_data:

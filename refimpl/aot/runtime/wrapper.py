@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from refimpl._torch import is_any_autocast_enabled, set_grad_enabled, without_autocast
-from refimpl.aot.analysis import OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.analysis import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
 from refimpl.aot.input_plan import InputPlan
 from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.flat_bases import enlarge_storage
 from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.mutations import place, steps_of_mutation
+from refimpl.aot.runtime.mutations import Step, place, steps_of_mutation
 
 FlatCall = Callable[[list[Any]], list[Any]]
 # Of arguments, slots, forward outputs, and the results made so far.
@@ -41,10 +41,10 @@ def runtime_wrapper(
         (position, step)
         for position, info in enumerate(analysis.inputs)
         if info.mutation is not None
-        for step in steps_of_mutation(info.mutation)
+        for step in _steps(info.mutation, analysis)
     ]
     argument_mutations = [
-        (i, step) for i, mutation in analysis.argument_mutations for step in steps_of_mutation(mutation)
+        (i, step) for i, mutation in analysis.argument_mutations for step in _steps(mutation, analysis)
     ]
     placements = [(False, i, info.mutation) for i, info in enumerate(analysis.inputs)]
     placements += [(True, i, mutation) for i, mutation in analysis.argument_mutations]
@@ -55,6 +55,7 @@ def runtime_wrapper(
     ]
     makers = [_output_maker(info) for info in analysis.outputs]
     reshaped = _viewed_as_they_were(analysis)
+    detached = {i for i in reshaped if (mutation := analysis.inputs[i].mutation) is not None and mutation.detaches}
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
     is_plain = all(info.kind is OutputKind.FRESH and not info.becomes_leaf for info in analysis.outputs)
@@ -83,6 +84,8 @@ def runtime_wrapper(
             viewed = list(slots)
             for position in reshaped:
                 slot = slots[position]
+                if position in detached:
+                    slot.detach_()
                 viewed[position] = slot.as_strided(slot.shape, slot.stride(), slot.storage_offset())
         for position, step in mutations:
             step(slots[position], forward)
@@ -99,6 +102,14 @@ def runtime_wrapper(
         return results
 
     return call
+
+
+def _steps(mutation: InputMutation, analysis: ProgramAnalysis) -> list[Step]:
+    """With gradients where the program has switched them on itself."""
+    steps = list(steps_of_mutation(mutation))
+    if not analysis.enables_gradients or not mutation.is_visible_to_autograd:
+        return steps
+    return [torch.enable_grad()(step) for step in steps]
 
 
 def _viewed_as_they_were(analysis: ProgramAnalysis) -> list[int]:
