@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from fuzz.draw import Draw
@@ -14,7 +15,7 @@ from fuzz.strategies.layouts import draw_layout
 from fuzz.strategies.plans import draw_plan
 from fuzz.strategies.results import draw_result
 from fuzz.strategies.rule import Rule
-from fuzz.structure import FuzzProgram, Ref
+from fuzz.structure import FuzzProgram, OpCall, Ref, walk
 from oracle.program import Call
 
 _LARGEST_SEED = (1 << 31) - 1
@@ -57,7 +58,11 @@ def _drawn(draw: Draw, settings: Settings) -> FuzzProgram | None:
             break
         _add_statement(draw, scene)
     program = scene.to_program(draw_result(draw, scene))
-    return accepted(scene, draw_plan(draw, scene, program))
+    program = draw_plan(draw, scene, program)
+    if any(isinstance(s, OpCall) and s.target == "torch.autograd.grad" for s in walk(program.statements)):
+        # compiled functions refuse, and say so, to keep a graph whose buffers they give away
+        program = replace(program, config={**program.config, "torch._functorch.config.donated_buffer": False})
+    return accepted(scene, program)
 
 
 def _add_statement(draw: Draw, scene: Scene) -> None:

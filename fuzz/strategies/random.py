@@ -44,7 +44,7 @@ def dropout(draw: Draw, scene: Scene) -> Drawn:
             "native": 1,
         }
     )
-    probability = draw.weighted({0.5: 4, 0.2: 2, 0.8: 2, 0.0: 0.3, 1.0: 0.3})
+    probability = draw.weighted({0.5: 4, 0.2: 2, 0.8: 2, 0.0: 0.2, 1.0: 0.05})
     if how == "native":
         return OpCall(
             target="torch.native_dropout", args=(Ref(name), probability, True), results=(scene.fresh(), scene.fresh())

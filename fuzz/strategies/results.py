@@ -11,7 +11,8 @@ _MOST = 4
 
 def draw_result(draw: Draw, scene: Scene) -> Operand:
     """Every result that no statement reads is likely among one to four values; where memory is written, anything may be."""
-    used = {name for statement in scene.statements for name in statement.uses}
+    # what is only written to is not used up: its last value should be seen
+    used = {name for statement in scene.statements if statement.results for name in statement.uses}
     live = [name for name, value in scene.values.items() if is_usable(value)]
     results = [name for statement in scene.statements for name in statement.results if name in live]
     wanted: list[Operand] = [Ref(name) for name in dict.fromkeys(results) if name not in used]

@@ -293,6 +293,25 @@ def through_view(draw: Draw, scene: Scene) -> Drawn:
     return statements
 
 
+def beside_view(draw: Draw, scene: Scene) -> Drawn:
+    """Two views of one tensor: a write through one, a read through the other, whether they overlap or not."""
+    name = scene.target(lambda tensor: has_dims(tensor) and not _is_float8(tensor))
+    if name is None:
+        return None
+    one, other = _view_of(draw, scene, name), _view_of(draw, scene, name)
+    number = scene.number(scene.values[name])
+    how = draw.choice(("mul_", "add_", "fill_")) if scene.values[name].dtype is not torch.bool else "fill_"
+    statements: list[Statement] = [
+        one,
+        other,
+        write(one.results[0], how, number),
+        _reading(draw, scene, other.results[0]),
+    ]
+    if draw.chance(0.3):
+        statements.append(write(other.results[0], "zero_"))
+    return statements
+
+
 def _view_of(draw: Draw, scene: Scene, name: str) -> OpCall:
     """A view of it no two elements of which share a place."""
     tensor = scene.values[name]
@@ -533,7 +552,8 @@ _TABLE: tuple[tuple[Callable[[Draw, Scene], Drawn], float], ...] = (
     (shifted, 1.5),
     (masked, 2),
     (indexed, 2),
-    (through_view, 4),
+    (through_view, 3.5),
+    (beside_view, 1.5),
     (out_argument, 2),
     (foreach, 1.5),
     (reshaped_in_place, 1.5),
