@@ -31,8 +31,8 @@ from oracle.verdict import Verdict
 
 # What takes numbers from a generator: such a program makes every value of its batch one that only a distribution describes.
 _RANDOM = re.compile(
-    r"rand|dropout|bernoulli|multinomial|normal|uniform|exponential|poisson|cauchy|geometric|seed|generator",
-    re.IGNORECASE,
+    r"rand(?:n|int|perm|_like|int_like|n_like|om)?\b|dropout|rrelu|bernoulli|multinomial|fractional_max_pool|manual_seed|Generator\("
+    r"|\b(?:log_)?normal_?\(|\b(?:uniform|exponential|cauchy|geometric|random)_\(|\bpoisson\("
 )
 _PLACE = re.compile(r"\b(?:(output|args|inputs)\[(\d+)\]|module\.member(\d+)\b)")
 _MOST_SYMPTOMS = 20  # the judge keeps no more: with as many, others may have been left out
@@ -46,17 +46,29 @@ class Batch:
     program: FuzzProgram
 
 
-def batch_key(program: FuzzProgram, source: str) -> str | None:
+def batch_key(program: FuzzProgram) -> str | None:
     """Programs of one key may be in one batch; None for a program that is judged alone.
 
     Alone are programs that draw random numbers, that are meant to raise, or around which something changes between two calls.
     """
-    if program.expects_raise or "random" in program.families or _RANDOM.search(source):
+    if program.expects_raise or "random" in program.families or _RANDOM.search(_text(program)):
         return None
     if any(call.before or call.kwargs or call.args is None for call in program.calls):
         return None
-    calls = [(call.backward, call.grad_mode, call.training) for call in program.calls]
+    # A program whose inputs need no gradients gives nothing to differentiate: it may be beside others that are.
+    is_differentiable = program.is_module or "requires_grad" in json.dumps([call.args for call in program.calls])
+    is_differentiable = is_differentiable or "requires_grad" in _text(program)
+    calls = [
+        (call.grad_mode == "grad" and (call.backward or not is_differentiable), call.grad_mode, call.training)
+        for call in program.calls
+    ]
     return json.dumps([calls, program.is_module, program.dynamic, dict(program.config)], sort_keys=True)
+
+
+def _text(program: FuzzProgram) -> str:
+    """What runs when the program is called."""
+    lines = [line for statement in (*program.derive, *program.statements) for line in render_statement(statement)]
+    return "\n".join([*lines, *(definition.text for definition in needed_definitions(program))])
 
 
 def grouped(programs: Sequence[FuzzProgram], keys: Sequence[str | None], size: int) -> list[list[int]]:
@@ -205,7 +217,8 @@ def _joint_call(members: Sequence[FuzzProgram], number: int) -> Call:
     args = [
         _own_storages(spec, position) for position, member in enumerate(members) for spec in member.calls[number].args
     ]
-    return replace(members[0].calls[number], args=args)
+    backward = any(member.calls[number].backward for member in members)
+    return replace(members[0].calls[number], args=args, backward=backward)
 
 
 def _own_storages(spec: Any, number: int) -> Any:

@@ -29,7 +29,6 @@ from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
-SCALAR_CODE = {"torch._inductor.config.cpp.simdlen": 1}  # loops without vector instructions
 _TRACEBACK_CHARACTERS = 3000
 _GROUP_TRIALS = 12  # runs spent on finding the members that a difference of a batch needs
 _MEMBERS_OF_A_LIMIT = 4  # a batch may take the time of a program for each so many members
@@ -71,7 +70,6 @@ class _RangeState:
     subject: Subject
     progress: Progress
     batch_size: int
-    singles_every: int
     programs: list[_Drawn] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     ill: list[dict[str, Any]] = field(default_factory=list)
@@ -87,7 +85,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     """Draw the programs of a range and judge them.
 
     payload: {"subject": SubjectSpec, "settings": fields of Settings, "steering": factors, "seed", "numbers",
-    "batch_size", "singles_every", "limit_s": of one program, "config": held by every program}.
+    "batch_size", "limit_s": of one program, "configs": held by a program, by its number}.
 
     Stages name the programs at work, "programs 17 18: subject", so that of a worker that dies the guilty ones are known.
     `left` are numbers that were not judged because the subject left the process changed beyond repair.
@@ -97,9 +95,8 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     started = os.times()
     subject = _subject(json.dumps(payload["subject"], sort_keys=True))
     state = _RangeState(
-        subject=subject, progress=progress, batch_size=payload["batch_size"], singles_every=payload["singles_every"],
-        limit_s=payload["limit_s"],
-    )  # fmt: skip
+        subject=subject, progress=progress, batch_size=payload["batch_size"], limit_s=payload["limit_s"]
+    )
     _draw_all(payload, state)
     drawn = os.times()
     clean = snapshot()
@@ -136,12 +133,17 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
 
 
 def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """The programs of a range, not judged: {"programs": [{"number", "features", "program"}], "errors"}."""
-    state = _RangeState(subject=_NO_SUBJECT, progress=progress, batch_size=1, singles_every=1)
+    """The programs of a range, not judged: {"programs": [{"number", "features", "key", "program"}], "errors"}."""
+    state = _RangeState(subject=_NO_SUBJECT, progress=progress, batch_size=1)
     _draw_all(payload, state)
     return {
         "programs": [
-            {"number": item.number, "features": item.features, "program": item.program.to_json()}
+            {
+                "number": item.number,
+                "features": item.features,
+                "key": batch_key(item.program),
+                "program": item.program.to_json(),
+            }
             for item in state.programs
         ],
         "errors": state.errors,
@@ -202,7 +204,7 @@ def _draw_all(payload: Mapping[str, Any], state: _RangeState) -> None:
         try:
             draw = TallyingDraw(f"{payload['seed']}/{number}")
             program = draw_program(draw, settings)
-            program = replace(program, config={**program.config, **payload.get("config", {})})
+            program = replace(program, config={**program.config, **payload["configs"].get(str(number), {})})
             json.dumps(program.to_json(), allow_nan=False)
             source = render(program)
         except Exception:  # the grammar's own error: said as one of ours, and the campaign goes on
@@ -216,10 +218,7 @@ def _work(state: _RangeState) -> list[list[_Drawn]]:
     """What is judged together, in order of the first program."""
     if state.batch_size <= 1:
         return [[item] for item in state.programs]
-    keys = [
-        None if item.number % state.singles_every == 0 else batch_key(item.program, item.source)
-        for item in state.programs
-    ]
+    keys = [batch_key(item.program) for item in state.programs]
     groups = grouped([item.program for item in state.programs], keys, state.batch_size)
     return [[state.programs[position] for position in group] for group in groups]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuzz.campaign.settings import CampaignSettings
+from fuzz.campaign.settings import SINGLES_EVERY, CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, RoundState, Work
 from fuzz.structure import FuzzProgram, OpCall, walk
 from fuzz.symptom import Symptom, matches, symptom_of
@@ -55,6 +55,8 @@ class ResultTaker:
         match work.kind:
             case "range":
                 self._take_range(work, result)
+            case "sort":
+                self._take_sorted(work, result)
             case "draw":
                 self._take_drawn(work, result)
             case "confirm":
@@ -138,6 +140,19 @@ class ResultTaker:
         else:
             state.note_ill({"number": guilty, "status": verdict.status.value, "symptom": verdict.symptom})
         state.add_work(Work(kind="draw", round=work.round, numbers=(guilty,)))
+
+    def _take_sorted(self, work: Work, result: TaskResult) -> None:
+        """Programs drawn and not judged: they wait for others of their kind."""
+        if not isinstance(result.end, Completed):
+            # one of them ends the process while it is drawn: judged one by one it will show itself
+            self._state.add_work(replace(work, kind="range"))
+            return
+        value: Any = result.end.value
+        self._take_features(work, value)
+        round_ = self._state.rounds[work.round]
+        for item in value["programs"]:
+            is_single = item["key"] is None or item["number"] % SINGLES_EVERY == 0
+            round_.sorted.setdefault("" if is_single else item["key"], []).append(item["number"])
 
     def _take_drawn(self, work: Work, result: TaskResult) -> None:
         state = self._state

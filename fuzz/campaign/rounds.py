@@ -19,9 +19,11 @@ LAG = 2
 
 
 def may_begin_round(settings: CampaignSettings, state: CampaignState) -> bool:
-    """Whether there are numbers left, and what steers the next ones is known."""
+    """Whether there are numbers left, what steers the next ones is known, and there is not enough to do without."""
     is_counted_out = settings.count is not None and state.next_number >= settings.count
-    return not is_counted_out and state.next_number // settings.round_size < state.closed_rounds + LAG
+    waiting = sum(len(work.numbers) for work in state.work.values() if work.kind in ("range", "sort"))
+    is_steered = state.next_number // settings.round_size < state.closed_rounds + LAG
+    return not is_counted_out and is_steered and waiting < settings.chunk * settings.workers
 
 
 def begin_round(settings: CampaignSettings, state: CampaignState) -> None:
@@ -39,16 +41,38 @@ def begin_round(settings: CampaignSettings, state: CampaignState) -> None:
             state.add_work(Work(kind="range", round=0, numbers=(trial,), batch_size=1))
     while at < end:
         last = min(end, at - at % settings.chunk + settings.chunk)
-        work = Work(kind="range", round=number, numbers=tuple(range(at, last)), batch_size=settings.batch_size)
-        state.add_work(work)
+        kind = "sort" if settings.batch_size > 1 else "range"
+        state.add_work(Work(kind=kind, round=number, numbers=tuple(range(at, last)), batch_size=1))
         at = last
     state.next_number = end
+
+
+def form_batches(settings: CampaignSettings, state: CampaignState) -> None:
+    """Of rounds that are sorted: a task for each batch of programs that may be in one, and for those judged alone.
+
+    Which programs are together is a function of the round, so that a finding of a batch comes again. Full batches come first.
+    """
+    for number, round_ in state.rounds.items():
+        if not round_.sorted or any(work.kind == "sort" and work.round == number for work in state.work.values()):
+            continue
+        works: list[Work] = []
+        for key, numbers in sorted(round_.sorted.items()):
+            size = settings.batch_size if key else settings.chunk
+            batched = settings.batch_size if key else 1
+            ordered = sorted(numbers)
+            for at in range(0, len(ordered), size):
+                works.append(
+                    Work(kind="range", round=number, numbers=tuple(ordered[at : at + size]), batch_size=batched)
+                )
+        round_.sorted = {}
+        for work in sorted(works, key=lambda work: -len(work.numbers)):
+            state.add_work(work)
 
 
 def close_rounds(settings: CampaignSettings, state: CampaignState) -> None:
     """Take the rounds whose programs are all known into the coverage, in order, and steer those to come."""
     while (round_ := state.rounds.get(state.closed_rounds)) is not None:
-        if len(round_.features) < settings.round_size:
+        if len(round_.features) < settings.round_size or round_.sorted:
             return
         fresh_of: Counter[str] = Counter()
         seen_of: Counter[str] = Counter()

@@ -9,8 +9,7 @@ from typing import Any
 from oracle.subjects.spec import SubjectSpec
 
 BATCH_SIZE = 16  # programs in one compile, where a compile calls a C++ compiler
-BATCHED_CHUNK = 48  # programs of one task then: groups of equal call plans should fill their batches
-BATCHED_ROUND = 480
+BATCHED_ROUND = 1920  # programs of a round then: there should be enough of each kind of call plan to fill batches
 SINGLES_EVERY = 10  # of batched subjects, each tenth program is compiled alone: a batch is fused otherwise
 TRIAL_PROGRAMS = 10  # judged first, one by one: does the subject work at all?
 
@@ -38,6 +37,10 @@ class CampaignSettings:
     @property
     def is_inductor(self) -> bool:
         return self.subject.kind == "torch_compile" and self.subject.options.get("backend") == "inductor"
+
+    def is_scalar(self, number: int) -> bool:
+        """Whether inductor makes loops without vector instructions of a program: of the second half of each round."""
+        return self.is_inductor and number % self.round_size >= self.round_size // 2
 
     def identity(self) -> dict[str, Any]:
         """What decides which programs are drawn and judged: a corpus belongs to one of these."""

@@ -71,7 +71,7 @@ class FoundBucket:
 class Work:
     """One thing to do, which becomes one task. It stays in the state until its task has ended."""
 
-    kind: str  # "range" (judge), "draw" (features of programs whose task died), "confirm", "reduce"
+    kind: str  # "range" (judge), "sort" (draw, to see what can be batched), "draw" (again), "confirm", "reduce"
     round: int = 0
     numbers: tuple[int, ...] = ()
     batch_size: int = 1
@@ -96,6 +96,9 @@ class RoundState:
     """A round that is not closed: features of its programs, as they come in."""
 
     features: dict[int, list[str]] = field(default_factory=dict)
+    sorted: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # key of a batch -> programs drawn and not given to a task yet
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,7 +167,10 @@ class CampaignState:
             "vocabulary": {"operators": list(self.vocabulary.operators), "rules": list(self.vocabulary.rules)},
             "next_number": self.next_number,
             "rounds": {
-                str(number): {str(n): features for n, features in state.features.items()}
+                str(number): {
+                    "features": {str(n): features for n, features in state.features.items()},
+                    "sorted": state.sorted,
+                }
                 for number, state in self.rounds.items()
             },
             "closed_rounds": self.closed_rounds,
@@ -200,8 +206,11 @@ class CampaignState:
                 ),
                 next_number=int(data["next_number"]),
                 rounds={
-                    int(number): RoundState(features={int(n): list(found) for n, found in features.items()})
-                    for number, features in data["rounds"].items()
+                    int(number): RoundState(
+                        features={int(n): list(found) for n, found in round_["features"].items()},
+                        sorted={key: list(numbers) for key, numbers in round_["sorted"].items()},
+                    )
+                    for number, round_ in data["rounds"].items()
                 },
                 closed_rounds=data["closed_rounds"],
                 factors={int(number): dict(factors) for number, factors in data["factors"].items()},

@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import assert_never
 
 from fuzz.campaign.rounds import factors_of
-from fuzz.campaign.settings import SINGLES_EVERY, CampaignSettings
+from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, Work
 from oracle.isolate import Task
 from oracle.verdict import Status
@@ -18,6 +18,7 @@ from oracle.verdict import Status
 _RANGE_SLACK_S = 300.0
 _DRAW_SECONDS_PER_PROGRAM = 5.0
 _REDUCTION_SLACK_S = 60.0
+_RANGES_PER_WORKER = 12  # in one run of the pool
 _REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool: many programs that show one bug are reduced a few at a time
 REPEATS = 3  # runs in another task, until one shows the finding again
 SCALAR_CODE: Mapping[str, Any] = {"torch._inductor.config.cpp.simdlen": 1}  # loops without vector instructions
@@ -37,11 +38,16 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
                 if len(reductions) < most and per_symptom[key] < _REDUCTIONS_PER_SYMPTOM:
                     per_symptom[key] += 1
                     reductions.append((number, work))
-            case "range":
+            case "range" | "sort":
                 ranges.append((number, work))
             case _:
                 others.append((number, work))
-    return [*reductions, *others] if only_findings else [*reductions, *others, *ranges]
+    # Not all at once: findings are confirmed and reduced between two runs.
+    return (
+        [*reductions, *others]
+        if only_findings
+        else [*reductions, *others, *ranges[: _RANGES_PER_WORKER * settings.workers]]
+    )
 
 
 def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignState) -> Task:
@@ -49,7 +55,7 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
     subject = settings.subject.to_json()
     payload: dict[str, Any] = {"subject": subject}
     match work.kind:
-        case "range" | "draw":
+        case "range" | "sort" | "draw":
             payload |= _range_payload(work, settings, state)
             function = "fuzz.worker:judge_range" if work.kind == "range" else "fuzz.worker:draw_range"
             seconds = settings.case_timeout_s if work.kind == "range" else _DRAW_SECONDS_PER_PROGRAM
@@ -82,14 +88,12 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
 
 
 def _range_payload(work: Work, settings: CampaignSettings, state: CampaignState) -> dict[str, Any]:
-    is_scalar = settings.is_inductor and bool(work.numbers) and (work.numbers[0] // settings.chunk) % 2 == 1
     return {
         "settings": settings.grammar_settings(),
         "steering": factors_of(state, work.round),
         "seed": settings.seed,
         "numbers": list(work.numbers),
         "batch_size": work.batch_size,
-        "singles_every": SINGLES_EVERY,
         "limit_s": settings.case_timeout_s,
-        "config": dict(SCALAR_CODE) if is_scalar else {},
+        "configs": {str(number): dict(SCALAR_CODE) for number in work.numbers if settings.is_scalar(number)},
     }

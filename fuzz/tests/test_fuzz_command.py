@@ -1,0 +1,130 @@
+"""`torch-oracle fuzz` from outside: what it refuses, what it prints, what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fuzz.campaign.settings import CampaignSettings
+from fuzz.corpus import Corpus, read_json
+from oracle.cli import run
+from oracle.subjects.registry import resolve
+from results.store import Store
+
+FAULTY = "compile:fuzz.tests.planted:wrong_for_rank_two"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--subject", "inductr"], "did you mean inductor"),
+        (["--subject", "eager", "--focus", "everything"], "--focus everything"),
+        (["--subject", "eager", "--time", "soon"], "--time soon"),
+        (["--subject", "eager", "--count", "0"], "--count 0"),
+        (["--subject", "eager", "--seed", "-1"], "--seed -1"),
+        (["--subject", "eager", "--workers", "0"], "--workers 0"),
+        (["--subject", "eager", "--number", "1", "--replay", "x.json"], "--number and --replay"),
+        (["--subject", "eager", "--replay", "no/such/file.json"], "no/such/file.json"),
+        (["--subject", "eager", "--db", "no/such/folder/x.db", "--count", "1"], "no/such/folder"),
+    ],
+)
+def test_bad_options_are_said_and_exit_with_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["fuzz", *arguments]) == 2
+    assert said in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_corpus_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = CampaignSettings(subject=resolve("eager"))
+    with Corpus(tmp_path, settings.identity()):
+        assert run(["fuzz", "--subject", "eager", "--count", "5", "--corpus", str(tmp_path)]) == 2
+    assert "in use by process" in capsys.readouterr().err
+
+
+def test_a_damaged_corpus_is_refused_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = CampaignSettings(subject=resolve("eager"))
+    Corpus(tmp_path, settings.identity()).close()
+    (tmp_path / "state.json").write_text('{"format": 1, "work": [')
+    assert run(["fuzz", "--subject", "eager", "--count", "5", "--corpus", str(tmp_path)]) == 2
+    assert "state.json" in capsys.readouterr().err
+    assert (tmp_path / "state.json").read_text() == '{"format": 1, "work": ['
+
+
+def test_findings_exit_with_1_and_are_in_the_corpus_the_database_and_on_stdout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "fuzz",
+        "--subject",
+        FAULTY,
+        "--count",
+        "30",
+        "--focus",
+        "ops",
+        "--no-reduce",
+        "--json",
+        "--workers",
+        "1",
+    ]
+    arguments += ["--corpus", str(tmp_path / "corpus"), "--db", str(tmp_path / "fuzz.db")]
+    assert run(arguments) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    findings = [row["finding"] for row in rows if "finding" in row]
+    summary = rows[-1]["summary"]
+    assert summary["programs"] == 30
+    assert {row["key"] for row in findings} == {row["key"] for row in summary["buckets"]}
+    files = sorted(path.stem for path in (tmp_path / "corpus" / "findings").iterdir())
+    assert files == sorted(row["key"] for row in findings)
+    with Store.open(tmp_path / "fuzz.db", create=False) as store:
+        info = store.run()
+        assert info.is_complete
+        records = list(store.records())
+    assert sorted(record.name for record in records) == sorted([*files, "seed-0-ops"])
+    assert {record.verdict.status.value for record in records if record.name in files} == {
+        row["status"] for row in findings
+    }
+    # and one of them alone
+    replayed = ["fuzz", "--subject", FAULTY, "--workers", "1"]
+    assert run([*replayed, "--replay", str(tmp_path / "corpus" / "findings" / f"{files[0]}.json")]) == 1
+    out = capsys.readouterr().out
+    assert "def program(" in out
+    number = next(row["numbers"][0] for row in findings if row["key"] == files[0])
+    assert run([*replayed, "--seed", "0", "--number", str(number), "--focus", "ops", "--json"]) == 1
+    alone = json.loads(capsys.readouterr().out)
+    stored = read_json(tmp_path / "corpus" / "findings" / f"{files[0]}.json")
+    assert alone["program"] == stored["program"]
+
+
+def test_an_interruption_gives_the_summary_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    command = [sys.executable, "-m", "oracle.cli", "fuzz", "--subject", "compile:fuzz.tests.planted:honest"]
+    command += ["--focus", "ops", "--corpus", str(corpus), "--workers", "1"]
+    process = subprocess.Popen(
+        [*command, "--count", "100000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    interesting = corpus / "interesting"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (interesting.exists() and len(list(interesting.iterdir())) > 20):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert "interrupted after" in err
+    assert "programs of seed 0" in out
+    state = read_json(corpus / "state.json")
+    before = sum(state["statuses"].values())
+    assert before > 10
+    drawn = {int(n) for round_ in state["rounds"].values() for n in round_["features"]}
+    count = max(drawn) + 21
+    done = subprocess.run([*command, "--count", str(count)], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    after = read_json(corpus / "state.json")
+    assert sum(after["statuses"].values()) >= count
+    assert not after["work"]
