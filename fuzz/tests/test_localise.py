@@ -1,0 +1,147 @@
+"""First wrong rung and culprit; and the child process in which candidates are judged."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import compile_fx
+
+from fuzz.culprit import find_culprit
+from fuzz.localise import LADDER, first_wrong_rung, judge_here, ladder_of
+from fuzz.reduce.parsing import program_of
+from fuzz.reduce.trials import TrialProcess
+from fuzz.structure import FuzzProgram
+from fuzz.symptom import Symptom, symptom_of
+from oracle.program import Call
+from oracle.subjects.registry import load, resolve
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+
+def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
+
+
+_XOR = program_of("def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return r\n", [_tensor(3, dtype="int64")])
+# the inverse of unfold fills the gaps with zeros: wrong from AOT autograd on
+_GAPS = program_of(
+    "def program(a):\n    w = a.unfold(1, 1, 5)\n    w.add_(w)\n    return a\n",
+    [_tensor(4, 6, dtype="int64", fill={"kind": "arange"})],
+)
+_WRONG = Symptom(status="fail_accuracy", kind="output: number")
+
+
+def _judge_by(wrong: dict[str, Verdict]) -> Any:
+    asked: list[str] = []
+
+    def judge_on(program: FuzzProgram, subject: SubjectSpec) -> Verdict:
+        asked.append(subject.name)
+        return wrong.get(subject.name, Verdict(status=Status.PASS))
+
+    judge_on.asked = asked  # type: ignore[attr-defined]
+    return judge_on
+
+
+def test_the_ladder_of_a_subject_is_what_lies_below_it() -> None:
+    assert [rung.name for rung in ladder_of(resolve("inductor"))] == [*LADDER]
+    assert [rung.name for rung in ladder_of(resolve("aot_eager"))] == ["dynamo", "aot_eager"]
+    assert [rung.name for rung in ladder_of(resolve("export"))] == ["export"]
+    planted = resolve("fuzz.tests.planted_bugs:integer_value")
+    assert [rung.name for rung in ladder_of(planted)] == ["dynamo", "aot_eager", planted.name]
+    dynamic = ladder_of(resolve("inductor[dynamic=true]"))
+    assert all(rung.options["dynamic"] is True for rung in dynamic)
+
+
+def test_the_lowest_rung_with_the_same_symptom_is_the_first_wrong_one() -> None:
+    number = Verdict(
+        status=Status.FAIL_ACCURACY, symptom="call 0: output is 3, but should be 4 (1 of 1 elements differ)"
+    )
+    other = Verdict(status=Status.FAIL_STRIDE, symptom="call 0: output.stride() is (1,), but should be (2,)")
+    judge_on = _judge_by({"dynamo": other, "aot_eager_decomp_partition": number, "inductor": number})
+    assert first_wrong_rung(_XOR, resolve("inductor"), _WRONG, judge_on=judge_on) == "aot_eager_decomp_partition"
+    assert judge_on.asked == [
+        "dynamo",
+        "aot_eager",
+        "aot_eager_decomp_partition",
+    ]  # cheapest first, the subject not again
+    assert first_wrong_rung(_XOR, resolve("inductor"), _WRONG, judge_on=_judge_by({})) == "inductor"
+
+
+def test_rungs_are_judged_for_real() -> None:
+    planted = resolve("fuzz.tests.planted_bugs:integer_value")
+    assert first_wrong_rung(_XOR, planted, symptom_of(judge_here(_XOR, planted))) == planted.name
+    decomposed = resolve("aot_eager_decomp_partition")
+    symptom = symptom_of(judge_here(_GAPS, decomposed))
+    assert symptom == _WRONG
+    assert first_wrong_rung(_GAPS, decomposed, symptom) == "aot_eager"
+
+
+def test_the_culprit_of_a_refusal_is_where_it_was_raised() -> None:
+    program = program_of("def program(a):\n    w = a.unfold(0, 2, 1)\n    w[:1] = 1\n    return w\n", [_tensor(4)])
+    subject = resolve("aot_eager")
+    symptom = symptom_of(judge_here(program, subject))
+    if symptom.status != Status.FAIL_TO_RUN.value:
+        pytest.skip("this torch accepts a write through overlapping windows")
+    assert find_culprit(program, load(subject), symptom).startswith("raised in: torch/")
+
+
+def test_a_planted_decomposition_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = dict(compile_fx.select_decomp_table())
+    table[torch.ops.aten.hypot.default] = lambda a, b: (a * a + b * b).sqrt() + 1
+    monkeypatch.setattr(compile_fx, "select_decomp_table", lambda: table)
+    program = program_of("def program(a):\n    w = a.exp()\n    r = torch.hypot(w, a)\n    return r\n", [_tensor(4)])
+    subject = resolve("aot_eager_decomp_partition")
+    symptom = symptom_of(judge_here(program, subject))
+    assert symptom == _WRONG
+    assert find_culprit(program, load(subject), symptom) == "decomposition: aten.hypot"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "culprit"),
+    [
+        ("r = a.t().contiguous().argmin()", "lowering: aten.argmin"),
+        ("r = torch.slice_scatter(a, b)\n    a.zero_()", "pass: reinplace_inplaceable_ops"),
+    ],
+)
+def test_the_culprit_in_inductor(body: str, culprit: str) -> None:
+    program = program_of(f"def program(a, b):\n    {body}\n    return r\n", [_tensor(5, 7), _tensor(5, 7)])
+    subject = resolve("inductor")
+    verdict = judge_here(program, subject)
+    assert verdict.status is Status.FAIL_ACCURACY, "fixed in this torch: choose another program"
+    assert culprit == find_culprit(program, load(subject), symptom_of(verdict))
+
+
+# ---------------------------------------------------------------------------------------------------- trials in a child
+
+
+def test_a_child_that_dies_is_replaced() -> None:
+    deadly = program_of("def program(a):\n    r = torch.erfinv(a)\n    return r\n", [_tensor(3)])
+    subject = resolve("fuzz.tests.planted_bugs:crashes")
+    with TrialProcess() as trials:
+        assert symptom_of(trials.judge(deadly, subject)) == Symptom(status="crash", kind="signal 9")
+        assert trials.judge(_XOR, subject).status is Status.PASS
+        assert symptom_of(trials.judge(deadly, subject)) == Symptom(status="crash", kind="signal 9")
+        assert trials.judged == 3
+
+
+def test_a_child_that_hangs_is_ended() -> None:
+    endless = program_of("def program(a):\n    r = torch.digamma(a)\n    return r\n", [_tensor(3)])
+    subject = resolve("fuzz.tests.planted_bugs:hangs")
+    with TrialProcess(timeout_s=10.0) as trials:
+        assert trials.judge(_XOR, subject).status is Status.PASS
+        trials.timeout_s = 1.0
+        started = time.monotonic()
+        assert trials.judge(endless, subject).status is Status.TIMEOUT
+        assert time.monotonic() - started < 9.0
+
+
+def test_gradients_and_plans_reach_the_child() -> None:
+    calls = (Call(args=[_tensor(2, 3, requires_grad=True)], backward=True),)
+    program = program_of("def program(a):\n    r = torch.asinh(a)\n    return r\n", [], calls=calls)
+    with TrialProcess() as trials:
+        verdict = trials.judge(program, resolve("fuzz.tests.planted_bugs:wrong_gradient"))
+    assert symptom_of(verdict) == Symptom(status="fail_grad", kind="grad: number")
