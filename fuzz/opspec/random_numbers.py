@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from fuzz.inputs.specs import FLOATS
-from fuzz.opspec.build import ALL, DOUBLES, CallBuilder, PartLike, call_of
+from fuzz.opspec.build import DOUBLES, CallBuilder, PartLike, call_of
 from fuzz.opspec.operands import either, flag, integer, maybe_dtype, of_shape, optional, x
 from fuzz.opspec.spec import OpSpec
 from fuzz.opspec.writing import target
@@ -41,6 +43,8 @@ def _row(
     )
 
 
+# Which element gets which number follows the strides of the target: only of contiguous ones it is the same for every kernel.
+_PLAIN_TARGET = target(FLOATS, condition=torch.Tensor.is_contiguous, layouts=("contiguous", "offset"))
 _DTYPE = maybe_dtype("float64", "bfloat16")
 _INTO = (
     ("uniform_", (-1.0, 2.0)), ("normal_", (1.0, 0.5)), ("bernoulli_", (0.3,)), ("exponential_", (2.0,)),
@@ -74,9 +78,9 @@ RANDOM_NUMBERS = (
     _row(f"{_F}.gumbel_softmax", x(DOUBLES, rank=(1, 3)), tau=optional(either(1, 0.5)), hard=flag(), weight=0.4),
     _row("torch.native_dropout", x(FLOATS), either(0.5, 0.2), True, results="vv", weight=0.4),
     _row(f"{_F}.fractional_max_pool2d", x(DOUBLES, shape=lambda b: (2, 3, 6, 6)), 2, output_size=Items((3, 3)), weight=0.3),
-    *(_row(f".{name}", target(FLOATS), *args, results="?", writes=True, weight=0.4) for name, args in _INTO),
-    _row(f"{_F}.dropout", target(FLOATS), 0.4, True, True, results="?", writes=True, weight=0.3,
+    *(_row(f".{name}", _PLAIN_TARGET, *args, results="?", writes=True, weight=0.4) for name, args in _INTO),
+    _row(f"{_F}.dropout", _PLAIN_TARGET, 0.4, True, True, results="?", writes=True, weight=0.3,
          spec=f"{_F}.dropout(inplace)"),
-    _row(".bernoulli_", target(ALL), of_shape(lambda b: b.main.shape, ("float32",), domain="probability", is_strict=True),
+    _row(".bernoulli_", _PLAIN_TARGET, of_shape(lambda b: b.main.shape, ("float32",), domain="probability", is_strict=True),
          results="?", writes=True, weight=0.2, spec=".bernoulli_(Tensor)"),
 )  # fmt: skip

@@ -62,6 +62,7 @@ def target(
     rank: tuple[int, int] = (0, 6),
     shape: Callable[[CallBuilder], Sequence[int]] | None = None,
     condition: Callable[[torch.Tensor], bool] = lambda tensor: True,
+    layouts: Sequence[str] = WRITABLE_LAYOUTS,
 ) -> Part:
     """A tensor to write to."""
 
@@ -82,7 +83,7 @@ def target(
                 dtypes,
                 rank=rank,
                 shape=wanted,
-                layouts=WRITABLE_LAYOUTS,
+                layouts=layouts,
                 requires_grad=False,
                 condition=lambda tensor: tensor.numel() > 0 and condition(tensor),
             )
