@@ -1,4 +1,4 @@
-"""Tensors as specs of `oracle.inputs`: shape, dtype, geometry (`fuzz.tensors.strides`) and values (`fuzz.tensors.values`).
+"""Tensors as specs of `oracle.inputs`: shape, dtype, geometry (`fuzz.inputs.strides`) and values (`fuzz.inputs.values`).
 
 Everything is data: the tensor itself is built where the program runs. Each fill has a seed of its own, so that leaving an input
 out of a program does not change the others.
@@ -45,6 +45,8 @@ def draw_spec(
     """A tensor of this shape and dtype in a drawn geometry. `layouts` narrows the geometries (LAYOUT_WEIGHTS)."""
     spec: dict[str, Any] = {"$": "tensor", "shape": list(shape), "dtype": dtype}
     spec.update(draw_geometry(draw, shape, dtype, layouts=layouts))
+    if domain not in ("any", "unit", "small"):
+        spec.pop("neg", None)  # the negative bit would turn the domain round
     spec["fill"] = draw_fill(draw, dtype, domain=domain)
     if requires_grad and is_inexact(dtype) and dtype not in FLOAT8:
         spec["requires_grad"] = True
