@@ -182,23 +182,18 @@ def retained(draw: Draw, scene: Scene) -> Drawn:
 
 
 def differentiated(draw: Draw, scene: Scene) -> Drawn:
-    """torch.autograd.grad inside the program, with a graph of its own or without."""
+    """torch.autograd.grad inside the program, with respect to an argument: what lies between may be in another graph.
+
+    Without a graph of its own: compiled functions say that they have no double backward.
+    """
     y = scene.pick(has_history)
-    x = scene.pick(lambda tensor: wants_grad(tensor) and tensor is not scene.values.get(y or ""))
-    if y is None or x is None:
+    arguments = [name for name in scene.arguments if name in scene.values and wants_grad(scene.values[name])]
+    if y is None or not arguments:
         return None
     loss = OpCall(target=".sum", args=(Ref(y),), results=(scene.fresh(),))
-    kwargs: tuple[tuple[str, Operand], ...] = (
-        ("create_graph", draw.chance(0.5)),
-        ("retain_graph", True),
-        ("allow_unused", True),
-    )
-    gradients = OpCall(
-        target="torch.autograd.grad",
-        args=(Ref(loss.results[0]), Items((Ref(x),))),
-        kwargs=kwargs,
-        results=(scene.fresh(),),
-    )
+    kwargs: tuple[tuple[str, Operand], ...] = (("retain_graph", True), ("allow_unused", True))
+    args = (Ref(loss.results[0]), Items((Ref(draw.choice(arguments)),)))
+    gradients = OpCall(target="torch.autograd.grad", args=args, kwargs=kwargs, results=(scene.fresh(),))
     first = OpCall(target="getitem", args=(Ref(gradients.results[0]), 0), results=(scene.fresh(),))
     used = OpCall(target="operator.mul", args=(Ref(first.results[0]), 2), results=(scene.fresh(),))
     return [loss, gradients, first, used] if draw.chance(0.7) else [loss, gradients, first]

@@ -6,11 +6,11 @@ from fuzz.draw import Draw
 from fuzz.scene import Scene, is_usable
 from fuzz.structure import Entries, Items, Operand, Ref
 
-_MOST = 4
+_MOST = 6
 
 
 def draw_result(draw: Draw, scene: Scene) -> Operand:
-    """Every result that no statement reads is likely among one to four values; where memory is written, anything may be."""
+    """Every result that no statement reads is likely among one to six values; where memory is written, anything may be."""
     # what is only written to is not used up: its last value should be seen
     used = {name for statement in scene.statements if statement.results for name in statement.uses}
     live = [name for name, value in scene.values.items() if is_usable(value)]
@@ -25,7 +25,7 @@ def draw_result(draw: Draw, scene: Scene) -> Operand:
         return None
     if not wanted:
         wanted = [Ref(live[-1])] if live else []
-    wanted = wanted[-_MOST:]
+    wanted = wanted[:_MOST]
     if draw.chance(0.04):
         wanted.append(Ref(draw.choice([*scene.scalars])) if scene.scalars else draw.choice((None, 1)))
     if len(wanted) == 1 and draw.chance(0.9):

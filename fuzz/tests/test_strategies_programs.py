@@ -152,7 +152,7 @@ def test_a_write_whose_result_hangs_on_the_order_of_a_kernel_is_refused() -> Non
     scene.add(
         [call("getitem", Ref("a0"), Expr("1:"), result="v0"), call("getitem", Ref("a0"), Expr(":-1"), result="v1")]
     )
-    scene.add(call(".copy_", Ref("v0"), Ref("v1")))
+    assert scene.add(call(".masked_scatter_", Ref("v0"), Expr("torch.ones(3, dtype=torch.bool)"), Ref("v1")))
     assert accepted(scene, planned(scene, Ref("a0"))) is None
 
 
