@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from fuzz.campaign.cache import CompilerCache
+from fuzz.campaign.known import id_of_known, issues_of, looked_at_again
 from fuzz.campaign.progress import CampaignProgress
 from fuzz.campaign.records import write_records
 from fuzz.campaign.replay import judge_alone, program_of_file, program_of_number
@@ -23,6 +24,7 @@ from fuzz.campaign.settings import BATCHED_ROUND, CampaignSettings, default_batc
 from fuzz.campaign.state import CampaignState, FoundBucket, new_state
 from fuzz.campaign.summary import args_text, bucket_json, summary_json, summary_lines
 from fuzz.corpus import Corpus
+from fuzz.ledger import KnownIssue, Recheck
 from fuzz.render import render_function
 from fuzz.settings import FOCUSES
 from fuzz.structure import FuzzProgram
@@ -132,6 +134,8 @@ def _campaign(
     """Open what a campaign writes to, run it, say what came of it. Returns the exit code."""
     err = Console(stderr=True)
     is_interrupted = False
+    issues = issues_of(known)
+    rechecked: list[Recheck] = []
     with ExitStack() as stack:
         corpus = stack.enter_context(Corpus(corpus_directory, settings.identity())) if corpus_directory else None
         state = _state_of(corpus, settings)
@@ -145,11 +149,12 @@ def _campaign(
             check_usable([settings.subject], pool)
             environment = fingerprint_with_worker(pool) if store is not None else {}
             _warm_up(settings, pool, cache)
+            rechecked = looked_at_again(issues, settings, pool)
             run_campaign(
                 settings,
                 state,
                 pool,
-                listener=_listener(settings, corpus, corpus_directory, progress, as_json=as_json),
+                listener=_listener(settings, issues, corpus, corpus_directory, progress, as_json=as_json),
                 save=save,
                 on_progress=progress.update,
                 between_rounds=cache.prune,
@@ -163,10 +168,12 @@ def _campaign(
                 store, settings, state, environment=environment, corpus=corpus_directory, is_interrupted=is_interrupted
             )
     if as_json:
-        sys.stdout.write(json.dumps({"summary": summary_json(settings, state, corpus=corpus_directory)}) + "\n")
+        sys.stdout.write(
+            json.dumps({"summary": summary_json(settings, state, corpus=corpus_directory, rechecked=rechecked)}) + "\n"
+        )
     else:
         console = Console()
-        for line in summary_lines(settings, state, corpus=corpus_directory):
+        for line in summary_lines(settings, state, corpus=corpus_directory, rechecked=rechecked):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     if is_interrupted:
         goes_on = "; the same command continues" if corpus is not None else "; with --corpus it could be continued"
@@ -196,6 +203,7 @@ def _saver(corpus: Corpus | None, state: CampaignState) -> Callable[[], None]:
 
 def _listener(
     settings: CampaignSettings,
+    issues: Sequence[KnownIssue],
     corpus: Corpus | None,
     directory: Path | None,
     progress: CampaignProgress,
@@ -212,12 +220,16 @@ def _listener(
         if as_json and bucket.key not in told:
             told.add(bucket.key)
             sys.stdout.write(json.dumps({"finding": data}) + "\n")
+            sys.stdout.flush()
 
     def on_interesting(number: int, program: Mapping[str, Any], features: list[str]) -> None:
         if corpus is not None:
             corpus.save_interesting(number, program, features)
 
-    return Listener(on_bucket=on_bucket, on_interesting=on_interesting)
+    def known(bucket: FoundBucket) -> str:
+        return id_of_known(bucket, issues)
+
+    return Listener(on_bucket=on_bucket, on_interesting=on_interesting, known=known)
 
 
 def _pool(settings: CampaignSettings, cache: CompilerCache) -> Pool:

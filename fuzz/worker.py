@@ -24,6 +24,7 @@ from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.case import CaseResult
 from oracle.hygiene import differences, snapshot
+from oracle.program import Program
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
@@ -169,6 +170,14 @@ def judge_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
         "traceback": result.traceback[-_TRACEBACK_CHARACTERS:],
         "replace_worker": bool(result.leaked),
     }
+
+
+def judge_source(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Judge a program of `oracle.program`; {"subject", "program"} -> {"verdict"}."""
+    progress("load")
+    subject = _subject(json.dumps(payload["subject"], sort_keys=True))
+    result = judge(Program.from_json(payload["program"]), subject, progress=progress)
+    return {"verdict": result.verdict.to_json(), "replace_worker": bool(result.leaked)}
 
 
 def describe_grammar(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import signal
@@ -10,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fuzz.bucket import bucket_key, operators_of
 from fuzz.campaign.settings import SINGLES_EVERY, CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, RoundState, Work
-from fuzz.structure import FuzzProgram, OpCall, walk
+from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.isolate import Completed, Died, Failed, OutOfMemory, TaskResult, TimedOut
 from oracle.sweep import verdict_of_end
@@ -262,13 +262,14 @@ class ResultTaker:
         symptom = data.get("symptom", found.symptom)
         parsed = FuzzProgram.from_json(program)
         operators = operators_of(parsed)
-        rung = data.get("rung", "")
+        rung, culprit = data.get("rung", ""), data.get("culprit", "")
         bucket = FoundBucket(
-            key=bucket_key(self._settings.subject.name, rung, symptom, operators),
+            key=bucket_key(parsed, Symptom.from_json(symptom), rung, self._settings.subject.name, culprit),
             subject=self._settings.subject.name,
             status=symptom["status"],
             kind=symptom["kind"],
             rung=rung,
+            culprit=culprit,
             operators=operators,
             program=program,
             source=data.get("source", ""),
@@ -290,21 +291,6 @@ class ResultTaker:
             bucket = replace(best, numbers=numbers, count=own.count + 1, alike=own.alike)
         state.buckets[bucket.key] = replace(bucket, known=self._listener.known(bucket))
         self._listener.on_bucket(state.buckets[bucket.key])
-
-
-def operators_of(program: FuzzProgram) -> tuple[str, ...]:
-    """The operators of a program's statements, and those that stand in its Python text."""
-    found = [statement.target for statement in walk(program.statements) if isinstance(statement, OpCall)]
-    texts = [getattr(statement, "text", "") for statement in walk(program.statements)]
-    texts += [definition.text for definition in program.definitions]
-    found += [word for text in texts for word in re.findall(r"\btorch(?:\.\w+)+(?=\()", text)]
-    return tuple(sorted(set(found)))
-
-
-def bucket_key(subject: str, rung: str, symptom: Mapping[str, Any], operators: tuple[str, ...]) -> str:
-    """A short name that is the same in every campaign."""
-    text = json.dumps([subject, rung, symptom["status"], symptom["kind"], list(operators)])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _size(bucket: FoundBucket) -> tuple[bool, int]:

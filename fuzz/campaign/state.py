@@ -46,6 +46,7 @@ class FoundBucket:
     status: str
     kind: str
     rung: str  # the first wrong rung; "" where it was not looked for
+    culprit: str = ""  # the part of the compiler without which it goes away; "" where that is not known
     operators: tuple[str, ...]
     program: Mapping[str, Any]  # reduced
     source: str

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram
+from fuzz.ledger import Recheck
 from fuzz.render import render_function
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom
@@ -19,7 +20,9 @@ _SHOWN_ERRORS = 3
 _SHOWN_FLAKY = 5
 
 
-def summary_lines(settings: CampaignSettings, state: CampaignState, *, corpus: Path | None) -> Iterator[str]:
+def summary_lines(
+    settings: CampaignSettings, state: CampaignState, *, corpus: Path | None, rechecked: Sequence[Recheck] = ()
+) -> Iterator[str]:
     """The text that ends a campaign: one entry a bucket, then numbers."""
     if state.stopped:
         yield f"stopped: {state.stopped}"
@@ -30,6 +33,7 @@ def summary_lines(settings: CampaignSettings, state: CampaignState, *, corpus: P
     known = [bucket for bucket in state.buckets.values() if bucket.known]
     for bucket in known:
         yield f"known issue {bucket.known}: {bucket.count + bucket.alike} programs ({bucket.status}: {bucket.kind})"
+    yield from (f"known issue {found.text()}" for found in rechecked if found.needs_attention)
     if state.flaky:
         yield f"flaky: {state.statuses['flaky']} programs differed once and not again ({_flaky_text(state.flaky)})"
     yield from _count_lines(settings, state)
@@ -40,7 +44,8 @@ def bucket_lines(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Pat
     times = bucket.count + bucket.alike
     yield f"{bucket.key}  {bucket.status}  {bucket.kind}"
     shown = "" if bucket.is_reduced else ", not reduced"
-    yield f"  programs: {times}{shown}; first wrong rung: {bucket.rung or 'not looked for'}"
+    culprit = f"; {bucket.culprit}" if bucket.culprit else ""
+    yield f"  programs: {times}{shown}; first wrong rung: {bucket.rung or 'not looked for'}{culprit}"
     verdict = bucket.parsed_verdict()
     yield f"  symptom: {verdict.symptom[:400]}"
     worst = verdict.worst
@@ -81,7 +86,9 @@ def repeat_command(bucket: FoundBucket, settings: CampaignSettings, *, corpus: P
     return shlex.join(words)
 
 
-def summary_json(settings: CampaignSettings, state: CampaignState, *, corpus: Path | None) -> dict[str, Any]:
+def summary_json(
+    settings: CampaignSettings, state: CampaignState, *, corpus: Path | None, rechecked: Sequence[Recheck] = ()
+) -> dict[str, Any]:
     """The same for scripts."""
     return {
         "campaign": settings.identity(),
@@ -89,6 +96,7 @@ def summary_json(settings: CampaignSettings, state: CampaignState, *, corpus: Pa
         "statuses": dict(state.statuses),
         "symptoms": dict(state.symptoms),
         "buckets": [bucket_json(bucket, settings, corpus=corpus) for bucket in state.buckets.values()],
+        "known_issues": {found.issue.id: found.outcome for found in rechecked},
         "flaky": [asdict(found) for found in state.flaky],
         "ill": state.ill,
         "errors": state.errors,

@@ -170,7 +170,7 @@ def test_a_worker_that_dies_again_and_again_does_not_go_on_for_ever() -> None:
 def test_findings_that_a_bucket_explains_are_counted_and_looked_at_now_and_then() -> None:
     state = new_state(SETTINGS)
     state.buckets["k"] = FoundBucket(
-        key="k", subject="eager", status="fail_accuracy", kind="output: number", rung="", operators=("torch.add",),
+        key="k", subject="eager", status="fail_accuracy", kind="output: number", rung="", operators=("add",),
         program={}, source="", verdict={}, numbers=(1,),
     )  # fmt: skip
     for number in range(2, 12):

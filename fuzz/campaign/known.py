@@ -1,0 +1,84 @@
+"""Known issues in a campaign: which buckets they explain, and whether they are still there. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fuzz.bucket import Bucket
+from fuzz.campaign.settings import CampaignSettings
+from fuzz.campaign.state import FoundBucket
+from fuzz.ledger import LEDGER, KnownIssue, Recheck, known_issue, load_ledger, recheck
+from oracle.errors import UsageError
+from oracle.isolate import Completed, Pool, Task
+from oracle.program import Program
+from oracle.subjects.registry import check_requirements, resolve
+from oracle.subjects.spec import SubjectSpec
+from oracle.sweep import verdict_of_end
+from oracle.verdict import Verdict
+
+
+def issues_of(path: Path | None) -> tuple[KnownIssue, ...]:
+    """The ledger that was asked for; torch's own issues where none was. Raises UsageError for a file that is none."""
+    return load_ledger(path or LEDGER)
+
+
+def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:
+    """The issue that explains a bucket, or ""."""
+    bucket = Bucket(
+        key=found.key,
+        subject=found.subject,
+        rung=found.rung,
+        status=found.status,
+        kind=found.kind,
+        operators=found.operators,
+        culprit=found.culprit,
+        program=found.program,
+        source=found.source,
+    )
+    issue = known_issue(bucket, issues)
+    return "" if issue is None else issue.id
+
+
+def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, pool: Pool) -> list[Recheck]:
+    """What has become of the issues on the way to the subject: those of torch.compile's rungs up to its own."""
+    subjects: dict[str, SubjectSpec] = {}
+    chosen = []
+    for issue in issues:
+        name = issue.rung.rstrip("*")
+        try:
+            spec = resolve(name)
+            check_requirements(spec)
+        except UsageError:  # a subject of the user's own, or one that this machine cannot run
+            continue
+        own = settings.subject
+        is_below = (
+            own.kind == "torch_compile" and None not in (spec.rung, own.rung) and (spec.rung or 0) <= (own.rung or 0)
+        )
+        if is_below or spec.name == own.name:
+            subjects[name] = spec
+            chosen.append(issue)
+    tasks = [
+        Task(
+            key=issue.id,
+            function="fuzz.worker:judge_source",
+            payload={"program": issue.program.to_json(), "subject": subjects[issue.rung.rstrip("*")].to_json()},
+            group=issue.id,
+            timeout_s=settings.case_timeout_s,
+            memory_bytes=settings.memory_bytes,
+            environment=tuple(sorted(settings.subject.env.items())),
+        )
+        for issue in chosen
+    ]
+    verdicts: dict[str, Verdict] = {}
+    for result in pool.run(tasks) if tasks else ():
+        match result.end:
+            case Completed(value=value):
+                verdicts[result.task.key] = Verdict.from_json(value["verdict"])  # type: ignore[arg-type]
+            case _ as end:
+                verdicts[result.task.key] = verdict_of_end(end)
+
+    def verdict_on(program: Program, subject: str) -> Verdict:
+        return verdicts[program.name]
+
+    return recheck(chosen, verdict_on)
