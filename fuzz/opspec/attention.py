@@ -41,4 +41,4 @@ def _draw_attention(draw: Draw, scene: Scene) -> OpCall | None:
     return OpCall(target=_TARGET, args=(query, key, value), kwargs=tuple(kwargs), results=(scene.fresh(),))
 
 
-ATTENTION = (OpSpec(name=_TARGET, category=_CATEGORY, draw_call=_draw_attention, weight=2, meta=_MASK),)
+ATTENTION = (OpSpec(name=_TARGET, category=_CATEGORY, draw_call=_draw_attention, weight=4, meta=_MASK),)

@@ -86,7 +86,7 @@ _CONVOLUTIONS = tuple(
         name=f"{_F}.conv{'_transpose' * is_transposed}{rank}d",
         category=_CONV,
         draw_call=_draw_conv(rank, is_transposed=is_transposed),
-        weight={1: 1.5, 2: 2, 3: 0.6}[rank] * (0.5 if is_transposed else 1),
+        weight={1: 2.5, 2: 4, 3: 1}[rank] * (0.5 if is_transposed else 1),
     )
     for is_transposed in (False, True)
     for rank in (1, 2, 3)

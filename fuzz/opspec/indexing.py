@@ -268,7 +268,7 @@ def _draw_embedding_bag(draw: Draw, scene: Scene) -> OpCall | None:
 
 
 _EMBEDDINGS = (
-    OpSpec(name="torch.nn.functional.embedding", category="embedding", draw_call=_draw_embedding, weight=1.5),
+    OpSpec(name="torch.nn.functional.embedding", category="embedding", draw_call=_draw_embedding, weight=3),
     OpSpec(name="torch.nn.functional.embedding_bag", category="embedding", draw_call=_draw_embedding_bag, weight=0.7),
 )
 
