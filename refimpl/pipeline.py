@@ -17,7 +17,7 @@ import torch
 from refimpl._torch import pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
-from refimpl.aot.call_key import CallKey, call_key, shape_guard
+from refimpl.aot.call_key import CallKey, base_guard, call_key, shape_guard
 from refimpl.aot.compile_program import CompiledProgram, compile_program
 from refimpl.aot.flat_function import unflattener
 from refimpl.aot.functional_call import parameters_and_buffers
@@ -174,7 +174,7 @@ def _compiled_by_call(
                 return results
 
             compiled = compile_flat(flat, leaves)
-            guard = shape_guard(compiled.program, leaves, count) if dynamic else None
+            guard = shape_guard(compiled.program, leaves, count) if dynamic else base_guard(compiled.program, leaves)
             entry = _Entry(key, guard, compiled.call, seen[-1].unflattener(target.module), tuple(seen[-1].assigned))
             entries.append(entry)
             return entry

@@ -92,6 +92,7 @@ class InputMutation:
     # Among the forward outputs, of what was written in its old place, where the new geometry leaves some of that out.
     left_position: int | None = None
     placement: OutputInfo | None = None  # where the memory is that it views, if that is other memory
+    is_visible_after_move: bool = True  # if to autograd at all; else it saw what was written in the old place
     assigns_data: bool = False  # and whether it was put there by `x.data = y`, which autograd does not notice
 
 

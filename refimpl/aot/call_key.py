@@ -14,6 +14,7 @@ import torch
 
 from refimpl._torch import is_any_autocast_enabled, is_traceable_wrapper_subclass, pytree, storage_key
 from refimpl.aot.compile_program import FunctionalProgram
+from refimpl.aot.input_plan import base_of
 from refimpl.symbolic.shape_env import ShapeEnv
 
 _DEVICE_TYPES = ("cpu", "cuda")
@@ -21,7 +22,8 @@ _DEVICE_TYPES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Equal keys, equal graphs; where sizes are symbols the guards of the shape env decide too (`shape_guard`)."""
+    """Equal keys, equal graphs; where sizes are symbols the guards of the shape env decide too (`shape_guard`), and where
+    arguments are made of their bases, those (`base_guard`)."""
 
     modes: Hashable
     structure: Hashable
@@ -70,6 +72,15 @@ def shape_guard(
         return shape_env.evaluate_guards_expression(code, leaves[num_static:])
 
     return admits
+
+
+def base_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether the autograd bases of arguments that are made of their bases lie as those that were traced. None if none is."""
+    positions = [p for slot in program.traced.plan.slots if slot.is_base for p in slot.members]
+    if not positions:
+        return None
+    found = [_leaf_key(base_of(example[p]), is_static=True) for p in positions]
+    return lambda leaves: [_leaf_key(base_of(leaves[p]), is_static=True) for p in positions] == found
 
 
 def _autocast() -> Hashable:

@@ -8,17 +8,23 @@ that records the assignment as `set_`, and does it as the program did, so that a
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import swap_tensor_impl
+from refimpl.aot.fake_arguments import with_history
+from refimpl.aot.history import history_of
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.geometry import extent_of
+from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 
 ASSIGNS_DATA = "assigns_data"  # in the meta of a `set_` that stands for `x.data = y`
+_NO_WRITES = frozenset(op._schema.name.partition("::")[2] for op in (*METADATA_OPS, *SET_OPS, *RESIZE_OPS)) | {
+    "requires_grad_"
+}
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
@@ -40,17 +46,27 @@ def refuse_unseen(tensor: torch.Tensor) -> None:
     )
 
 
+class _Kept(NamedTuple):
+    """A tensor with a history, the same before it got other data, and the history."""
+
+    tensor: torch.Tensor
+    same: torch.Tensor
+    grad_fn: Any
+
+
 class DataAssignmentsMode(TorchFunctionMode):
     """Records `x.data = y` as ops. Without a recording (of wrapper subclasses) the ops are run in its place."""
 
     def __init__(self, recording: RecordingMode | None) -> None:
         super().__init__()
         self._recording = recording
+        self._kept: dict[int, _Kept] = {}
         self._views: list[tuple[weakref.ref[torch.Tensor], int]] = []  # with a history; and their versions
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.update_views()
         if func == _SET_DATA:  # a new object at every access
+            self._keep(args[0])
             _assign(self._recording, *args)
             self._note(args[0])
             return None
@@ -72,6 +88,24 @@ class DataAssignmentsMode(TorchFunctionMode):
             view = reference()
             if view is not None and view._version != version:
                 self._make_again(position)
+
+    def before(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor as it was in its old memory, with the history that it has still; None if that is another."""
+        kept = self._kept.get(id(tensor))
+        return None if kept is None or kept.grad_fn is not history_of(tensor) else kept.same
+
+    def _keep(self, tensor: torch.Tensor) -> None:
+        if self._recording is None or not tensor.requires_grad or tensor.is_leaf:
+            return
+        kept = self._kept.get(id(tensor))
+        tracked = self._recording.tracker.find(tensor)
+        history = history_of(tensor)
+        if tracked is None or history is None or (kept is not None and kept.grad_fn is history):
+            return
+        with paused_recordings(), torch.enable_grad():
+            same = with_history(tensor)
+            self._recording.track(same, tracked.node)
+        self._kept[id(tensor)] = _Kept(tensor, same, history)
 
     def _note(self, view: Any) -> None:
         """A tensor with a history that was assigned, or a view of one."""
@@ -102,7 +136,8 @@ class DataAssignmentsMode(TorchFunctionMode):
 
 
 def _is_in_place(name: str) -> bool:
-    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+    """Whether it is a write to data, of which the history of a view begins anew."""
+    return name not in _NO_WRITES and ((name.endswith("_") and not name.endswith("__")) or name.startswith("__i"))
 
 
 def _assign(recording: RecordingMode | None, tensor: torch.Tensor, value: torch.Tensor) -> None:

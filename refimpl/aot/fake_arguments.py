@@ -98,6 +98,27 @@ def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
     )
 
 
+def with_history(fake: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory whose history goes on from that of the given one; for autograd it is no view of it."""
+    found = _WithHistory.apply(fake)
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+class _WithHistory(torch.autograd.Function):
+    """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
+
+    begins_history = True  # and is none of the user's functions
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        return unrelated_alias(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient
+
+
 def _fake(value: torch.Tensor, fake_mode: FakeTensorMode, source: str, *, is_static: bool) -> torch.Tensor:
     if isinstance(value, FakeTensor):
         return value

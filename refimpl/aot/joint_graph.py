@@ -30,13 +30,14 @@ from refimpl.aot.backward_provenance import copy_forward_provenance, note_autogr
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.errors import GradientInProgram
-from refimpl.aot.fake_arguments import unrelated_alias
+from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.geometry_changes import GeometryChangesMode, refuse_geometry_changes
-from refimpl.aot.input_analysis import Start, geometry_change_of, mutation_of, version_of, view_of_left_places
+from refimpl.aot.history import is_new_leaf
+from refimpl.aot.input_analysis import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
 from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
-from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState, is_new_leaf
+from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState
 from refimpl.aot.repeated_draws import mark_draw, start_draws
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.aot.unannotated_writes import name_writes
@@ -255,7 +256,7 @@ class _JointTraceState:
             self._add_input(leaf, is_leaf)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
-        assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
+        assignments = self._assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
         with contextlib.ExitStack() as stack:
             if self.records_assignments:
                 stack.enter_context(assignments)
@@ -263,7 +264,7 @@ class _JointTraceState:
                 stack.enter_context(GeometryChangesMode(self.recording))
             results = self._run_function(arguments)
         assignments.update_views()
-        self.recording.check_memory([t for t in (*self._inputs, *results) if isinstance(t, torch.Tensor)])
+        self.recording.check_memory([t for t, _ in self.recording.tracker.items()])  # what backward reads among them
         self.recording.on_moved = None
         return results
 
@@ -380,8 +381,7 @@ class _JointTraceState:
         if not isinstance(leaf, torch.Tensor) or is_leaf or not leaf.requires_grad or torch.is_inference_mode_enabled():
             return leaf
         with paused_recordings(), torch.enable_grad():  # the program may switch gradients on
-            inner = _WithHistory.apply(leaf)
-            assert isinstance(inner, torch.Tensor)
+            inner = with_history(leaf)
             tracked = self._known.tracker.find(leaf)
             if tracked is not None:
                 self._known.track(inner, tracked.node)
@@ -410,13 +410,18 @@ class _JointTraceState:
         if mutation is not None:
             self._forward.add(tensor)
             is_written = mutation.writes_data or mutation.sets_storage
-            if mutation.is_visible_to_autograd and is_written and tensor.requires_grad:
+            before = self._assignments.before(tensor) if mutation.sets_storage and tensor.requires_grad else None
+            if before is not None and mutation.writes_data and is_same(Geometry.of(before), start.geometry):
+                mutation = replace(mutation, is_visible_after_move=False)
+                self._left[position] = before if mutation.is_visible_to_autograd else self._left[position]
+            elif mutation.is_visible_to_autograd and is_written and tensor.requires_grad:
                 self._forward.differentiable[mutation.position] = tensor
             mutation = self._with_numbers(mutation)
             left = self._left.get(position)
             if left is not None and mutation.writes_data:
                 mutation = replace(mutation, left_position=self._forward.add(left))
-                if mutation.position in self._forward.differentiable and left.requires_grad:
+                is_differentiable = left is before or mutation.position in self._forward.differentiable
+                if is_differentiable and left.requires_grad:
                     self._forward.differentiable[len(self._forward.values) - 1] = left
         return InputInfo(
             is_tensor=True,
@@ -514,20 +519,6 @@ class _JointTraceState:
         for node in [n for n in self.builder.graph.nodes if n.op == "placeholder"]:
             if node.name.startswith("tangents_"):
                 self.builder.graph.erase_node(node)
-
-
-class _WithHistory(torch.autograd.Function):
-    """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
-
-    begins_history = True  # and is none of the user's functions
-
-    @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        return unrelated_alias(leaf)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gradient
 
 
 def _accumulated(leaf: Any) -> tuple[int, int] | None:

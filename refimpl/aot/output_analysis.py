@@ -13,6 +13,7 @@ import torch
 
 from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind
 from refimpl.aot.data_assignments import ASSIGNS_DATA
+from refimpl.aot.history import history_of, is_new_leaf
 from refimpl.aot.input_plan import base_of
 from refimpl.aot.replay import has_custom_function, replay_steps
 from refimpl.functionalize.aliases import AliasMap
@@ -111,7 +112,11 @@ class OutputAnalysisState:
         node = self.node_of(tensor)
         kind, source = self._place(tensor, node, position)
         return OutputInfo(
-            kind=kind, position=position, source=source, steps=() if source is None else self._steps(node)
+            kind=kind,
+            position=position,
+            source=source,
+            steps=() if source is None else self._steps(node),
+            is_inference=torch.is_inference_mode_enabled() and self._is_inference(node),
         )
 
     def assigns_data(self, tensor: torch.Tensor) -> bool:
@@ -136,7 +141,7 @@ class OutputAnalysisState:
         has_history = result.requires_grad and history_of(result) is not None
         is_apart = has_history and self._is_apart(result, kind, source)
         is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
-        is_put &= torch.is_inference_mode_enabled() or (kind is not OutputKind.FRESH and result.requires_grad)
+        is_put &= torch.is_inference_mode_enabled() or kind is not OutputKind.FRESH
         is_put |= is_apart
         if has_history and (is_put or kind is OutputKind.FRESH):
             self.forward.differentiable[position] = result
@@ -151,7 +156,7 @@ class OutputAnalysisState:
             or (is_put and torch.is_inference_mode_enabled() and self._has_gradient(node)),
             is_put=is_put,
             has_history=has_history,
-            is_inference=is_put and self._is_inference(node),
+            is_inference=is_put and torch.is_inference_mode_enabled() and self._is_inference(node),
         )
 
     def _has_gradient(self, node: Node) -> bool:
@@ -255,17 +260,3 @@ class OutputAnalysisState:
 
 def _is_plain(*tensors: torch.Tensor) -> bool:
     return all(t.layout is torch.strided and not t.is_conj() and not t.is_neg() for t in tensors)
-
-
-def is_new_leaf(tensor: torch.Tensor) -> bool:
-    """Whether the program asked for its gradient by requires_grad_."""
-    return tensor.requires_grad and history_of(tensor, forbidden=tensor) is None
-
-
-def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
-    """The autograd node behind a tensor. `forbidden` for a view made without gradients of what was then written to with them:
-    autograd raises when it is asked, which a program that returns such a view does not do."""
-    try:
-        return tensor.grad_fn
-    except RuntimeError:
-        return forbidden

@@ -100,14 +100,22 @@ def _write_unnoticed(tensor: torch.Tensor, value: torch.Tensor) -> None:
         tensor.data.copy_(value)
 
 
+def in_memory(memory: torch.Tensor, *, is_inference: bool) -> torch.Tensor:
+    """A new tensor where `memory` is, without a history."""
+    with torch.inference_mode(is_inference):
+        result = torch.empty(0, dtype=memory.dtype, device=memory.device)
+    return result.set_(memory)  # type: ignore[call-overload]
+
+
 def place(tensor: torch.Tensor, memory: torch.Tensor, mutation: InputMutation, forward: Sequence[Any]) -> None:
     """Put an input where `memory` is. A new history it gets by writing what is there already."""
     with torch.no_grad():
         if mutation.assigns_data:
-            tensor.data = memory.detach()
+            assert mutation.placement is not None
+            tensor.data = in_memory(memory.detach(), is_inference=mutation.placement.is_inference)
         else:
             tensor.set_(memory.detach())  # type: ignore[call-overload]
-    if mutation.is_visible_to_autograd and mutation.requires_grad:
+    if mutation.is_visible_to_autograd and mutation.is_visible_after_move and mutation.requires_grad:
         if not tensor._is_view():
             tensor.detach_()  # the history from before is of another shape
         tensor.copy_(forward[mutation.position])

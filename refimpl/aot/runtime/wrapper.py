@@ -14,12 +14,13 @@ import torch
 from refimpl._torch import is_any_autocast_enabled, set_grad_enabled, without_autocast
 from refimpl.aot.analysis import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
+from refimpl.aot.history import history_of
 from refimpl.aot.input_plan import InputPlan
 from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.flat_bases import enlarge_storage
 from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.mutations import Step, place, steps_of_mutation
+from refimpl.aot.runtime.mutations import Step, in_memory, place, steps_of_mutation
 
 FlatCall = Callable[[list[Any]], list[Any]]
 # Of arguments, slots, forward outputs, and the results made so far.
@@ -94,6 +95,9 @@ def runtime_wrapper(
         for storage, write in zip(storages, flat_writes, strict=True):
             group = write.group
             storage.as_strided((group.numel,), (1,), group.offset).copy_(forward[write.position])
+        if placed:  # autograd makes histories of views anew when it is asked, and by where the base is then
+            for position in reshaped:
+                history_of(viewed[position])
         for is_argument, position, mutation, make in placed:
             place((args if is_argument else slots)[position], make(args, viewed, forward, []), mutation, forward)
         results: list[Any] = []
@@ -216,9 +220,7 @@ def _put(info: OutputInfo, place: OutputMaker) -> OutputMaker:
                 result = forward[info.position]
                 result.data = memory
                 return result
-            with torch.inference_mode(info.is_inference):
-                result = torch.empty(0, dtype=memory.dtype, device=memory.device)
-            return result.set_(memory)
+            return in_memory(memory, is_inference=info.is_inference)
 
     return make
 

@@ -1,0 +1,24 @@
+"""What autograd knows of how a tensor came up.
+
+Counterpart: none
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def is_new_leaf(tensor: torch.Tensor) -> bool:
+    """Whether the program asked for its gradient by requires_grad_."""
+    return tensor.requires_grad and history_of(tensor, forbidden=tensor) is None
+
+
+def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
+    """The autograd node behind a tensor. `forbidden` for a view made without gradients of what was then written to with them:
+    autograd raises when it is asked, which a program that returns such a view does not do."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return forbidden
