@@ -39,6 +39,7 @@ from refimpl.aot.runtime.graph_call import BoxedCall, boxed
 from refimpl.aot.runtime.output_strides import with_traced_strides
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
+from refimpl.aot.scalar_masks import BoolRead
 from refimpl.aot.settings import current_settings
 from refimpl.aot.subclasses import dense_count
 from refimpl.errors import DataDependentFakeRead
@@ -196,6 +197,8 @@ def _trace(
             asked["records_assignments"] = True
         except GeometryChanged:
             asked["follows_geometry"] = True
+        except BoolRead:
+            asked["assigns_by_masks"] = True
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
 
 

@@ -39,6 +39,7 @@ from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
 from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState
 from refimpl.aot.repeated_draws import mark_draw, start_draws
+from refimpl.aot.scalar_masks import ScalarMasksMode, refuse_bool_read
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.aot.unannotated_writes import name_writes
 from refimpl.errors import UnsupportedByRefimpl
@@ -97,6 +98,7 @@ def trace_program(
     lifts_captured: bool = False,
     records_assignments: bool = False,
     follows_geometry: bool = False,
+    assigns_by_masks: bool = False,
     keeps_captured: bool = False,
     has_wrappers: bool = False,
 ) -> TracedProgram:
@@ -106,12 +108,13 @@ def trace_program(
     wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
     differentiable output is a scalar whose incoming gradient is 1.
     real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
-    records_assignments: `x.data = y` is recorded; follows_geometry: views are made again when `x.t_()` and its like change x.
+    records_assignments: `x.data = y` is recorded; follows_geometry: views are made again when `x.t_()` and its like change x;
+    assigns_by_masks: `x[mask] = y` with a mask that is one bool is recorded.
     keeps_captured: they are constants of the graph, as an exported one has them.
     has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
     Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses
-    one and neither was asked for; DataAssigned, if it assigns to `x.data`, and GeometryChanged, if it changes the geometry of a
-    tensor in place, and that was not asked for.
+    one and neither was asked for; DataAssigned, if it assigns to `x.data`, GeometryChanged, if it changes the geometry of a
+    tensor in place, and BoolRead, if a bool is read, where that was not asked for.
     """
     state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
     state.keeps_captured = keeps_captured
@@ -122,6 +125,7 @@ def trace_program(
         i for i, value in enumerate(real_slots) if isinstance(value, torch.Tensor) and value.is_inference()
     )
     state.follows_geometry = follows_geometry
+    state.assigns_by_masks = assigns_by_masks
     state.is_view = [isinstance(real, torch.Tensor) and real._base is not None for real in real_slots]
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
@@ -181,6 +185,7 @@ class _JointTraceState:
         self.records_assignments = False
         self.inference_slots: frozenset[int] = frozenset()
         self.follows_geometry = False
+        self.assigns_by_masks = False
         self.is_view: list[bool] = []
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
@@ -262,6 +267,8 @@ class _JointTraceState:
                 stack.enter_context(assignments)
             if self.follows_geometry:
                 stack.enter_context(GeometryChangesMode(self.recording))
+            if self.assigns_by_masks:
+                stack.enter_context(ScalarMasksMode())
             results = self._run_function(arguments)
         assignments.update_views()
         self.recording.check_memory([t for t, _ in self.recording.tracker.items()])  # what backward reads among them
@@ -343,8 +350,11 @@ class _JointTraceState:
         note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:
             node.meta["partitioner_tag"] = IS_BACKWARD
-        elif not self.follows_geometry and self.outer is None:
-            refuse_geometry_changes(node)
+        elif self.outer is None:
+            if not self.follows_geometry:
+                refuse_geometry_changes(node)
+            if not self.assigns_by_masks:
+                refuse_bool_read(node)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether the trace has a node for the tensor."""
