@@ -163,7 +163,13 @@ CAUSES: tuple[Cause, ...] = (
         "refused: a write to memory that set_ has handed on",
         "found/data_set_to_view_then_written",
     ),
-    _cause("set-after-write", "analysis", "refused: set_ and a write of one argument", "found/data_set_after_write"),
+    _cause(
+        "set-after-write",
+        "analysis, runtime epilogue",
+        "refused: a write and set_ of one argument; where it is not refused, the write is lost",
+        "found/data_set_after_write",
+        "found/data_set_elsewhere_after_write",
+    ),
     _cause(
         "set-same-memory",
         "analysis",
@@ -217,8 +223,9 @@ CAUSES: tuple[Cause, ...] = (
     _cause(
         "shape-before-update",
         "runtime epilogue",
-        "the shape is changed first, and values are then copied only to what it covers",
+        "the argument takes shape and strides of the functional value first, and values are then copied to what these cover",
         "found/strides_changed_after_write",
+        "found/transposed_after_write",
     ),
     _cause(
         "hidden-write-to-leaf-view",
@@ -268,7 +275,12 @@ CAUSES: tuple[Cause, ...] = (
         "a part of a written argument (chunk, split, unbind) has memory of its own",
         "found/chunk_of_written_argument",
     ),
-    _cause("one-object", "output aliases", "one object returned twice is two", "found/same_view_returned_twice"),
+    _cause(
+        "one-object",
+        "capture, output aliases",
+        "one object returned twice is two, also by a graph that breaks off: what is then done to one is not done to the other",
+        "found/same_view_returned_twice",
+    ),
     _cause(
         "custom-function-result",
         "runtime",
@@ -314,6 +326,12 @@ CAUSES: tuple[Cause, ...] = (
         "eager says that a view requires a gradient because its base does, but gives it no history (a view under no_grad, or"
         " one older than requires_grad_()): no regression is kept",
     ),
+    _cause(
+        "eager-as-strided-gradient",
+        "output aliases",
+        "as_strided of a slice reaches beside the slice; eager gives a gradient there after a write to the base, and none"
+        " before it: no regression is kept",
+    ),
 )
 
 _MODIFIED = (
@@ -351,16 +369,30 @@ BUCKETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "base-unrelated",
         ),
         "fail_to_run: AssertionError: any_leaf=True != all_leaf=False": ("base-leaf",),
-        "fail_accuracy: output# differs": ("base-replay", "foreach-order", "functional-layout", "restart-drops-write"),
+        "fail_accuracy: output# differs": (
+            "base-replay",
+            "foreach-order",
+            "functional-layout",
+            "restart-drops-write",
+            "inverse-of-expand",
+            "base-conjugate",
+        ),
         "fail_to_run: RuntimeError: as_strided_scatter: sizes": ("memory-around",),
         _MODIFIED + "[torch.FloatTensor #] is at ve": (
             "saved-argument",
             "one-backward",
         ),
         "fail_to_run: RuntimeError: While executing unfold, functionalization encountered": ("unfold-refused",),
-        "fail_to_run: IndexError: Dimension out of range": ("base-replay", "reshaped-base"),
+        "fail_to_run: IndexError: Dimension out of range": ("base-replay", "reshaped-base", "stale-view-function"),
         "fail_to_run: RuntimeError: cannot mutate tensors with frozen storage": ("set-frozen",),
-        "fail_mutation: args## differs": ("output-position", "inverse-of-unfold", "foreach-order", "functional-layout"),
+        "fail_mutation: args## differs": (
+            "output-position",
+            "inverse-of-unfold",
+            "foreach-order",
+            "functional-layout",
+            "inverse-of-expand",
+            "set-same-memory",
+        ),
         "fail_alias: output# does not share its object with output#, but should": ("one-object",),
         "fail_mutation: inputs## differs": (
             "inverse-of-unfold",
@@ -369,21 +401,34 @@ BUCKETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "base-conjugate",
             "functional-layout",
             "set-then-update",
+            "set-same-memory",
+            "set-after-write",
+            "restart-drops-write",
         ),
-        "fail_to_run: RuntimeError: shape '#' is invalid for input of size": ("base-replay", "set-result-shape"),
+        "fail_to_run: RuntimeError: shape '#' is invalid for input of size": (
+            "base-replay",
+            "set-result-shape",
+            "stale-view-function",
+        ),
         "fail_alias: output does not share its object with args#, but should": ("base-identity",),
         "fail_to_run: RuntimeError: a view of a leaf Variable that requires grad is being used": (
             "hidden-write-to-leaf-view",
         ),
         "fail_alias: output# does not share its object with args#, but should": ("base-identity",),
         "fail_alias: output# does not share the storage of args#, but should": ("multi-output-view", "set-to-written"),
-        "fail_grad: grad of inputs## differs": ("one-object", "base-hidden-write", "overlapping-tangent"),
+        "fail_grad: grad of inputs## differs": (
+            "one-object",
+            "base-hidden-write",
+            "overlapping-tangent",
+            "eager-as-strided-gradient",
+        ),
         "fail_to_run: RuntimeError: The size of tensor a # must match the size of tensor b #": ("output-position",),
         "fail_to_run: RuntimeError: The expanded size of the tensor # must match the existing size": ("base-replay",),
         "fail_metadata: output#.shape is #, but should be #": (
             "shape-before-update",
             "set-same-memory",
             "set-result-shape",
+            "one-object",
         ),
         "fail_alias: output does not share the storage of args#, but should": ("multi-output-view", "set-to-written"),
         "fail_to_run: AssertionError: Encountered a set_ on a graph input": ("set-after-write",),

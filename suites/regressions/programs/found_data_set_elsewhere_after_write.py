@@ -1,0 +1,22 @@
+"""An argument is written, and then given the memory of another one: the write does not arrive in the memory it had.
+
+Runtime epilogue: an argument that was set_ is only set_.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "aot", "mutation")}
+DEVICE = "cpu"
+
+
+def program(a, b):
+    b.mul_(2)
+    b.data = a.detach()
+
+
+def inputs(call):
+    return (torch.arange(2.0, device=DEVICE), torch.arange(4.0, device=DEVICE)), {}
+
+
+def derive(x, y):
+    return (x, y[1:]), {}
