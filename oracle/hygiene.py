@@ -53,7 +53,8 @@ _PATCHABLE: tuple[tuple[Any, str], ...] = (
     (time, "time"),
     (copy, "deepcopy"),
 )
-_autograd: Any = getattr(torch._C, "_autograd")  # compiled modules without stubs
+_C: Any = torch._C  # without stubs, as are the compiled modules in it
+_autograd: Any = getattr(torch._C, "_autograd")
 _functorch: Any = getattr(torch._C, "_functorch")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 _SMALLEST_NORMAL = sys.float_info.min
@@ -233,6 +234,27 @@ def _write_saved_tensor_hooks(value: tuple[bool, Any]) -> None:
 def _functorch_level() -> int:
     level = _functorch.maybe_current_level()
     return 0 if level is None else level
+
+
+def _read_dispatch_keys() -> tuple[int, int]:
+    included, excluded = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    return included.raw_repr(), excluded.raw_repr()
+
+
+def _write_dispatch_keys(value: tuple[int, int]) -> None:
+    included, excluded = (_C.DispatchKeySet.from_raw_repr(keys) for keys in value)
+    guard = _C._ForceDispatchKeyGuard(included, excluded)
+    guard.__enter__()
+    _held_guards.append(guard)
+
+
+def _dispatch_key_differences(name: str, old: tuple[int, int], new: tuple[int, int]) -> list[str]:
+    found = []
+    for what, o, n in zip(("included", "excluded"), old, new, strict=True):
+        if o != n:
+            old_keys, new_keys = (_C.DispatchKeySet.from_raw_repr(keys) for keys in (o, n))
+            found.append(_says(f"set of {what} {name}", new_keys, old_keys))
+    return found
 
 
 def _warning_differences(name: str, old: list[Any], new: list[Any]) -> list[str]:
@@ -460,6 +482,13 @@ _PROBES: tuple[_Probe, ...] = (
         read=lambda: tuple([getattr(owner, name) for owner, name in _PATCHABLE]),
         write=_write_patches,
         differences=_patch_differences,
+    ),
+    # Last: leaving modes and levels sets keys too. A compile that fails inside a level may leave such that no operator runs.
+    _Probe(
+        name="dispatch keys of the thread",
+        read=_read_dispatch_keys,
+        write=_write_dispatch_keys,
+        differences=_dispatch_key_differences,
     ),
 )
 _POSITIONS = {probe.name: position for position, probe in enumerate(_PROBES)}

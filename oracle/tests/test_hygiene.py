@@ -87,6 +87,10 @@ LEAKS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: getattr(torch._C, "_functorch")._vmap_increment_nesting(2, "error"),
         "functorch level is 1, but should be 0",
     ),
+    "dispatch keys": (
+        lambda: torch._C._dispatch_tls_set_dispatch_key_included("PythonDispatcher", True),
+        "set of included dispatch keys of the thread is DispatchKeySet(",
+    ),
     "global module hook": (
         lambda: torch.nn.modules.module.register_module_forward_hook(lambda *args: None),
         "global module hooks",
