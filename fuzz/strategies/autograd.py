@@ -11,6 +11,7 @@ from fuzz.scene import Scene
 from fuzz.strategies import ops, views, writes
 from fuzz.strategies.custom_functions import custom_function
 from fuzz.strategies.rule import Rule
+from fuzz.strategies.write_operands import write
 from fuzz.structure import Definition, Expr, Items, OpCall, Operand, Ref, Statement
 
 Drawn = Statement | Sequence[Statement] | None
@@ -139,7 +140,7 @@ def saved_then_written(draw: Draw, scene: Scene) -> Drawn:
     if x is None:
         return None
     saved = OpCall(target=draw.choice((".sigmoid", ".tanh", ".exp", ".relu")), args=(Ref(x),), results=(scene.fresh(),))
-    change = writes.write(x, draw.choice(("mul_", "add_", "fill_")), scene.number(scene.values[x]))
+    change = write(x, draw.choice(("mul_", "add_", "fill_")), scene.number(scene.values[x]))
     return [saved, change]
 
 
