@@ -53,6 +53,17 @@ def inline_helpers(state: SearchState) -> None:
                 state.accept(tidied(exchanged(state.current, path, body)))
 
 
+def inlined(program: FuzzProgram) -> FuzzProgram | None:
+    """The program without calls of helper functions; None where it has none that can be inlined."""
+    helpers = {definition.name: definition for definition in program.definitions}
+    found = program
+    for path, statement in reversed([*paths(program.statements)]):
+        if isinstance(statement, OpCall) and statement.target in helpers:
+            body = _inlined(statement, helpers[statement.target], found)
+            found = exchanged(found, path, body) if body is not None else found
+    return None if found is program else found
+
+
 def unroll_loops(state: SearchState) -> None:
     """The body of a counting loop once, with the counter at 0."""
     for path, statement in reversed([*paths(state.current.statements)]):

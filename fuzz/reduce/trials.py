@@ -28,6 +28,7 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 _TIMEOUT_S = 60.0
+_COLD_FACTOR = 4.0
 
 
 class TrialProcess:
@@ -41,6 +42,7 @@ class TrialProcess:
         self.judged = 0
         self._child: ForkProcess | None = None
         self._connection: Connection | None = None
+        self._is_warm = False
 
     def __enter__(self) -> TrialProcess:
         return self
@@ -76,6 +78,8 @@ class TrialProcess:
     def _answered(self, message: dict[str, Any], subject: SubjectSpec, timeout_s: float) -> dict[str, Any]:
         connection = self._running(subject)
         connection.send_bytes(json.dumps(message).encode())
+        if not self._is_warm:  # the first answer: a compiler sets itself up
+            timeout_s *= _COLD_FACTOR
         try:
             if not connection.poll(timeout_s):
                 self._stop()
@@ -83,6 +87,7 @@ class TrialProcess:
             answer = json.loads(connection.recv_bytes())
         except (EOFError, ConnectionResetError):
             raise _ChildDiedError(self._how_it_died()) from None
+        self._is_warm = True
         if "error" in answer:
             raise InternalError(answer["error"])
         return answer

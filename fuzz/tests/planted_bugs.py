@@ -118,3 +118,19 @@ def stale_number(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Call
         return fn(*args)
 
     return compiled
+
+
+_FIRST_NUMBER: list[int] = []
+
+
+def keeps_across_compiles(fn: Callable[..., Any], *, dynamic: bool | None = None) -> Callable[..., Any]:
+    """A compiler that is right the first time, and from then on uses the first number it was ever given."""
+    kept = [*_FIRST_NUMBER]
+
+    def compiled(*args: Any) -> Any:
+        if args and isinstance(args[-1], int):
+            _FIRST_NUMBER.append(args[-1])
+            args = (*args[:-1], kept[0]) if kept else args
+        return fn(*args)
+
+    return compiled

@@ -1,0 +1,99 @@
+"""Metamorphic relations: they hold on a right compiler, and each shows a compiler that breaks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fuzz.draw import RandomDraw
+from fuzz.metamorphic import RELATIONS, judge_relations
+from fuzz.reduce.parsing import program_of
+from fuzz.render import render
+from fuzz.settings import Settings
+from fuzz.strategies.programs import draw_program
+from fuzz.structure import Definition, FuzzProgram, OpCall, Ref
+from oracle.program import Call
+from oracle.subjects.registry import load, resolve
+from oracle.verdict import Status
+
+_RELATE = {relation.name: relation.relate for relation in RELATIONS}
+
+
+def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
+
+
+_POINTWISE = program_of(
+    "def program(a, b):\n    c = torch.add(a, b)\n    r = torch.hypot(c, b)\n    return r\n", [_tensor(8), _tensor(8)]
+)
+_TWO_OUTPUTS = program_of(
+    "def program(a, b):\n    c = a.sum()\n    b.mul_(2)\n    d = torch.mul(b, 3)\n    return c, d\n",
+    [_tensor(3), _tensor(4)],
+)
+_WITH_HELPER = FuzzProgram(
+    arguments=("a",),
+    statements=(OpCall(target="helper", args=(Ref("a"),), results=("r",)),),
+    result=Ref("r"),
+    definitions=(Definition(name="helper", text="def helper(x):\n    y = x.exp()\n    return y + 1"),),
+    calls=(Call(args=[_tensor(3)]),),
+)
+
+
+def test_relations_apply_where_they_have_something_to_do() -> None:
+    def applying(program: FuzzProgram) -> set[str]:
+        return {name for name, relate in _RELATE.items() if relate(program) is not None}
+
+    everywhere = {"compile twice", "dead code added", "function outlined"}
+    assert applying(_POINTWISE) == {*everywhere, "copies inserted", "batch split"}
+    assert applying(_TWO_OUTPUTS) == {*everywhere, "outputs reversed", "copies inserted"}
+    assert applying(_WITH_HELPER) == {*everywhere, "function inlined"}
+
+
+def test_a_related_program_is_another_program() -> None:
+    for name, relate in _RELATE.items():
+        for program in (_POINTWISE, _TWO_OUTPUTS, _WITH_HELPER):
+            related = relate(program)
+            if related is not None and name != "compile twice":
+                assert render(related.program) != render(program), name
+
+
+@pytest.mark.parametrize("program", [_POINTWISE, _TWO_OUTPUTS, _WITH_HELPER])
+def test_relations_hold_on_a_right_compiler(program: FuzzProgram) -> None:
+    found = judge_relations(program, load(resolve("dynamo")))
+    assert len(found) >= 4
+    assert {name: v.symptom for name, v in found.items() if v.status is not Status.PASS} == {}
+
+
+def test_relations_hold_on_drawn_programs() -> None:
+    subject, judged = load(resolve("dynamo")), 0
+    for number in range(6):
+        program = draw_program(RandomDraw(f"relations/{number}"), Settings(focus="ops", max_statements=3))
+        found = judge_relations(program, subject)
+        judged += len(found)
+        assert {name: v.symptom for name, v in found.items() if v.status.is_finding} == {}, render(program)
+    assert judged > 6
+
+
+def test_a_bug_that_depends_on_sizes_shows_in_a_split_batch() -> None:
+    found = judge_relations(_POINTWISE, load(resolve("fuzz.tests.planted_bugs:number_in_one_place")))
+    assert found["batch split"].status is Status.FAIL_ACCURACY
+    assert found["compile twice"].status is Status.PASS
+
+
+def test_a_compiler_that_keeps_something_shows_when_it_compiles_again() -> None:
+    program = program_of("def program(a, n):\n    r = a * n\n    return r\n", [_tensor(3), 2])
+    twice = FuzzProgram(
+        arguments=program.arguments,
+        statements=program.statements,
+        result=program.result,
+        calls=(Call(args=[_tensor(3), 2]), Call(args=[_tensor(3), 5])),
+    )
+    found = judge_relations(twice, load(resolve("compile:fuzz.tests.planted_bugs:keeps_across_compiles")))
+    assert found["compile twice"].status is Status.FAIL_GUARD
+
+
+def test_a_relation_that_eager_does_not_keep_does_not_apply() -> None:
+    # the helper's local name is read by the program: inlined, it would be another one
+    noisy = program_of("def program(a):\n    r = torch.rand_like(a)\n    return r\n", [_tensor(3)])
+    assert judge_relations(noisy, load(resolve("dynamo"))) == {}
