@@ -15,7 +15,11 @@ DrawStatements: TypeAlias = Callable[[Draw, Scene], "Statement | Sequence[Statem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`draw_statements` returns what to add, or None where the scene has nothing for it. It does not add it itself."""
+    """`draw_statements` returns what to add, or None where the scene has nothing for it. It does not add it itself.
+
+    A rule that opens a region of the scene is the exception: it adds the statements inside one by one, for each sees the results
+    of those before it, and returns () when there are any.
+    """
 
     name: str
     family: str  # fuzz.settings.FAMILIES
