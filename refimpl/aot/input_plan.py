@@ -114,7 +114,9 @@ def related_views(args: Sequence[Any], gets_history: Sequence[int]) -> tuple[tup
     by_base: dict[int, list[int]] = {}
     bases = {id(base_of(args[p])) for p in gets_history}
     for position, arg in enumerate(args if bases else ()):
-        is_plain = isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None
+        is_plain = (
+            isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None and arg.numel()
+        )  # nothing has no gradient
         if is_plain and not is_traceable_wrapper_subclass(arg) and id(base_of(arg)) in bases:
             by_base.setdefault(id(base_of(arg)), []).append(position)
     return tuple(
@@ -123,6 +125,11 @@ def related_views(args: Sequence[Any], gets_history: Sequence[int]) -> tuple[tup
         if len({id(args[p]) for p in group}) > 1
         or (args[group[0]]._base is not None and overlaps_itself(args[group[0]]))
     )
+
+
+def _sizes(tensor: torch.Tensor) -> set[int]:
+    """Those that are known."""
+    return {size for size in tensor.shape if type(size) is int}
 
 
 def plan_for(

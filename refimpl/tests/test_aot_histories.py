@@ -167,6 +167,24 @@ def test_a_history_that_one_view_gets_the_other_has_too() -> None:
     assert_agrees(program, make)
 
 
+def test_a_view_of_nothing_gets_no_history() -> None:
+    def program(a: Tensor, b: Tensor) -> Any:
+        a.fill_(2)
+        return (b * b).sin()
+
+    def make() -> Any:
+        source = torch.randn(1, 4, requires_grad=True)
+        memory = source * 1
+        return [source], [memory, memory[1:]]
+
+    for run in (program, compile_aot(program)):
+        (source,), arguments = make()
+        result = run(*arguments)
+        (gradient,) = torch.autograd.grad(result, source, torch.ones_like(result), allow_unused=True)
+        assert gradient is not None
+        assert not gradient.any()
+
+
 def part_is_drawn(a: Tensor) -> Any:
     v = a[..., 1:]
     v.copy_(torch.ones(2, 1))
