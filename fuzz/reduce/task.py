@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
     `reproduced` is False where the program alone, in a process of its own, does not show the symptom (a finding that needs what
     ran before it, or a batch around it); the program then comes back as it is.
     """
-    started = time.monotonic()
+    started, cpu_before = time.monotonic(), _cpu_seconds()
     program = FuzzProgram.from_json(payload["program"])
     subject = SubjectSpec.from_json(payload["subject"])
     symptom = Symptom.from_json(payload["symptom"])
@@ -65,7 +66,14 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         "finished": is_finished,
         "trials": count,
         "seconds": time.monotonic() - started,
+        "cpu_s": _cpu_seconds() - cpu_before,
     }
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of the children that have ended, compilers among them: what a busy machine does not change."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _called_once(
