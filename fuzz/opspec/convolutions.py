@@ -138,7 +138,7 @@ _POOLS = (
 
 
 _FINITE = {
-    "domain": "finite every second time: decompositions multiply infinities by weights of zero, which eager does not"
+    "domain": "finite every second time: decompositions multiply infinities by weights of zero, eager does not"
 }
 
 
