@@ -137,9 +137,7 @@ _POOLS = (
 )  # fmt: skip
 
 
-_FINITE = {
-    "domain": "finite every second time: decompositions multiply infinities by weights of zero, eager does not"
-}
+_FINITE = {"domain": "finite every second time: decompositions multiply infinities by zero, eager does not"}
 
 
 def _interpolate(mode: str, rank: int, *, aligns: bool, spec: str) -> tuple[OpSpec, ...]:
@@ -147,7 +145,8 @@ def _interpolate(mode: str, rank: int, *, aligns: bool, spec: str) -> tuple[OpSp
     images = x(FLOATS, shape=_images(rank, batched=1), domain="small")
     return (
         op(f"{_F}.interpolate", _RESIZE, images, scale_factor=either(2, 0.5, 1.5, 3.0),
-           recompute_scale_factor=optional(True, 0.2), mode=either(mode), name=f"{_F}.interpolate({spec})", why=_FINITE, **corners),
+           recompute_scale_factor=optional(True, 0.2), mode=either(mode), name=f"{_F}.interpolate({spec})", why=_FINITE,
+           **corners),
         op(f"{_F}.interpolate", _RESIZE, images, size=either(Items((3,) * rank, "tuple"), Items((9,) * rank, "tuple")),
            mode=either(mode), name=f"{_F}.interpolate({spec}, size)", weight=0.6, why=_FINITE, **corners),
     )  # fmt: skip
