@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import torch
 
-from fuzz.geometry import share_storage
+from fuzz.geometry import share_memory, share_storage
 from suites.mutations.scene import Scene, is_inexact
 
 Rule = Callable[[Scene], str | None]
@@ -367,11 +367,15 @@ def _apart(scene: Scene, operand: str, target: str) -> str:
 
 
 def foreach(scene: Scene) -> str | None:
-    names = dict.fromkeys(filter(None, (scene.target(is_inexact) for _ in range(scene.choice((2, 2, 3))))))
+    """On tensors that lie apart, by what none of them changes: the order in which a kernel takes them is its own affair."""
+    names: list[str] = []
+    for name in filter(None, (scene.target(is_inexact) for _ in range(scene.choice((2, 2, 3))))):
+        if not any(share_memory(scene.values[name], scene.values[other]) for other in names):
+            names.append(name)
     if not names:
         return None
     listed = f"[{', '.join(names)}]"
-    others = f"[{', '.join(scene.operand(name, same_shape=True) for name in names)}]"
+    others = f"[{', '.join(_unwritten(scene, scene.operand(name, same_shape=True), names) for name in names)}]"
     how = scene.choice(
         (
             f"_foreach_add_({listed}, 1)",
@@ -384,6 +388,14 @@ def foreach(scene: Scene) -> str | None:
         )
     )
     return f"torch.{how}"
+
+
+def _unwritten(scene: Scene, operand: str, written: list[str]) -> str:
+    """The operand, or a copy of it where it shares memory with what is written."""
+    value = scene.values.get(operand)
+    if value is None or not any(share_memory(value, scene.values[name]) for name in written):
+        return operand
+    return f"{operand}.clone()"
 
 
 def random_write(scene: Scene) -> str | None:
