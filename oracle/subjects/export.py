@@ -92,7 +92,7 @@ class Export:
                 module,
                 example_args,
                 example_kwargs,
-                dynamic_shapes=_all_dynamic(example_args, example_kwargs) if dynamic else None,
+                dynamic_shapes=_all_dynamic(module, example_args, example_kwargs) if dynamic else None,
                 strict=self.spec.options.get("strict", True),
             )
         runnable = program.module()
@@ -117,10 +117,12 @@ def _without_fixed(
     return args, kwargs, fixed
 
 
-def _all_dynamic(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Every dimension of every tensor may vary, as far as export finds that it can."""
+def _all_dynamic(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Every dimension of every tensor may vary, as far as export finds that it can. By the parameters of `forward`."""
 
     def dims(leaf: Any) -> Any:
         return dict.fromkeys(range(leaf.dim()), Dim.AUTO) if isinstance(leaf, torch.Tensor) else None
 
+    if isinstance(module, FunctionModule):  # whose parameters are *args and **kwargs
+        return pytree.tree_map(dims, (args, kwargs) if kwargs else (args,))
     return pytree.tree_map(dims, (*args, *kwargs.values()))

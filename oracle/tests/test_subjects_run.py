@@ -284,6 +284,16 @@ def test_eager_fp64_keeps_repeated_outputs_views_and_strides() -> None:
 
 
 @pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_function_is_exported_with_sizes_that_vary(name: str, count: int) -> None:
+    subject = _subject(name)
+    compiled = _compile(subject, lambda *tensors: sum(tensors) * 2, *[torch.ones(3)] * count, dynamic=True)
+    for size in (3, 5):
+        assert compiled(*[torch.ones(size)] * count).tolist() == [2.0 * count] * size
+    assert subject.counters().graphs == 1
+
+
+@pytest.mark.parametrize("name", EXPORTED)
 def test_export_closes_over_what_it_does_not_take(name: str) -> None:
     def program(x, dtype, *, options):
         return x.to(dtype) + options["by"], options["device"]
