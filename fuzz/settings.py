@@ -18,7 +18,7 @@ FOCUSES: Mapping[str, Mapping[str, float]] = {
     "python": {"op": 4, "view": 1, "write": 0.5, "control": 3, "python": 6, "state": 8},
     "guards": {"op": 4, "view": 1, "write": 0.5, "control": 2, "python": 5, "state": 8},
     "dynamic": {"op": 8, "view": 4, "write": 1, "control": 1, "python": 1, "state": 5},
-    "export": {"op": 8, "view": 2, "write": 1, "control": 1, "python": 1, "state": 8},
+    "export": {"op": 8, "view": 2, "write": 1, "control": 0.7, "state": 8},
     "dtype": {"op": 8, "view": 1, "write": 1},
 }
 

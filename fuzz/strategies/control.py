@@ -147,7 +147,7 @@ def draw_while(draw: Draw, scene: Scene) -> Sequence[Statement] | None:
         return None
     result, rounds = scene.fresh(), scene.fresh()
     header = f"while {{{rounds}}} < {draw.integer(1, 4)}:"
-    if draw.chance(0.4):
+    if draw.chance(0.4) and scene.settings.focus != "export":
         header = f"while {{{rounds}}} < 5 and ({{{result}}} > {draw.choice((0, 0.25, 1))}).any():"
     body = (
         _step(draw, scene, result, result, like=x),

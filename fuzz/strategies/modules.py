@@ -154,7 +154,7 @@ def draw_number_attribute(draw: Draw, scene: Scene) -> Statements:
     )
     result = scene.fresh()
     text = f"{{{result}}} = {{{x}}} * {name}"
-    if draw.chance(0.4):
+    if draw.chance(0.4) and scene.settings.focus != "export":  # an exported program leaves numbers as they are
         text = draw.choice((f"{name} += 1\n{text}", f"{text}\n{name} = {name} * 2"))
     return Lines(text=text, uses=(x,), results=(result,))
 
@@ -222,7 +222,9 @@ def draw_container_attribute(draw: Draw, scene: Scene) -> Statements:
 
 
 def draw_cache_attribute(draw: Draw, scene: Scene) -> Statements:
-    """What forward leaves in the module for the next call."""
+    """What forward leaves in the module for the next call; an exported program leaves nothing."""
+    if scene.settings.focus == "export":
+        return None
     x = _float(scene)
     name = _name(scene, "last")
     at = name.replace("self.", "target.")

@@ -152,7 +152,8 @@ def renumbered(draw: Draw, specs: Specs, others: Mapping[int, Sequence[Any]]) ->
         options += [spec + 1, 0, 1, -1, 2, 7, float(spec)]
     elif isinstance(spec, float):
         options += [spec * 2 + 1, 0.0, 1.0, -spec, {"$": "float", "value": "nan"}, 1e30, 2]
-    new = draw.choice([option for option in options if type(option) is not type(spec) or option != spec])
+    # by their text: -0.0 equals 0.0, and True equals 1, but neither is the other
+    new = draw.choice([option for option in options if repr(option) != repr(spec)])
     return [*specs[:at], copy.deepcopy(new), *specs[at + 1 :]]
 
 
