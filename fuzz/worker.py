@@ -15,7 +15,7 @@ from fuzz.batch import Batch, batch_key, combine, grouped, inlined, named_member
 from fuzz.coverage import program_features
 from fuzz.draw import RandomDraw
 from fuzz.judging import judge
-from fuzz.observing import aten_features, compiler_features, prepare_process
+from fuzz.observing import aten_features, collect_garbage, compiler_features, prepare_process
 from fuzz.opspec import OPERATORS
 from fuzz.render import render, to_program
 from fuzz.settings import Settings, Steering
@@ -110,6 +110,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
             _judge_single(group[0], state)
         else:
             _judge_batch(group, state)
+    collect_garbage()
     ended = os.times()
     return {
         "programs": [
