@@ -17,7 +17,7 @@ import torch
 from refimpl.functionalize.aliases import AS_STRIDED, AliasMap
 from refimpl.functionalize.emitter import OF_THE_VALUE, fake_mode_of
 from refimpl.functionalize.errors import CannotFunctionalize
-from refimpl.functionalize.geometry import do_overlap, extent_of, has_symbols, is_dense
+from refimpl.functionalize.geometry import do_overlap, extent_of, has_symbols, is_dense, may_overlap_itself
 from refimpl.trace.metadata import describe
 from refimpl.trace.recording_mode import paused_recordings
 
@@ -134,6 +134,8 @@ def _needs_flat(node: Node, aliases: AliasMap) -> bool:
     if not aliases.writes_to(node) or not _is_strided(node):
         return False
     base = node.meta["val"]
+    if node.op == "placeholder" and not has_symbols(base) and may_overlap_itself(base):
+        return True
     for view in aliases.strided_views_of(node):
         step = aliases.step_of(view)
         assert step is not None

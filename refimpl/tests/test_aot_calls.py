@@ -399,3 +399,19 @@ def test_memory_of_another_argument_is_read_as_written() -> None:
         return [], [memory[:4], memory[4:]]
 
     assert_agrees(reads_beside_the_argument, make)
+
+
+def writes_one_copy_of_a_row(x: Any, factor: Any) -> Any:
+    x[:1].reshape(2, -1).fill_(2)
+    return x * factor
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("has_history", [False, True])
+def test_all_copies_of_an_expanded_row_are_written(is_dynamic: bool, has_history: bool) -> None:
+    def make() -> Any:
+        leaf = torch.arange(4.0).requires_grad_(has_history)
+        base = leaf * 1 if has_history else leaf
+        return [leaf] if has_history else [], [base.expand(2, 4), torch.tensor(3.0)]
+
+    assert_agrees(writes_one_copy_of_a_row, make, dynamic=is_dynamic)
