@@ -190,6 +190,7 @@ class _JointTraceState:
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
+        self._enables_gradients = False  # anywhere, also where they were enabled before
         self._forward = ForwardOutputsState()
 
     def run(self, primals: list[Any]) -> list[Any]:
@@ -239,7 +240,7 @@ class _JointTraceState:
             gradients=tuple(None if g is None else next(index) for g in gradients),
             num_forward_outputs=len(self._forward.values),
             has_backward=backward is not None and bool(backward.outputs),
-            enables_gradients=backward is not None and not torch.is_grad_enabled(),
+            enables_gradients=backward is not None and not torch.is_grad_enabled() and self._enables_gradients,
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
@@ -276,6 +277,7 @@ class _JointTraceState:
         return results
 
     def _run_function(self, arguments: list[Any]) -> list[Any]:
+        self._enables_gradients = False  # making views of bases is not the program's
         if self.captured is None:
             self.recording.on_captured = None if self.keeps_captured else refuse_captured
             with self._outer_recording():
@@ -350,7 +352,9 @@ class _JointTraceState:
         note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:
             node.meta["partitioner_tag"] = IS_BACKWARD
-        elif self.outer is None:
+            return
+        self._enables_gradients |= torch.is_grad_enabled()
+        if self.outer is None:
             if not self.follows_geometry:
                 refuse_geometry_changes(node)
             if not self.assigns_by_masks:
@@ -421,7 +425,7 @@ class _JointTraceState:
             self._forward.add(tensor)
             is_written = mutation.writes_data or mutation.sets_storage
             before = self._assignments.before(tensor) if mutation.sets_storage and tensor.requires_grad else None
-            if before is not None and mutation.writes_data and is_same(Geometry.of(before), start.geometry):
+            if before is not None and is_same(Geometry.of(before), start.geometry):
                 mutation = replace(mutation, is_visible_after_move=False)
                 self._left[position] = before if mutation.is_visible_to_autograd else self._left[position]
             elif mutation.is_visible_to_autograd and is_written and tensor.requires_grad:

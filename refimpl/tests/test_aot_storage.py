@@ -378,6 +378,40 @@ def test_an_argument_that_got_a_history_and_another_shape_keeps_both() -> None:
         assert run(compile_aot(program)) == run(program)
 
 
+def test_a_view_of_a_leaf_is_put_elsewhere_beside_a_change_of_geometry() -> None:
+    def program(a: Tensor, b: Tensor) -> Tensor:
+        v = a * 1.5
+        v.as_strided_((2,), (2,), 0)
+        b.data = a.detach()
+        return v
+
+    def run(function: Program) -> list[Any]:
+        leaf = torch.arange(8.0).view(4, 2).requires_grad_()
+        a, b = leaf[2:], leaf[:2]
+        function(a, b).sum().backward()
+        assert leaf.grad is not None
+        return [leaf.grad.tolist(), a.tolist(), b.tolist(), b.requires_grad]
+
+    assert run(compile_aot(program)) == run(program)
+
+
+def test_geometry_that_changes_without_gradients_is_written_without() -> None:
+    def program(a: Tensor) -> None:
+        a.mul_(0.5)
+        a.as_strided_((2,), (2,), 0)
+
+    compiled = compile_aot(program)
+
+    def run(function: Program) -> list[Any]:
+        leaf = torch.arange(4.0).view(2, 2).requires_grad_()
+        a = leaf.unsqueeze(0)
+        with torch.no_grad():
+            function(a)
+        return [a.tolist(), leaf.tolist()]
+
+    assert run(compiled) == run(program)
+
+
 def test_a_result_beside_one_with_a_history_in_the_same_memory_has_none() -> None:
     def program(a: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
