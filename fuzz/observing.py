@@ -89,8 +89,13 @@ def prepare_process(spec: SubjectSpec) -> None:
 
 
 def collect_garbage() -> None:
-    """After a range of programs. What survives the first one is the compiler itself."""
+    """After a range of programs. What survives the first time is the compiler itself: it need not be walked again."""
     gc.collect()
+    _freeze_once()
+
+
+@functools.cache
+def _freeze_once() -> None:
     gc.freeze()
 
 
