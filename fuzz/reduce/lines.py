@@ -118,14 +118,15 @@ def _inlined(call: OpCall, helper: Definition, program: FuzzProgram) -> list[Sta
         Lines(text=f"{{{names[parameter]}}} = {_operand_text(arg)}", uses=_names(arg), results=(names[parameter],))
         for parameter, arg in zip(parameters, call.args, strict=True)
     ]
-    body = [renamer.visit(node) for node in function.body[:-1]]
-    body.append(ast.parse(f"{call.results[0]} = 0").body[0])
-    body[-1].value = renamer.visit(last.value)  # type: ignore[attr-defined]
-    text = "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in body)
+    nodes = [renamer.visit(node) for node in function.body[:-1]]
+    nodes.append(ast.parse(f"{call.results[0]} = 0").body[0])
+    nodes[-1].value = renamer.visit(last.value)  # type: ignore[attr-defined]
+    text = "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in nodes)
     braced = re.sub(rf"(?<![\w.])({'|'.join(map(re.escape, [*names.values(), *call.results]))})(?!\w)", r"{\1}", text)
     read = tuple(names[parameter] for parameter in parameters)
     made = (*(names[name] for name in sorted(locals_)), *call.results)
-    return [*lines, Lines(text=braced, uses=read, results=made, definitions=helper.needs)]
+    body = Lines(text=braced, uses=read, results=made, definitions=helper.needs)
+    return [*lines, *(_as_structure(body, program) or (body,))]
 
 
 class _Renamer(ast.NodeTransformer):

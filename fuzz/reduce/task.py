@@ -41,7 +41,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             trials.timeout_s = _HANG_S
         progress("reproduce")
         verdict = trials.judge(program, subject)
-        is_reproduced = matches(symptom, symptom_of(verdict))
+        is_reproduced = verdict.status.is_finding and matches(symptom, symptom_of(verdict))
         rung, culprit, count, is_finished = subject, "", 0, False
         if is_reproduced:
             program, verdict = _called_once(program, subject, verdict, trials)

@@ -12,7 +12,7 @@ from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
 from fuzz.render import render_function
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import symptom_of
+from fuzz.symptom import Symptom, symptom_of
 from oracle.program import Call
 from oracle.subjects.registry import resolve
 
@@ -167,3 +167,13 @@ def test_a_failure_comes_down_to_what_it_needs(name: str) -> None:
     lines = [line[8:] for line in expected.strip("\n").splitlines()]
     assert "\n".join(lines).rstrip() == render_function(reduced).rstrip(), reduced.calls
     assert found["finished"], found
+
+
+def test_a_symptom_that_the_program_does_not_show_gives_the_program_back() -> None:
+    program, _, _ = CASES["integer_value"]
+    subject = resolve("fuzz.tests.planted_bugs:lost_write")  # which is right on it
+    for symptom in (Symptom(status="fail_accuracy", kind="output: number"), Symptom(status="pass", kind="")):
+        payload = {"program": program.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json()}
+        found = reduce_finding({**payload, "budget_s": 30.0}, lambda stage: None)
+        assert not found["reproduced"]
+        assert program == FuzzProgram.from_json(found["program"])

@@ -1,0 +1,179 @@
+"""The search alone: passes on programs whose symptom is that they hold something, without a subject."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fuzz.reduce import reduce, reduce_counted
+from fuzz.reduce.live import undefined_kinds
+from fuzz.reduce.parsing import program_of
+from fuzz.render import render_function
+from fuzz.structure import Definition, FuzzProgram, Lines, OpCall, Ref, StateEntry, walk
+from oracle.program import Call
+
+
+def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
+    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
+
+
+_INTEGERS = {"kind": "integers", "low": 0, "high": 9, "seed": 1}
+_LARGE = program_of(
+    """
+def program(a, b):
+    c = torch.sin(a) + b
+    d = c.sum(dim=0)
+    e = c * 2
+    with torch.no_grad():
+        f = torch.relu(e)
+    g = torch.cat([f, c], dim=0)
+    h = g.t().contiguous()
+    return d, h
+""",
+    [_tensor(6, 7), _tensor(7, requires_grad=True)],
+)
+
+
+def _has(target: str) -> Callable[[FuzzProgram], bool]:
+    return lambda program: any(isinstance(s, OpCall) and s.target == target for s in walk(program.statements))
+
+
+def _searched(program: FuzzProgram, shows: Callable[[FuzzProgram], bool], **more: Any) -> FuzzProgram:
+    return reduce(program, shows, deadline=time.monotonic() + 60, **more)
+
+
+_ONE_TENSOR = [_tensor(4, 4)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(3):\n        b = torch.sin(a)\n        c = b * i",
+        "if a.sum() > 1e9:\n        c = a * 2\n    else:\n        c = torch.sin(a)",
+        "with torch.no_grad():\n        for i in range(2):\n            c = torch.sin(a).cos()",
+        "b = torch.exp(torch.sin(torch.cos(a)) + 1) * 2\n    c = b.sum()",
+        "c = helper(a)",
+    ],
+)
+def test_a_statement_comes_out_of_what_is_around_it(body: str) -> None:
+    helper = Definition(name="helper", text="def helper(x):\n    y = x.exp()\n    z = torch.sin(y)\n    return z + 1")
+    program = program_of(f"def program(a):\n    {body}\n    return c\n", _ONE_TENSOR, definitions=(helper,))
+    shows = _has("torch.sin") if "helper" not in body else lambda p: _has("torch.sin")(p) or _has("helper")(p)
+    reduced = _searched(program, shows)
+    assert render_function(reduced) == "def program(a0):\n    v0 = torch.sin(a0)\n    return None\n"
+
+
+def test_lines_of_text_are_taken_apart() -> None:
+    text = "parts = []\nfor i in range(3):\n    parts.append({a} + i)\n{c} = torch.sin(sum(parts))\n{d} = {c} * 2"
+    lines = Lines(text=text, uses=("a",), results=("c", "d"))
+    program = FuzzProgram(arguments=("a",), statements=(lines,), result=Ref("d"), calls=(Call(args=_ONE_TENSOR),))
+    reduced = _searched(program, lambda p: "torch.sin" in render_function(p))
+    assert render_function(reduced) == "def program(a0):\n    v0 = torch.sin(a0)\n    return None\n"
+
+
+def test_a_module_becomes_a_function() -> None:
+    state = (
+        StateEntry(name="self.w", text="self.w = torch.nn.Parameter(torch.ones(4))"),
+        StateEntry(name="self.b", text="self.register_buffer('b', torch.zeros(4))"),
+    )
+    statements = (
+        OpCall(target="torch.sin", args=(Ref("a"),), results=("x",)),
+        OpCall(target="torch.hypot", args=(Ref("x"), Ref("self.w")), results=("y",)),
+        OpCall(target="torch.add", args=(Ref("y"), Ref("self.b")), results=("z",)),
+    )
+    program = FuzzProgram(
+        arguments=("a",), statements=statements, result=Ref("z"), state=state, calls=(Call(args=_ONE_TENSOR),)
+    )
+    reduced = _searched(program, _has("torch.hypot"))
+    assert not reduced.is_module
+    assert render_function(reduced) == "def program(a0):\n    v0 = torch.hypot(a0, a0)\n    return None\n"
+
+
+def test_a_plan_keeps_the_calls_that_matter() -> None:
+    sizes = (3, 5, 5, 7)
+    calls = tuple(Call(args=[_tensor(n)], before=f"WORD = {n}", grad_mode="no_grad", backward=False) for n in sizes)
+    program = program_of("def program(a):\n    r = a + 1\n    return r\n", [], calls=calls)
+
+    def shows(candidate: FuzzProgram) -> bool:  # a call with another size than an earlier one, after something was done
+        shapes = [call.args[0]["shape"] for call in candidate.calls if call.args]
+        return any(a != b for a, b in itertools.pairwise(shapes)) and candidate.calls[-1].before != ""
+
+    reduced = _searched(program, shows)
+    assert len(reduced.calls) == 2
+    assert reduced.calls[0].before == ""
+    assert reduced.calls[1].grad_mode == "grad"
+
+
+def test_inputs_become_plain() -> None:
+    spec = _tensor(
+        6, 8, dtype="bfloat16", stride=[16, 2], offset=3, requires_grad=True, fill={"kind": "special", "seed": 4}
+    )
+    other = _tensor(6, dtype="int16", storage="m", fill=_INTEGERS)
+    program = program_of("def program(a, b, c):\n    r = torch.sin(a)\n    return r, b, c\n", [spec, other, {**other}])
+    reduced = _searched(program, _has("torch.sin"))
+    assert reduced.calls[0].args == [{"$": "tensor", "shape": [1], "dtype": "float32", "fill": {"kind": "arange"}}]
+
+
+def test_what_is_needed_is_kept() -> None:
+    spec = _tensor(6, 8, stride=[16, 2], offset=3)
+    program = program_of("def program(a):\n    r = torch.sin(a)\n    return r\n", [spec])
+
+    def shows(candidate: FuzzProgram) -> bool:
+        (found,) = candidate.calls[0].args or [{}]
+        shape, stride = found.get("shape", []), found.get("stride", [0])
+        return len(shape) == 2 and shape[1] > 4 and stride[-1] == 2
+
+    reduced = _searched(program, shows)
+    (found,) = reduced.calls[0].args
+    assert (found["shape"], found["stride"]) == ([1, 5], [10, 2])
+
+
+def test_a_candidate_with_an_open_meaning_is_not_tried() -> None:
+    """An index that occurs twice, after its values were made equal, would let any write win."""
+    program = program_of(
+        "def program(a, i, b):\n    a[i] = b\n    return a\n",
+        [_tensor(4), _tensor(3, dtype="int64", fill={"kind": "values", "values": [2, 0, 1]}), _tensor(3)],
+    )
+    tried: list[FuzzProgram] = []
+
+    def shows(candidate: FuzzProgram) -> bool:
+        tried.append(candidate)
+        return any(isinstance(s, OpCall) and s.target == "setitem" for s in candidate.statements)
+
+    _searched(program, shows)
+    for candidate in tried:
+        assert undefined_kinds(candidate) == frozenset()
+
+
+def test_searches_are_deterministic_and_stop_in_time() -> None:
+    program = _LARGE
+    one, other = (_searched(program, _has("torch.relu")) for _ in range(2))
+    assert one == other
+    asked: list[FuzzProgram] = []
+
+    def slow(candidate: FuzzProgram) -> bool:
+        asked.append(candidate)
+        return _has("torch.relu")(candidate)
+
+    few = reduce_counted(program, slow, deadline=time.monotonic() + 60, max_trials=3)
+    assert not few.is_finished
+    assert len(asked) <= 4  # one more for the names
+    assert _has("torch.relu")(few.program)
+    late = reduce_counted(program, slow, deadline=time.monotonic() - 1)
+    assert render_function(late.program).count("\n") == render_function(program).count("\n")
+
+
+def test_no_candidate_is_tried_twice() -> None:
+    asked: list[str] = []
+
+    def shows(candidate: FuzzProgram) -> bool:
+        asked.append(json.dumps(candidate.to_json(), sort_keys=True))
+        return _has("torch.relu")(candidate)
+
+    _searched(_LARGE, shows)
+    assert len(set(asked)) == len(asked)
