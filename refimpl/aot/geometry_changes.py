@@ -110,6 +110,11 @@ class GeometryChangesMode(TorchFunctionMode):
         return again
 
 
+def is_reread(view: torch.Tensor) -> bool:
+    """Whether a view reads its base as another dtype, or conjugated: autograd does not know it by its places."""
+    return view._base is not None and not _is_known_by_places(view, view._base)
+
+
 def _is_known_by_places(view: torch.Tensor, base: torch.Tensor) -> bool:
     """Views that read the memory as another dtype, or conjugated, are called again in eager mode too. One that was put into other
     memory, by `set_` or `x.data = y`, has no place in that of its base."""

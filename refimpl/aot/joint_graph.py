@@ -31,7 +31,7 @@ from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
-from refimpl.aot.geometry_changes import GeometryChangesMode, refuse_geometry_changes
+from refimpl.aot.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
 from refimpl.aot.history import is_new_leaf
 from refimpl.aot.input_analysis import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
 from refimpl.aot.input_plan import InputPlan, view_of_base
@@ -127,6 +127,7 @@ def trace_program(
     state.follows_geometry = follows_geometry
     state.assigns_by_masks = assigns_by_masks
     state.is_view = [isinstance(real, torch.Tensor) and real._base is not None for real in real_slots]
+    state.reread_slots = frozenset(i for i, real in enumerate(real_slots) if state.is_view[i] and is_reread(real))
     if lifts_captured:
         state.captured = CapturedInputsMode(state, fake_mode, real_slots)
 
@@ -187,6 +188,7 @@ class _JointTraceState:
         self.follows_geometry = False
         self.assigns_by_masks = False
         self.is_view: list[bool] = []
+        self.reread_slots: frozenset[int] = frozenset()
         self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
         self.outer: OuterGraphMode | None = None
         self._is_in_backward = False
@@ -320,6 +322,7 @@ class _JointTraceState:
             inference_slots=self.inference_slots,
             gradient_slots=frozenset(i for i, leaf in enumerate(self.leaves) if _has_gradient(leaf)),
             inputs=self._inputs if self.outer is None else None,
+            reread_slots=self.reread_slots,
         )
 
         def placed(tensor: torch.Tensor, mutation: InputMutation | None) -> InputMutation | None:

@@ -16,7 +16,7 @@ from refimpl.aot.data_assignments import ASSIGNS_DATA
 from refimpl.aot.history import history_of, is_new_leaf
 from refimpl.aot.input_plan import base_of
 from refimpl.aot.replay import has_custom_function, replay_steps
-from refimpl.functionalize.aliases import AliasMap
+from refimpl.functionalize.aliases import REINTERPRETING, AliasMap
 from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.tracker import TrackerState
 
@@ -43,7 +43,8 @@ class OutputAnalysisState:
     node_of and tracker: of the trace; value_of: what stands for a node that no tensor of the program is known for;
     inference_slots: of which the real tensors are inference tensors; gradient_slots: that require a gradient;
     replays: False where nobody makes views again, because the caller takes what the graph returns.
-    inputs: what the program saw of the slots; None where tensors are wrappers.
+    inputs: what the program saw of the slots; None where tensors are wrappers. reread_slots: whose real tensors view a base
+    of another dtype, or conjugated: autograd calls views of such ones again as they were called.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class OutputAnalysisState:
         inference_slots: frozenset[int] = frozenset(),
         gradient_slots: frozenset[int] = frozenset(),
         inputs: Sequence[Any] | None = None,
+        reread_slots: frozenset[int] = frozenset(),
     ) -> None:
         self.forward = forward
         self.aliases = aliases
@@ -69,6 +71,7 @@ class OutputAnalysisState:
         self.replays = replays
         self.inference_slots = inference_slots
         self.gradient_slots = gradient_slots
+        self.reread_slots = reread_slots
         self._roots = None if inputs is None else {id(base_of(t)) for t in inputs if isinstance(t, torch.Tensor)}
         self._siblings: dict[Node, dict[int, torch.Tensor]] = {}  # base -> the results in its memory, by identity
         self._base_positions: dict[Node, int] = {}
@@ -240,11 +243,13 @@ class OutputAnalysisState:
 
     def _steps(self, node: Node) -> tuple[Any, ...]:
         # At a write autograd makes all views of that memory again from the base; those made after the last write have the chain
-        # of views they were called on.
+        # of views they were called on; and so have views that something has read as another dtype, or conjugated, on the way.
         steps = self.aliases.calls_to(node)
         writes = self.aliases.writes_to(self.aliases.base_of(node))
         before = sum(1 for step in steps if writes and step.node < writes[-1])
-        if before:
+        is_reread = self.placeholders.get(self.aliases.base_of(node)) in self.reread_slots
+        is_reread |= any(step.target in REINTERPRETING for step in steps)
+        if before and not is_reread:
             steps = (*self.aliases.steps_of(steps[before - 1].node), *steps[before:])
         return replay_steps(steps, lambda number: self.forward.add(self.value_of(number)))
 

@@ -284,3 +284,41 @@ def test_what_views_of_a_detached_argument_know(program: Program) -> None:
         return [source], [source * 1]
 
     assert_agrees(program, make)
+
+
+# --------------------------------------------------------------------------------------- views of what is read as another dtype
+
+
+def places_of_places(b: Tensor) -> Any:
+    v = b.as_strided((2, 1), (1, 1))
+    w = v.expand(-1, 3).as_strided((1, 2), (1, 2), 0)
+    v.narrow(1, 0, 1).copy_(v)
+    return w
+
+
+@pytest.mark.parametrize("has_base", [False, True])
+def test_gradients_end_where_the_viewed_tensor_ends(has_base: bool) -> None:
+    def with_base(a: Tensor, b: Tensor) -> Any:
+        return places_of_places(b)
+
+    def make() -> Any:
+        source = torch.randn(1, 4, dtype=torch.complex64, requires_grad=True)
+        memory = source * 1
+        arguments = [memory, torch.view_as_real(memory)]
+        return [source], arguments if has_base else arguments[1:]
+
+    assert_agrees(with_base if has_base else places_of_places, make)
+
+
+def test_a_view_of_an_argument_that_becomes_a_leaf() -> None:
+    def program(a: Tensor, b: Tensor) -> None:
+        a.clamp_(-2, 2)
+        a.requires_grad_()
+
+    def run(compiled: Any) -> Any:
+        memory = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+        view = memory.mT
+        compiled(memory, view)
+        return memory.requires_grad, view.requires_grad, memory.tolist()
+
+    assert run(compile_aot(program)) == run(program) == (True, True, [[0.0, 1.0], [2.0, 2.0]])

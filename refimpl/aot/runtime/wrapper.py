@@ -135,12 +135,12 @@ def _gradient_check(analysis: ProgramAnalysis, aot_id: int) -> Callable[[list[An
         return None
 
     def check(slots: list[Any]) -> None:
-        for position in switched:
-            slots[position].requires_grad_()
         if torch.is_grad_enabled():
             for position in without:
                 if slots[position].requires_grad:
                     raise GradientNotExpected(aot_id, position)
+        for position in switched:
+            slots[position].requires_grad_()  # and views of it require one too then
 
     return check
 
