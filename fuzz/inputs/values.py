@@ -17,6 +17,7 @@ VALUE_WEIGHTS: dict[str, float] = {
     "ordered": 0.5,
     "special": 1.2,  # NaN, infinities, signed zeros, denormals, extremes
     "finite_special": 1,
+    "infinite": 0.7,  # NaN and infinities without extremes: sums of them do not depend on the order
     "denormal": 0.4,
     "extreme": 0.4,
     "unit": 1.5,
@@ -98,6 +99,9 @@ def _float_fill(draw: Draw, dtype: str, seed: int) -> dict[str, Any]:
             return {"kind": "arange", "start": draw.choice((0, 1, -2)), "step": draw.choice((1, 0.5, -1))}
         case "special" | "finite_special":
             return {"kind": "special", "finite": kind == "finite_special", "seed": seed}
+        case "infinite":
+            values: list[Any] = ["nan", "inf", "-inf", 1.0, -2.0, 0.5, 3.0, -0.0]
+            return {"kind": "choice", "values": values[draw.choice((0, 1)) :], "seed": seed}
         case "denormal":
             smallest = _SMALLEST_NORMAL.get(dtype, 2.0**-126)
             values = [smallest / 2, -smallest / 2, smallest / 4, smallest, 1.0, 0.0, -0.0]

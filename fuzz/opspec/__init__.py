@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from fuzz.opspec.activations import ACTIVATIONS
 from fuzz.opspec.attention import ATTENTION
-from fuzz.opspec.build import unless_unfit
+from fuzz.opspec.build import guarded
 from fuzz.opspec.casts import CASTS
 from fuzz.opspec.convolutions import CONVOLUTIONS
 from fuzz.opspec.creation import CREATION
@@ -76,10 +74,5 @@ def _exists(spec: OpSpec) -> bool:
     return place is not None
 
 
-OPERATORS: dict[str, OpSpec] = {
-    spec.name: replace(spec, draw_call=unless_unfit(spec.draw_call))
-    for table in _TABLES
-    for spec in table
-    if _exists(spec)
-}
+OPERATORS: dict[str, OpSpec] = {spec.name: guarded(spec) for table in _TABLES for spec in table if _exists(spec)}
 assert len(OPERATORS) == sum(_exists(spec) for table in _TABLES for spec in table), "two specifications have one name"

@@ -7,6 +7,7 @@ A row of an operator table says what the operator takes: `op("torch.cumsum", "sc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -15,6 +16,7 @@ from fuzz.draw import Draw
 from fuzz.geometry import overlaps_itself
 from fuzz.inputs.shapes import draw_rank, draw_shape
 from fuzz.inputs.specs import COMPLEX, FLOATS, INTEGERS, draw_dtype
+from fuzz.opspec.overflow import adds_up, can_overflow
 from fuzz.opspec.spec import DrawCall, OpSpec
 from fuzz.scene import REFUSALS, Scene, dtype_name
 from fuzz.structure import Entries, Expr, Items, OpCall, Operand, Ref
@@ -26,7 +28,7 @@ INTEGRAL: Final = (*INTEGERS, "bool")
 ALL: Final = (*NUMERIC, "bool")
 DOUBLES: Final = ("float32", "float64")  # what kernels without half precision take
 WRITABLE_LAYOUTS: Final = ("contiguous", "transposed", "sliced", "offset", "channels_last", "gapped")
-_TRIES: Final = 8  # shapes drawn for an argument with a condition
+_TRIES: Final = 8  # draws of an argument, or of operands, with a condition
 MOST_RESULTS: Final = 6  # of an operator that returns as many as its input has parts
 
 
@@ -175,20 +177,28 @@ def op(
     )
 
 
-def unless_unfit(draw_call: DrawCall) -> DrawCall:
-    """The same, with None where the scene has nothing that fits; arguments that were added on the way go again."""
+def guarded(spec: OpSpec) -> OpSpec:
+    """The same specification, with None for a call where the scene has nothing that fits, and where the result would depend on
+    the order of a sum that overflows; arguments that were added on the way go again."""
+    may_overflow = adds_up(spec)
 
-    def draw_or_none(draw: Draw, scene: Scene) -> OpCall | None:
-        before = len(scene.arguments)
-        try:
-            call = draw_call(draw, scene)
-        except Unfit:
-            call = None
-        if call is None:
+    def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
+        for _ in range(_TRIES if may_overflow else 1):
+            before = len(scene.arguments)
+            try:
+                call = spec.draw_call(draw, scene)
+            except Unfit:
+                call = None
+            if call is not None and not (may_overflow and _takes_extremes(call, scene)):
+                return call
             scene.forget_arguments(before)
-        return call
+        return None
 
-    return draw_or_none
+    return replace(spec, draw_call=draw_call)
+
+
+def _takes_extremes(call: OpCall, scene: Scene) -> bool:
+    return any(can_overflow(scene.values[name]) for name in call.uses if name in scene.values)
 
 
 def call_of(

@@ -11,6 +11,7 @@ import torch
 from fuzz.draw import RandomDraw
 from fuzz.geometry import overlaps_itself, partly_overlap
 from fuzz.opspec import OPERATORS
+from fuzz.opspec.overflow import can_overflow
 from fuzz.render import render
 from fuzz.scene import Scene
 from fuzz.settings import Settings
@@ -143,3 +144,35 @@ def test_an_overlap_is_noticed(wrong: str) -> None:
     sample = Sample(operator=".add_", seed="", call=call, program=program)
     assert _overlap(sample, {"a0": target, "a1": operand}) != ""
     assert _overlap(sample, {"a0": torch.zeros(4), "a1": torch.zeros(4)}) == ""
+
+
+# ------------------------------------------------------------------------------------------------------ sums that overflow
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "expected"),
+    [
+        ([3e38, 1.0], torch.float32, True),
+        ([float("inf"), float("nan"), 1.0], torch.float32, False),
+        ([1e5, -1e5], torch.float32, False),
+        ([6e4, 1.0], torch.float16, True),
+        ([100.0, 1.0], torch.float16, False),
+        ([3e38, 1.0], torch.complex64, True),
+        ([3e38, 1.0], torch.float64, False),
+        ([], torch.float32, False),
+    ],
+)
+def test_extremes_are_told_from_infinities(values: list[float], dtype: torch.dtype, expected: bool) -> None:
+    assert can_overflow(torch.tensor(values, dtype=dtype)) == expected
+
+
+def test_sums_take_no_extremes_but_comparisons_do() -> None:
+    extremes = Counter[str]()
+    for name in ("torch.sum", "torch.mm", "torch.amax", "torch.add"):
+        for i in range(150):
+            sample = draw_sample(name, f"extremes/{i}")
+            if sample is not None:
+                values = [value for value in tensors_of(sample.program) if isinstance(value, torch.Tensor)]
+                extremes[name] += any(can_overflow(value) for value in values)
+    assert extremes["torch.sum"] == extremes["torch.mm"] == 0
+    assert min(extremes["torch.amax"], extremes["torch.add"]) > 0
