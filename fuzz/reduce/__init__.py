@@ -28,7 +28,7 @@ class Hint:
     """What the verdict says about where to look first."""
 
     call: int | None = None  # that shows it
-    output: int | None = None  # position in the result that shows it
+    output: int | str | None = None  # position or key in the result that shows it
     needs_output: bool = False  # it is about results: a program that returns nothing cannot show it
 
 

@@ -24,24 +24,29 @@ from fuzz.reduce.editing import (
 )
 from fuzz.reduce.live import LiveCall
 from fuzz.reduce.search import SearchState
-from fuzz.structure import Block, FuzzProgram, Items, OpCall, Operand, Ref, Statement, names_in, renamed
+from fuzz.structure import Block, Entries, FuzzProgram, Items, OpCall, Operand, Ref, Statement, names_in, renamed
 
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def reduce_result(state: SearchState, *, first: int | None = None) -> None:
-    """One value returned instead of several; `first` is the position of the one to try first. Or none at all."""
-    program = state.current
-    if isinstance(program.result, Items) and program.result.items:
-        order = list(range(len(program.result.items)))
-        if first is not None and first in order:
-            order = [first, *(i for i in order if i != first)]
-        alone = [replace(program, result=program.result.items[i]) for i in order]
-        for candidate in alone:
-            if state.accept_first([sliced(candidate), tidied(candidate)]):
-                return
-        state.accept_edits([_without_item(i) for i in reversed(range(len(program.result.items)))])
+def reduce_result(state: SearchState, *, first: int | str | None = None) -> None:
+    """One value returned instead of several; `first` is the position or key of the one to try first. Or none at all."""
+    while _parts(state.current.result):
+        program = state.current
+        parts = sorted(_parts(program.result), key=lambda part: part[0] != first)
+        alone = [replace(program, result=value) for _, value in parts]
+        if not any(state.accept_first([sliced(candidate), tidied(candidate)]) for candidate in alone):
+            break
+    keys = [key for key, _ in _parts(state.current.result)]
+    state.accept_edits([_without_part(key) for key in reversed(keys)])
     state.accept_first([sliced(state.current)])
+
+
+def _parts(result: Operand) -> list[tuple[int | str, Operand]]:
+    """What a container returns, by position or key."""
+    if isinstance(result, Items):
+        return [*enumerate(result.items)]
+    return [*result.entries] if isinstance(result, Entries) else []
 
 
 def drop_result(state: SearchState) -> None:
@@ -49,12 +54,12 @@ def drop_result(state: SearchState) -> None:
     state.accept(replace(state.current, result=None))
 
 
-def _without_item(position: int) -> Edit:
+def _without_part(key: int | str) -> Edit:
     def edit(program: FuzzProgram) -> FuzzProgram | None:
-        if not isinstance(program.result, Items) or position >= len(program.result.items):
-            return None
-        items = program.result.items
-        return replace(program, result=replace(program.result, items=(*items[:position], *items[position + 1 :])))
+        kept = [(at, value) for at, value in _parts(program.result) if at != key]
+        if isinstance(program.result, Items):
+            return replace(program, result=replace(program.result, items=tuple(value for _, value in kept)))
+        return replace(program, result=Entries(tuple((str(at), value) for at, value in kept)))
 
     return edit
 
@@ -99,7 +104,7 @@ def _ending_at(program: FuzzProgram, position: int) -> FuzzProgram:
     statement = program.statements[position]
     result: Operand = None
     if program.result is not None:
-        names = [*statement.results] or [*uses_of(statement)][:1]
+        names = [*statement.results] or [*statement.uses][:1]
         result = Ref(names[0]) if len(names) == 1 else Items(tuple(Ref(name) for name in names), "tuple")
     shorter = replace(program, statements=program.statements[: position + 1], result=result)
     return tidied(shorter) if result is None else sliced(shorter)
@@ -123,7 +128,7 @@ def _starting_at(program: FuzzProgram, position: int, live: Sequence[LiveCall] |
     gone, kept = program.statements[:position], program.statements[position:]
     read = set(names_in(program.result)).union(*(uses_of(statement) for statement in kept))
     # arguments that the beginning wrote to have another value by then: they are handed in anew as well
-    written = [name for statement in gone for name in _written(statement) if name in program.arguments]
+    written = [name for name in program.arguments if any(name in _written(statement) for statement in gone)]
     names = [name for name in dict.fromkeys((*defined_names(gone), *written)) if name in read]
     return with_values(replace(program, statements=kept), names, live, before=position)
 

@@ -120,10 +120,10 @@ def _reduced(
 
 def hint_of(verdict: Verdict) -> Hint:
     """Where a verdict says to look first."""
-    found = re.search(r"\boutput\[(\d+)\]", verdict.symptom)
+    found = re.search(r"\boutput\[(?:(\d+)|'([^']*)')\]", verdict.symptom)
     in_output = verdict.status in (Status.FAIL_ACCURACY, Status.FAIL_STRIDE, Status.FAIL_METADATA, Status.FAIL_GRAD)
     return Hint(
         call=verdict.call,
-        output=int(found[1]) if found else None,
+        output=None if found is None else int(found[1]) if found[1] else found[2],
         needs_output=in_output or " output" in verdict.symptom,
     )

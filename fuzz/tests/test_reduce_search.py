@@ -6,15 +6,17 @@ import itertools
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fuzz.reduce import reduce, reduce_counted
+from fuzz.reduce import Hint, reduce, reduce_counted
 from fuzz.reduce.live import undefined_kinds
 from fuzz.reduce.parsing import program_of
 from fuzz.render import render_function
-from fuzz.structure import Definition, FuzzProgram, Lines, OpCall, Ref, StateEntry, walk
+from fuzz.structure import Definition, Entries, FuzzProgram, Items, Lines, OpCall, Ref, StateEntry, names_in, walk
 from oracle.program import Call
 
 
@@ -66,6 +68,26 @@ def test_a_statement_comes_out_of_what_is_around_it(body: str) -> None:
     shows = _has("torch.sin") if "helper" not in body else lambda p: _has("torch.sin")(p) or _has("helper")(p)
     reduced = _searched(program, shows)
     assert render_function(reduced) == "def program(a0):\n    v0 = torch.sin(a0)\n    return None\n"
+
+
+def test_one_of_several_results_is_left() -> None:
+    program = program_of(
+        "def program(a):\n    b = torch.cos(a)\n    c = torch.sin(a)\n    d = c + b\n    return [b]\n", _ONE_TENSOR
+    )
+    results = {
+        "tuple": Items((Ref("b"), Ref("c"), Ref("d")), "tuple"),
+        "dict": Entries((("x", Ref("b")), ("y", Ref("c")), ("z", Ref("d")))),
+        "nested": Items((Ref("b"), Entries((("y", Items((Ref("d"), Ref("c")))),)))),
+    }
+    for kind, result in results.items():
+        shows = partial(_returns, "torch.sin")
+        reduced = _searched(replace(program, result=result), shows, hint=Hint(needs_output=True))
+        assert render_function(reduced) == "def program(a0):\n    v0 = torch.sin(a0)\n    return v0\n", kind
+
+
+def _returns(target: str, program: FuzzProgram) -> bool:
+    made = [name for s in program.statements if isinstance(s, OpCall) and s.target == target for name in s.results]
+    return bool(set(made) & set(names_in(program.result)))
 
 
 def test_lines_of_text_are_taken_apart() -> None:
