@@ -136,6 +136,7 @@ def _campaign(
     is_interrupted = False
     issues = issues_of(known)
     rechecked: list[Recheck] = []
+    failure: UsageError | None = None
     with ExitStack() as stack:
         corpus = stack.enter_context(Corpus(corpus_directory, settings.identity())) if corpus_directory else None
         state = _state_of(corpus, settings)
@@ -162,10 +163,21 @@ def _campaign(
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the closing short
             is_interrupted = True
-        save()
+        except UsageError as error:
+            if not state.programs:
+                raise
+            failure = error  # the disk is full, say: what was found is shown before that is said
+        failure = failure or _failure_of(save)
         if store is not None:
-            write_records(
-                store, settings, state, environment=environment, corpus=corpus_directory, is_interrupted=is_interrupted
+            failure = failure or _failure_of(
+                lambda: write_records(
+                    store,
+                    settings,
+                    state,
+                    environment=environment,
+                    corpus=corpus_directory,
+                    is_interrupted=is_interrupted,
+                )
             )
     if as_json:
         sys.stdout.write(
@@ -175,10 +187,20 @@ def _campaign(
         console = Console()
         for line in summary_lines(settings, state, corpus=corpus_directory, rechecked=rechecked):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if failure is not None:
+        raise failure
     if is_interrupted:
         goes_on = "; the same command continues" if corpus is not None else "; with --corpus it could be continued"
         err.print(f"interrupted after {state.programs} programs{goes_on}", highlight=False)
     return _exit_code(state, is_interrupted=is_interrupted)
+
+
+def _failure_of(step: Callable[[], object]) -> UsageError | None:
+    try:
+        step()
+    except UsageError as error:
+        return error
+    return None
 
 
 def _exit_code(state: CampaignState, *, is_interrupted: bool) -> int:

@@ -14,6 +14,7 @@ import pytest
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.corpus import Corpus, read_json
 from oracle.cli import run
+from oracle.errors import UsageError
 from oracle.subjects.registry import resolve
 from results.store import Store
 
@@ -100,6 +101,20 @@ def test_findings_exit_with_1_and_are_in_the_corpus_the_database_and_on_stdout(
     alone = json.loads(capsys.readouterr().out)
     stored = read_json(tmp_path / "corpus" / "findings" / f"{files[0]}.json")
     assert alone["program"] == stored["program"]
+
+
+def test_a_full_disk_is_said_after_what_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: Corpus, data: object) -> None:
+        raise UsageError(seen="state.json: No space left on device", expected="room on the disk", do="make room")
+
+    monkeypatch.setattr(Corpus, "save_state", full)
+    arguments = ["fuzz", "--subject", FAULTY, "--count", "12", "--focus", "ops", "--no-reduce", "--workers", "1"]
+    assert run([*arguments, "--corpus", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert "No space left on device" in told.err
+    assert "programs of seed 0" in told.out
 
 
 def test_an_interruption_gives_the_summary_and_the_same_command_goes_on(tmp_path: Path) -> None:
