@@ -23,6 +23,7 @@ from fuzz.strategies.plans_arguments import (
     relaid,
     renumbered,
     resized,
+    tensors_in,
 )
 from fuzz.strategies.plans_config import draw_config, draw_dynamic
 from fuzz.strategies.plans_run import PlanRun, UndefinedWriteError
@@ -199,7 +200,12 @@ def _numbers(draw: Draw, state: PlanState, specs: Specs) -> Specs | None:
 def _sizes(draw: Draw, state: PlanState, specs: Specs) -> Specs | None:
     body = state.source.rpartition("\ndef " if not state.program.is_module else "\n    def forward")[2]
     numbers = [*dict.fromkeys(int(text) for text in re.findall(r"(?<![\w.])\d{1,2}(?![\w.])", body))]
-    return resized(draw, specs, largest=state.scene.settings.max_numel, numbers=numbers)
+    changed = resized(draw, specs, largest=state.scene.settings.max_numel, numbers=numbers)
+    if changed is not None and state.scene.settings.focus == "export":
+        # 0, 1 and strides are fixed by the example inputs: another one is refused, as documented
+        is_fixed = any("stride" in spec or min(spec["shape"], default=2) < 2 for spec in tensors_in([specs, changed]))
+        return None if is_fixed else changed
+    return changed
 
 
 def _change(draw: Draw, state: PlanState, call: Call) -> Call | None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from fuzz.strategies import python_around, python_calls, python_data, python_names, python_special, python_tensors
+from fuzz.strategies import (
+    python_around,
+    python_calls,
+    python_classes,
+    python_data,
+    python_names,
+    python_special,
+    python_tensors,
+)
 from fuzz.strategies.rule import Rule
 
 RULES: tuple[Rule, ...] = (
     *python_names.RULES,
     *python_around.RULES,
     *python_calls.RULES,
+    *python_classes.RULES,
     *python_data.RULES,
     *python_tensors.RULES,
     *python_special.RULES,
