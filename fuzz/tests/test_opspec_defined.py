@@ -53,6 +53,7 @@ def _are_equal(a: torch.Tensor, b: torch.Tensor, *, is_exact: bool) -> bool:
     return torch.allclose(a, b, rtol=1e-2 if a.dtype.itemsize == 2 else 1e-5, atol=1e-5, equal_nan=True)
 
 
+_LAPACK = "linalg"  # its workspaces are aligned by chance: the last bit of a result may differ from run to run
 _STORAGE = ("torch.as_strided", "torch.as_strided_copy", "torch.as_strided_scatter")  # they name places of the storage
 _SAMPLES = 2  # of each operator
 
@@ -63,7 +64,7 @@ def test_eager_gives_the_same_again_also_from_other_places_in_memory(category: s
     for name in [name for name, spec in OPERATORS.items() if spec.category == category]:
         for sample in tallies()[name].samples[:_SAMPLES]:
             first = _run(sample)
-            assert _difference(first, _run(sample), is_exact=True) == "", render(sample.program)
+            assert _difference(first, _run(sample), is_exact=category != _LAPACK) == "", render(sample.program)
             if name not in _STORAGE:
                 moved = _run(sample, elsewhere=True)
                 assert _difference(first, moved, is_exact=is_exact) == "", render(sample.program)
