@@ -20,7 +20,7 @@ from fuzz.campaign.records import write_records
 from fuzz.campaign.replay import judge_alone, program_of_file, program_of_number
 from fuzz.campaign.results import Listener
 from fuzz.campaign.run import describe_grammar, run_campaign
-from fuzz.campaign.settings import BATCHED_ROUND, CampaignSettings, default_batch_size
+from fuzz.campaign.settings import BATCHED_BLOCK, BATCHED_ROUND, CampaignSettings, default_batch_size
 from fuzz.campaign.state import CampaignState, FoundBucket, new_state
 from fuzz.campaign.summary import args_text, bucket_json, summary_json, summary_lines
 from fuzz.corpus import Corpus
@@ -110,7 +110,7 @@ def _settings(
     spec = resolve(subject, subjects_file=subjects_file)
     time_s = duration(time) if time else DEFAULT_TIME_S if count is None else None
     batch_size = batch or default_batch_size(spec)
-    sizes = {"round_size": BATCHED_ROUND} if batch_size > 1 else {}
+    sizes = {"round_size": BATCHED_ROUND, "block": BATCHED_BLOCK} if batch_size > 1 else {}
     return CampaignSettings(
         subject=spec,
         focus=focus,

@@ -18,19 +18,23 @@ from fuzz.coverage import STEERING_KINDS, steering_factors
 LAG = 2
 
 
-def may_begin_round(settings: CampaignSettings, state: CampaignState) -> bool:
-    """Whether there are numbers left, what steers the next ones is known, and there is not enough to do without."""
+def may_begin_block(settings: CampaignSettings, state: CampaignState) -> bool:
+    """Whether there are numbers left, what steers the next ones is known, and there is not enough to do without.
+
+    Batches are formed of one block: the next is not begun before this one's are.
+    """
     is_counted_out = settings.count is not None and state.next_number >= settings.count
     waiting = sum(len(work.numbers) for work in state.work.values() if work.kind in ("range", "sort"))
     is_steered = state.next_number // settings.round_size < state.closed_rounds + LAG
-    return not is_counted_out and is_steered and waiting < settings.chunk * settings.workers
+    is_sorting = any(work.kind == "sort" for work in state.work.values())
+    return not is_counted_out and is_steered and not is_sorting and waiting < settings.chunk * settings.workers
 
 
-def begin_round(settings: CampaignSettings, state: CampaignState) -> None:
-    """Add the ranges of the next round (or of the rest of one that a count had cut off) to the work."""
+def begin_block(settings: CampaignSettings, state: CampaignState) -> None:
+    """Add the next block of a round (or the rest of one that a count had cut off) to the work."""
     start = state.next_number
     number = start // settings.round_size
-    end = (number + 1) * settings.round_size
+    end = min((start // settings.block + 1) * settings.block, (number + 1) * settings.round_size)
     if settings.count is not None:
         end = min(end, settings.count)
     state.rounds.setdefault(number, RoundState())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from fuzz.campaign.results import Listener, ResultTaker
-from fuzz.campaign.rounds import begin_round, close_rounds, form_batches, may_begin_round
+from fuzz.campaign.rounds import begin_block, close_rounds, form_batches, may_begin_block
 from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
 from fuzz.campaign.state import CampaignState
 from fuzz.campaign.work import selected_work, task_of
@@ -56,9 +56,9 @@ def run_campaign(
 
     while True:
         is_late = is_over(deadline) or bool(state.stopped)
-        if not is_late and may_begin_round(settings, state):
-            begin_round(settings, state)
         form_batches(settings, state)
+        if not is_late and may_begin_block(settings, state):
+            begin_block(settings, state)
         taker.drop_explained()
         selected = selected_work(settings, state, only_findings=is_late)
         if not selected:

@@ -9,7 +9,8 @@ from typing import Any
 from oracle.subjects.spec import SubjectSpec
 
 BATCH_SIZE = 16  # programs in one compile, where a compile calls a C++ compiler
-BATCHED_ROUND = 1920  # programs of a round then: there should be enough of each kind of call plan to fill batches
+BATCHED_BLOCK = 480  # programs that batches are formed of: enough of each kind of call plan
+BATCHED_ROUND = 960
 SINGLES_EVERY = 10  # of batched subjects, each tenth program is compiled alone: a batch is fused otherwise
 TRIAL_PROGRAMS = 10  # judged first, one by one: does the subject work at all?
 
@@ -33,14 +34,15 @@ class CampaignSettings:
     batch_size: int = 1
     chunk: int = 20  # programs of one task
     round_size: int = 400  # programs drawn under one steering
+    block: int = 400  # programs begun at a time
 
     @property
     def is_inductor(self) -> bool:
         return self.subject.kind == "torch_compile" and self.subject.options.get("backend") == "inductor"
 
     def is_scalar(self, number: int) -> bool:
-        """Whether inductor makes loops without vector instructions of a program: of the second half of each round."""
-        return self.is_inductor and number % self.round_size >= self.round_size // 2
+        """Whether inductor makes loops without vector instructions of a program: of every second block."""
+        return self.is_inductor and number // self.block % 2 == 1
 
     def identity(self) -> dict[str, Any]:
         """What decides which programs are drawn and judged: a corpus belongs to one of these."""
@@ -50,6 +52,7 @@ class CampaignSettings:
             "seed": self.seed,
             "max_statements": self.max_statements,
             "round_size": self.round_size,
+            "block": self.block,
         }
 
     def grammar_settings(self) -> dict[str, Any]:

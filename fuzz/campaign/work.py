@@ -29,7 +29,7 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
     reductions: list[tuple[int, Work]] = []
     per_symptom: Counter[tuple[str, str]] = Counter()
     most = 2 * settings.workers + 2
-    ranges, others = [], []
+    ranges, others, sorts = [], [], []
     for number, work in state.work.items():
         match work.kind:
             case "reduce":
@@ -38,16 +38,16 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
                 if len(reductions) < most and per_symptom[key] < _REDUCTIONS_PER_SYMPTOM:
                     per_symptom[key] += 1
                     reductions.append((number, work))
-            case "range" | "sort":
+            case "range":
                 ranges.append((number, work))
+            case "sort":
+                sorts.append((number, work))
             case _:
                 others.append((number, work))
+    if only_findings:
+        return [*reductions, *others]
     # Not all at once: findings are confirmed and reduced between two runs.
-    return (
-        [*reductions, *others]
-        if only_findings
-        else [*reductions, *others, *ranges[: _RANGES_PER_WORKER * settings.workers]]
-    )
+    return [*reductions, *others, *sorts, *ranges[: _RANGES_PER_WORKER * settings.workers]]
 
 
 def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignState) -> Task:

@@ -116,7 +116,7 @@ def test_much_output_is_not_kept(pool: Pool) -> None:
 
 
 def test_the_same_seed_gives_the_same_programs_for_any_number_of_workers(pool: Pool) -> None:
-    settings = settings_for("honest", count=70, chunk=5, round_size=20)
+    settings = settings_for("honest", count=70, chunk=5, round_size=20, block=20)
     two = run(settings, pool)
     with Pool(workers=1, preload=PRELOAD) as small:
         one = run(replace(settings, workers=1), small)
@@ -129,7 +129,7 @@ def test_the_same_seed_gives_the_same_programs_for_any_number_of_workers(pool: P
 
 
 def test_a_campaign_in_two_parts_is_the_campaign_in_one(pool: Pool) -> None:
-    settings = settings_for("wrong_for_rank_two", count=70, chunk=5, round_size=20)
+    settings = settings_for("wrong_for_rank_two", count=70, chunk=5, round_size=20, block=20)
     whole = run(settings, pool)
     first = run(replace(settings, count=33), pool)
     assert first.programs == 33

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuzz.campaign.results import Listener, ResultTaker
-from fuzz.campaign.rounds import begin_round, close_rounds, form_batches, may_begin_round
+from fuzz.campaign.rounds import begin_block, close_rounds, form_batches, may_begin_block
 from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, Work, new_state
 from fuzz.campaign.work import selected_work, task_of
@@ -15,7 +15,7 @@ from fuzz.structure import FuzzProgram, OpCall
 from oracle.isolate import Completed, Died, End, TaskResult, TimedOut
 from oracle.subjects.registry import resolve
 
-SETTINGS = CampaignSettings(subject=resolve("eager"), chunk=10, round_size=40, workers=2)
+SETTINGS = CampaignSettings(subject=resolve("eager"), chunk=10, round_size=40, block=40, workers=2)
 BATCHED = replace(SETTINGS, subject=resolve("inductor"), batch_size=4)
 
 
@@ -48,36 +48,48 @@ def ranges(state: CampaignState) -> list[tuple[int, ...]]:
 
 def test_the_first_programs_are_judged_one_by_one() -> None:
     state = new_state(SETTINGS)
-    begin_round(SETTINGS, state)
+    begin_block(SETTINGS, state)
     assert ranges(state)[:TRIAL_PROGRAMS] == [(n,) for n in range(TRIAL_PROGRAMS)]
     assert sorted(n for numbers in ranges(state) for n in numbers) == list(range(40))
 
 
 def test_a_count_cuts_a_round_and_a_larger_one_goes_on_in_it() -> None:
     state = new_state(SETTINGS)
-    begin_round(replace(SETTINGS, count=25), state)
-    assert not may_begin_round(replace(SETTINGS, count=25), state)
+    begin_block(replace(SETTINGS, count=25), state)
+    assert not may_begin_block(replace(SETTINGS, count=25), state)
     state.work.clear()
-    begin_round(replace(SETTINGS, count=60), state)
+    begin_block(replace(SETTINGS, count=60), state)
     assert sorted(n for numbers in ranges(state) for n in numbers) == list(range(25, 40))
+
+
+def test_a_block_is_batched_before_the_next_is_begun() -> None:
+    settings = replace(BATCHED, block=20)
+    state = new_state(settings)
+    begin_block(settings, state)
+    assert state.next_number == 20
+    state.work = {key: work for key, work in state.work.items() if work.kind == "sort"}
+    assert not may_begin_block(settings, state)
+    state.work.clear()
+    assert may_begin_block(settings, state)
+    assert [settings.is_scalar(number) for number in (0, 19, 20, 39, 40)] == [False, False, True, True, False]
 
 
 def test_rounds_close_in_order_and_steer_two_later() -> None:
     state = new_state(SETTINGS)
     state.vocabulary = Vocabulary(operators=("f0", "f1", "f2", "f9"))
-    begin_round(SETTINGS, state)
+    begin_block(SETTINGS, state)
     first = dict(state.work)
     for key in list(first):
         if key != 3:
             take(state, SETTINGS, key, judged(state.work[key].numbers))
     close_rounds(SETTINGS, state)
     assert state.closed_rounds == 0
-    assert may_begin_round(SETTINGS, state)  # round 1 needs nothing of round 0
-    begin_round(SETTINGS, state)
+    assert may_begin_block(SETTINGS, state)  # round 1 needs nothing of round 0
+    begin_block(SETTINGS, state)
     for key in [key for key in state.work if key not in first]:
         take(state, SETTINGS, key, judged(state.work[key].numbers))
     close_rounds(SETTINGS, state)
-    assert not may_begin_round(SETTINGS, state)  # round 2 does
+    assert not may_begin_block(SETTINGS, state)  # round 2 does
     take(state, SETTINGS, 3, judged(state.work[3].numbers))
     close_rounds(SETTINGS, state)
     assert state.closed_rounds == 2
@@ -90,7 +102,7 @@ def test_steering_does_not_depend_on_the_order_of_results() -> None:
     for order in (1, -1):
         state = new_state(SETTINGS)
         state.vocabulary = Vocabulary(operators=("f0", "f1", "f2"))
-        begin_round(SETTINGS, state)
+        begin_block(SETTINGS, state)
         for key in list(state.work)[::order]:
             take(state, SETTINGS, key, judged(state.work[key].numbers))
         close_rounds(SETTINGS, state)
@@ -100,7 +112,7 @@ def test_steering_does_not_depend_on_the_order_of_results() -> None:
 
 def test_programs_of_one_kind_are_put_into_batches() -> None:
     state = new_state(BATCHED)
-    begin_round(BATCHED, state)
+    begin_block(BATCHED, state)
     assert {work.kind for key, work in state.work.items() if key >= TRIAL_PROGRAMS} == {"sort"}
     for key, work in list(state.work.items()):
         if work.kind == "sort":
