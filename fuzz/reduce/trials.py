@@ -133,6 +133,9 @@ def _warm_up() -> None:
 
 def _serve(connection: Connection, parents: Connection) -> None:
     parents.close()
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)  # what candidates print, and what compilers say of them, is nobody's to read
+    os.dup2(silence, 2)
     torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
     warnings.simplefilter("ignore")
     while True:
