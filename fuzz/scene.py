@@ -172,11 +172,12 @@ class Scene:
     # ------------------------------------------------------------------------------------------------------- picking
 
     def pick(self, condition: Condition = lambda tensor: True) -> str | None:
-        """A live tensor that fulfils the condition; newer ones are likelier. None where there is none."""
+        """A live tensor that fulfils the condition; the newest results are likelier. None where there is none."""
         names = [name for name, tensor in self.values.items() if condition(tensor)]
         if not names:
             return None
-        return self.draw.choice(names[-2:] if self.draw.chance(0.6) else names)
+        results = [name for name in names if name.startswith("v")]  # arguments that came up late are no news
+        return self.draw.choice(results[-2:] if results and self.draw.chance(0.65) else names)
 
     def tensor(
         self,
@@ -287,6 +288,7 @@ class Scene:
                 self._execute(statement)
                 self.statements.append(statement)
             is_kept = self._is_small(added)
+            self._forget_unusable()
         except REFUSALS:
             is_kept = False
         if not is_kept:
@@ -337,6 +339,10 @@ class Scene:
         elif isinstance(value, (bool, int, float)):
             self.scalars[name] = value
 
+    def _forget_unusable(self) -> None:
+        for name in [name for name, tensor in self.values.items() if not is_usable(tensor)]:
+            del self.values[name]
+
     def _is_small(self, statements: Sequence[Statement]) -> bool:
         names = [name for statement in statements for name in statement.results]
         return all(
@@ -364,6 +370,7 @@ class Scene:
         for region in self._regions:
             if region.start >= len(self.statements):
                 region.enter(self._namespace)
+        self._forget_unusable()
 
     def _make_arguments(self) -> None:
         inputs = zip(self.specs, decode([*self.specs.values()], seed=self.seed), strict=True)

@@ -119,7 +119,10 @@ def _with_later_calls(draw: Draw, scene: Scene, program: FuzzProgram, count: int
         elif _is_worth_keeping(error) and draw.chance(0.25):
             return replace(program, calls=(*state.calls, call), expects_raise=True)
         else:  # it may have left a trace before it was refused
-            state.run = _replayed(program, state.calls)
+            try:
+                state.run = _replayed(program, state.calls)
+            except REFUSALS:
+                break
     return replace(program, calls=tuple(state.calls))
 
 

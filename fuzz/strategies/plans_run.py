@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,8 @@ _GRAD_MODES: dict[str, Any] = {
 }
 
 
+# What compiles in eager too, and gives up after many functions.
+_COMPILES = re.compile(r"torch\.cond\(|higher_order_ops|flex_attention")
 _SAME_EVERYWHERE = ("aten::fill_", "aten::zero_")  # writes of one number
 
 
@@ -36,6 +39,8 @@ class PlanRun:
     """One fresh instance of a program, called call by call as `oracle.observe` does. Calls raise what the program raises."""
 
     def __init__(self, program: Program) -> None:
+        if _COMPILES.search(program.source):
+            torch.compiler.reset()  # what it says of this program must not hang on the programs before it
         self._instance: Instance = instantiate(program)
         self._calls: tuple[Call, ...] = ()
         self.written: tuple[bool, ...] = ()  # of the tensors of the last call's arguments, in order
@@ -66,6 +71,9 @@ class PlanRun:
                 result = target(*args, **kwargs)
             self.result = result
             self.written = tuple(t._version != old for t, old in zip(tensors, versions, strict=True))
+            for leaf in flatten([result, args, kwargs], "")[0]:
+                if isinstance(leaf.value, torch.Tensor):
+                    leaf.value.is_leaf  # noqa: B018 - raises for views whose history is ambiguous: observers ask
             outputs = {id(t): t for t in _differentiable(result)}
             self.has_gradients = bool(outputs)
             if plan.backward and outputs:

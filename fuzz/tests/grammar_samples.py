@@ -65,7 +65,7 @@ def lines_of(scene: Scene) -> Counter[str]:
     return Counter(render(scene.to_program(None)).splitlines())
 
 
-def assert_same_outcome(one: Outcome, other: Outcome) -> None:
+def assert_same_outcome(one: Outcome, other: Outcome, source: str) -> None:
     """Bit by bit: outputs, arguments afterwards, gradients, state, generators."""
     __tracebackhide__ = True
     assert type(one) is type(other)
@@ -79,7 +79,11 @@ def assert_same_outcome(one: Outcome, other: Outcome) -> None:
             for a, b in zip(getattr(mine, section), getattr(its, section), strict=True):
                 assert a.path == b.path
                 assert a.facts == b.facts
-                assert _bytes(a.value) == _bytes(b.value), f"{a.path} differs between two eager runs"
+                if "linalg" in source and isinstance(a.value, torch.Tensor):
+                    # LAPACK's last bits go by where memory lies
+                    torch.testing.assert_close(a.value, b.value, equal_nan=True)
+                else:
+                    assert _bytes(a.value) == _bytes(b.value), f"{a.path} differs between two eager runs of\n{source}"
 
 
 def _bytes(value: object) -> object:

@@ -254,3 +254,25 @@ def test_definitions_are_there_for_statements() -> None:
     assert not scene.add(call("torch.cat", Ref("a0"), result="v1"))  # builds the scene again
     assert scene.add(call("double", Ref("v0"), result="v1"))
     assert scene.values["v1"].tolist() == [0.0, 4.0, 8.0]
+
+
+def test_values_that_autograd_no_longer_lets_anyone_ask_leave_the_scene() -> None:
+    scene = new_scene()
+    scene.add_argument(tensor([3], requires_grad=True))
+    scene.add(call("operator.mul", Ref("a0"), 2.0, result="v0"))
+    with scene.region("torch.no_grad()"):
+        scene.add(call("getitem", Ref("v0"), Expr("1:"), result="v1"))
+    assert "v1" in scene.values
+    scene.add(call(".add_", Ref("v0"), 1.0))
+    assert [*scene.values] == ["a0", "v0"]
+
+
+def test_the_newest_results_are_the_likeliest_operands() -> None:
+    scene = new_scene()
+    scene.add_argument(tensor([3]))
+    for number in range(6):
+        scene.add(call("operator.mul", Ref("a0"), 2.0, result=f"v{number}"))
+    scene.add_argument(tensor([3]))
+    picked = [scene.pick() for _ in range(400)]
+    assert sum(name in ("v4", "v5") for name in picked) > 240
+    assert len(set(picked)) == 8

@@ -41,7 +41,7 @@ def test_programs_are_defined(focus: str) -> None:
         torch.compiler.reset()  # torch.cond compiles in eager too, and gives up after many functions
         one, again = observe(instantiate(plan)), observe(instantiate(plan))
         assert isinstance(one, Raised) <= program.expects_raise, render(program)
-        assert_same_outcome(one, again)
+        assert_same_outcome(one, again, render(program))
 
 
 @given(st.data())
