@@ -11,6 +11,8 @@ from fuzz.reduce.live import LiveCall
 from fuzz.reduce.search import SearchState
 from fuzz.structure import Expr, FuzzProgram, Items, OpCall, Operand, Ref
 
+_FIXED = ("getitem", "setitem", "getattr", "setattr")
+
 
 def reduce_keywords(state: SearchState) -> None:
     """Operations without their keyword arguments, and lists of operands with fewer items."""
@@ -101,6 +103,8 @@ def _without_last(path: Any, position: int) -> Edit:
         statement = statement_at(program, path)
         if not isinstance(statement, OpCall) or len(statement.args) != position + 1:
             return None
+        if statement.target.startswith("operator.") or statement.target in _FIXED:
+            return None  # written infix, or as an index: there is no way to leave an operand out
         return exchanged(program, path, [replace(statement, args=statement.args[:-1])])
 
     return edit
