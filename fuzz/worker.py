@@ -76,7 +76,6 @@ class _RangeState:
     ill: list[dict[str, Any]] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    judged_programs: int = 0
     judgements: int = 0
     is_polluted: bool = False
     limit_s: float = 0.0  # of one program; 0: none
@@ -240,7 +239,6 @@ def _judge_single(item: _Drawn, state: _RangeState) -> Verdict:
     item.seen = sorted({*item.seen, *compiler_features(state.subject.spec)})
     status = result.verdict.status
     item.status = status.value
-    state.judged_programs += 1
     if status in _NOT_JUDGED:
         state.ill.append({"number": item.number, "status": status.value, "symptom": result.verdict.symptom[:300]})
     else:
@@ -284,7 +282,6 @@ def _judge_batch(group: Sequence[_Drawn], state: _RangeState) -> None:
         for item in group:
             item.status = result.verdict.status.value
             item.seen = aten_features(to_program(item.program, name=f"fuzz {item.number}"))
-            state.judged_programs += 1
         group[0].seen += features
         return
     before = len(state.findings)
@@ -296,7 +293,6 @@ def _judge_batch(group: Sequence[_Drawn], state: _RangeState) -> None:
             else:
                 item.status = Status.PASS.value
                 item.seen = aten_features(to_program(item.program, name=f"fuzz {item.number}"))
-                state.judged_programs += 1
     else:
         half = len(group) // 2
         _judge_batch(group[:half], state)

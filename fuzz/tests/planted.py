@@ -27,6 +27,16 @@ def wrong_for_rank_two(fn: Compiled, *, dynamic: bool | None = None) -> Compiled
     return run
 
 
+def wrong_in_company(fn: Compiled, *, dynamic: bool | None = None) -> Compiled:
+    """Adds one to results of rank two, where the program has results of many programs."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        return _changed(result) if type(result) is tuple and len(result) > 5 else result
+
+    return run
+
+
 def _changed(result: Any) -> Any:
     if isinstance(result, torch.Tensor):
         return result + 1 if result.dim() == 2 and result.dtype is torch.float32 and result.numel() else result
