@@ -273,6 +273,7 @@ _HIGHER_ORDER: tuple[Template, ...] = (
     Template(
         name="cond",
         family="control",
+        focuses=("python", "export"),
         definitions=("def $D(x):\n    return $f(x) * 2", "def $E(x):\n    return $g(x) * 2"),
         text="{r} = torch.cond(({x} > 0).sum() > $k, $D, $E, ({x},))",
         weight=0.01,
@@ -280,6 +281,7 @@ _HIGHER_ORDER: tuple[Template, ...] = (
     Template(
         name="cond_on_size",
         family="control",
+        focuses=("python", "export"),
         definitions=("def $D(x):\n    return $f(x) * 2", "def $E(x):\n    return $g(x) * 2"),
         text="{r} = torch.cond({x}.shape[0] > $k, $D, $E, ({x},))",
         weight=0.01,
@@ -288,6 +290,7 @@ _HIGHER_ORDER: tuple[Template, ...] = (
     Template(
         name="while_loop",
         family="control",
+        focuses=("python", "export"),
         definitions=(
             "def $D(i, x):\n    return i < $k",
             "def $E(i, x):\n    return i + 1, $f(x) * 1",
@@ -299,6 +302,7 @@ _HIGHER_ORDER: tuple[Template, ...] = (
     Template(
         name="scan",
         family="control",
+        focuses=("python", "export"),
         definitions=(
             "def $D(carry, x):\n    new = carry + x * $n\n    return new, new * 2",
             "from torch._higher_order_ops.scan import scan\n\n$E = scan",
@@ -310,6 +314,7 @@ _HIGHER_ORDER: tuple[Template, ...] = (
     Template(
         name="map",
         family="control",
+        focuses=("python", "export"),
         definitions=(
             "def $D(x, y):\n    return $f(x) * y",
             "from torch._higher_order_ops.map import map as mapped\n\n$E = mapped",

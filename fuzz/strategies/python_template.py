@@ -78,6 +78,7 @@ class Template:
     weight: float = 1.0
     kinds: tuple[str, ...] = ("float",)  # of x: "float", "complex", "integer", "bool"
     condition: Callable[[torch.Tensor], bool] = lambda tensor: True  # of x
+    focuses: tuple[str, ...] = ()  # only for these, where given
 
 
 def any_kind(*kinds: str) -> tuple[str, ...]:
@@ -92,7 +93,8 @@ def rules_of(templates: Sequence[Template], *, is_exportable: bool = True) -> tu
 
 def _rule(template: Template, *, is_exportable: bool) -> Rule:
     def draw_statements(draw: Draw, scene: Scene) -> Lines | None:
-        if scene.settings.focus == "export" and not is_exportable:
+        focus = scene.settings.focus
+        if (focus == "export" and not is_exportable) or focus not in (template.focuses or (focus,)):
             return None
         return filled(draw, scene, template)
 
