@@ -12,6 +12,7 @@ from fuzz.render import needed_state, render, to_program
 from fuzz.scene import Scene
 from fuzz.settings import Settings
 from fuzz.strategies import modules
+from fuzz.strategies.acceptance import accepted
 from fuzz.strategies.modules_layers import LAYERS
 from fuzz.strategies.plans import draw_plan
 from fuzz.strategies.programs import draw_program
@@ -48,16 +49,17 @@ def _program(scene: Scene, rule: Rule) -> FuzzProgram | None:
     if not scene.add(statements):
         return None
     names = [name for statement in scene.statements for name in statement.results if name in scene.values]
-    return draw_plan(scene.draw, scene, scene.to_program(Items(tuple(map(Ref, dict.fromkeys(names))), "tuple")))
+    program = scene.to_program(Items(tuple(map(Ref, dict.fromkeys(names))), "tuple"))
+    return accepted(scene, draw_plan(scene.draw, scene, program))
 
 
 @pytest.mark.parametrize("rule", modules.RULES, ids=lambda rule: rule.name)
 def test_a_rule_is_accepted_in_most_tries_and_its_program_means_one_thing(rule: Rule) -> None:
     drawn = [_program(_scene(f"{rule.name}/{seed}"), rule) for seed in range(_TRIES)]
-    accepted = [program for program in drawn if program is not None]
-    assert len(accepted) >= 0.8 * _TRIES
+    programs = [program for program in drawn if program is not None]
+    assert len(programs) >= 0.8 * _TRIES
     eager = load(resolve("eager"))
-    for program in accepted[:4]:
+    for program in programs[:4]:
         verdict = judge(to_program(program, name=rule.name), eager).verdict
         assert verdict.status is Status.PASS, (verdict.symptom, render(program))
 
