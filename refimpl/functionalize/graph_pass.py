@@ -187,7 +187,7 @@ class FunctionalizationState:
         """Memory from outside. If it begins inside of a storage, kernels of `*_scatter` disagree on whether their result does
         too: where `as_strided` counts from the beginning of what is written, it is a copy that begins at 0. A copy too of what is
         not row by row: `as_strided_scatter` refuses it if the tensor from outside has a gradient."""
-        given = node.meta.get("val")
+        given: Any = node.meta.get("val")
         is_strided = bool(self.aliases.writes_to(node)) and bool(self.aliases.strided_views_of(node))
         if is_strided and (begins_inside(given) or not is_row_major(given)):
             value = self.emit.call(_aten.clone.default, value)

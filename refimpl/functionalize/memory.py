@@ -159,21 +159,36 @@ class MemoryState:
         """
         steps = [last]
         above = self.aliases.step_of(last.source)
+        if self.strategy != "scatter":
+            while above is not None and self._has_copies(
+                above
+            ):  # once each element has a place of its own, its value is whole
+                steps.insert(0, above)
+                above = self.aliases.step_of(above.source)
+            return steps
         count = 1
         while above is not None:
-            if self.strategy == "scatter" and (above.target in REINTERPRETING or last.target in REINTERPRETING):
+            if above.target in REINTERPRETING or last.target in REINTERPRETING:
                 break
             steps.insert(0, above)
-            if self.strategy == "scatter" or _overlaps(above):
+            count = len(steps)
+            above = self.aliases.step_of(above.source)
+        while above is not None:  # an overlapping view may be further up
+            steps.insert(0, above)
+            if _overlaps(above):
                 count = len(steps)
             above = self.aliases.step_of(above.source)
-        if self.strategy == "scatter":
-            while above is not None:  # an overlapping view may be further up
-                steps.insert(0, above)
-                if _overlaps(above):
-                    count = len(steps)
-                above = self.aliases.step_of(above.source)
         return steps[len(steps) - count :]
+
+    def _has_copies(self, step: ViewStep) -> bool:
+        """Whether two elements of what the step gives share a place; with symbolic sizes, whether they may."""
+        value = step.node.meta["val"]
+        if not has_symbols(value):
+            return may_overlap_itself(value)
+        above: ViewStep | None = step
+        while above is not None and not _overlaps(above):
+            above = self.aliases.step_of(above.source)
+        return above is not None
 
     def _regenerate(self, step: ViewStep, parent: Node, version: int) -> Node:
         source = step.source.meta["val"]

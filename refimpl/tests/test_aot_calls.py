@@ -415,3 +415,24 @@ def test_all_copies_of_an_expanded_row_are_written(is_dynamic: bool, has_history
         return [leaf] if has_history else [], [base.expand(2, 4), torch.tensor(3.0)]
 
     assert_agrees(writes_one_copy_of_a_row, make, dynamic=is_dynamic)
+
+
+def writes_to_a_part_of_a_part(x: Any, factor: Any) -> Any:
+    part = x[:, 1:]
+    part[0].mul_(factor)
+    return part * 1
+
+
+def writes_a_part_that_is_read_otherwise(x: Any, factor: Any) -> Any:
+    pairs = torch.view_as_complex(x[0].view(-1, 2))
+    pairs.mul_(factor)
+    return x + factor
+
+
+@pytest.mark.parametrize("program", [writes_to_a_part_of_a_part, writes_a_part_that_is_read_otherwise])
+def test_parts_of_overlapping_rows_are_written(program: Any) -> None:
+    for size, stride in [((2, 4), (2, 1)), ((2, 2), (1, 1)), ((3, 2), (0, 1))]:
+        assert_agrees(
+            program,
+            lambda size=size, stride=stride: ([], [torch.arange(12.0).as_strided(size, stride), torch.tensor(3.0)]),
+        )
