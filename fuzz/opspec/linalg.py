@@ -86,7 +86,7 @@ LINALG = (
     _row("torch.matrix_exp"),
     _row("torch.linalg.pinv"),
     _row("torch.pinverse"),
-    _row("torch.linalg.cond", optional(either(None, 2, "fro", 1))),
+    _row("torch.linalg.cond", optional(either(None, 2, "fro", 1)), has_gradient=False),
     _row("torch.linalg.matrix_rank"),
     _row("torch.linalg.lstsq", _B, results="v___"),
     op("torch.linalg.tensorinv", _CATEGORY, matrix(batch=0), ind=1, weight=0.4, why=_CONDITION),
