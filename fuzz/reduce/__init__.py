@@ -117,6 +117,7 @@ def _passes(hint: Hint) -> list[_Pass]:
     shaping: list[Callable[[SearchState], object]] = [
         specs.reduce_memory,
         operands.reduce_operands,
+        operands.generalise_operators,
         specs.reduce_dtypes,
         specs.reduce_shapes,
         specs.merge_arguments,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuzz.geometry import overlaps_itself, partly_overlap
+from fuzz.geometry import overlaps_itself, partly_overlap, share_memory
 
 _INTEGER_DIVISIONS = frozenset(
     ["div", "floor_divide", "remainder", "fmod", "div_", "floor_divide_", "remainder_", "fmod_"]
@@ -51,6 +51,8 @@ class Definedness(TorchDispatchMode):
             into += [t for t in (value if isinstance(value, (list, tuple)) else [value]) if _is_plain(t)]
         if any(overlaps_itself(tensor) for tensor in written):
             self._kinds.add("write to overlapping memory")
+        if any(share_memory(one, other) for at, one in enumerate(written) for other in written[at + 1 :]):
+            self._kinds.add("two writes to one place")
         if any(partly_overlap(one, other) for one in written for other in read):
             self._kinds.add("read of partly overwritten memory")
 

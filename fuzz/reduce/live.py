@@ -46,6 +46,7 @@ class LiveCall:
     """The values of one call: after which top-level statement (-1: before the first) which name had which."""
 
     recorded: tuple[tuple[int, str, Any], ...]
+    written: frozenset[str] = frozenset()  # arguments that hold something else after the call
 
     def value(self, name: str, *, before: int) -> Any:
         """The spec of what a name held when statement `before` began. Raises KeyError where that is not known."""
@@ -61,6 +62,7 @@ def values_of(program: FuzzProgram) -> list[LiveCall] | None:
     None where the program does not run. Values that no spec can hold are left out.
     """
     recorded: list[list[tuple[int, str, Any]]] = []
+    written: list[frozenset[str]] = []
     state = [entry.name for entry in program.state or ()]
 
     def record(position: int, name: str, value: Any) -> None:
@@ -77,12 +79,16 @@ def values_of(program: FuzzProgram) -> list[LiveCall] | None:
         instance.namespace["_record"] = record
         for call in range(len(program.calls)):
             recorded.append([])
+            written.append(frozenset())
             try:
-                _run_call(instance, call)
+                changed = _run_call(instance, call)
+                written[-1] = frozenset(
+                    name for name, is_new in zip(program.arguments, changed, strict=False) if is_new
+                )
             except Exception:
                 if not (program.expects_raise and call == len(program.calls) - 1):
                     return None
-    return [LiveCall(tuple(values)) for values in recorded]
+    return [LiveCall(tuple(values), names) for values, names in zip(recorded, written, strict=True)]
 
 
 def _recording(program: FuzzProgram, state: list[str]) -> FuzzProgram:
@@ -101,13 +107,23 @@ def _recorder(position: int, name: str) -> Lines:
     return Lines(text=text, uses=(name,), definitions=("_record",))
 
 
-def _run_call(instance: Instance, call: int) -> None:
+def _run_call(instance: Instance, call: int) -> list[bool]:
+    """Run it; says of each argument whether it holds something else now."""
     plan = instance.program.calls[call]
     instance.prepare(call)
     args, kwargs, _ = instance.arguments(*instance.inputs(call))
+    before = [_bytes_of(arg) for arg in args]
     seed_everything(instance.program.seed + call)
     with torch.no_grad() if plan.grad_mode == "no_grad" else torch.enable_grad():
         instance.target(*args, **kwargs)
+    return [_bytes_of(arg) != old for arg, old in zip(args, before, strict=True)]
+
+
+def _bytes_of(value: Any) -> bytes:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_quantized:
+        return b""
+    plain = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return plain.view(torch.uint8).numpy().tobytes()
 
 
 def spec_of(value: Any) -> Any:

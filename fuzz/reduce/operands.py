@@ -53,6 +53,29 @@ def reduce_operands(state: SearchState) -> None:
     )
 
 
+def generalise_operators(state: SearchState) -> None:
+    """The plainest operator of a kind where any would do: what stays special has to do with the failure.
+
+    So that programs which fail for one reason, whatever operator stands in them, come down to one program.
+    """
+    for path, statement in reversed(_calls(state.current)):
+        plain = _plainest(statement)
+        if plain is not None:
+            state.accept(tidied(exchanged(state.current, path, [plain])))
+
+
+def _plainest(call: OpCall) -> OpCall | None:
+    """neg of the first tensor, in place where the call is."""
+    first = next((arg for arg in call.args if isinstance(arg, Ref)), None)
+    if first is None or len(call.results) > 1 or call.target in ("setitem", "getitem", ".neg_", "torch.neg"):
+        return None
+    last = call.target.rpartition(".")[2]
+    is_write = (last.endswith("_") and not last.endswith("__")) or ("inplace", True) in call.kwargs
+    if is_write or not call.results:
+        return OpCall(target=".neg_", args=(first,), results=call.results)
+    return OpCall(target="torch.neg", args=(first,), results=call.results)
+
+
 def _calls(program: FuzzProgram) -> list[tuple[Any, OpCall]]:
     return [(path, statement) for path, statement in paths(program.statements) if isinstance(statement, OpCall)]
 
@@ -77,7 +100,11 @@ def _earlier(program: FuzzProgram, path: Any, name: str, live: Sequence[LiveCall
         wanted = facts(name)
     except KeyError:
         return
+    written = {name for call in live for name in call.written}
+    if name in written:
+        return
     candidates = [*program.arguments, *defined_names(program.statements[:position])]
+    candidates = [other for other in candidates if other not in written]
     for other in candidates[: candidates.index(name) if name in candidates else None]:
         try:
             if facts(other) == wanted:

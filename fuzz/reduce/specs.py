@@ -39,15 +39,16 @@ def _without_argument(name: str) -> Edit:
 
 
 def merge_arguments(state: SearchState) -> None:
-    """One argument read in the place of another of the same shape and dtype."""
-    program = state.current
-    if program.derive:
+    """One argument read in the place of another of the same shape and dtype, where neither is written to."""
+    program, live = state.current, state.live
+    if program.derive or live is None:
         return
+    written = {name for call in live for name in call.written}
     for name in reversed(program.arguments[1:]):
         for other in program.arguments[: program.arguments.index(name)]:
             if (
-                name in state.current.arguments
-                and other in state.current.arguments
+                {name, other} <= set(state.current.arguments)
+                and not {name, other} & written
                 and _alike(state.current, name, other)
             ):
                 state.accept(_merged(state.current, name, other))

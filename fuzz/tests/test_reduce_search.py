@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fuzz.reduce import Hint, reduce, reduce_counted
-from fuzz.reduce.live import undefined_kinds
+from fuzz.reduce.live import undefined_kinds, values_of
 from fuzz.reduce.parsing import program_of
 from fuzz.render import render_function
 from fuzz.structure import Definition, Entries, FuzzProgram, Items, Lines, OpCall, Ref, StateEntry, names_in, walk
@@ -199,3 +199,36 @@ def test_no_candidate_is_tried_twice() -> None:
 
     _searched(_LARGE, shows)
     assert len(set(asked)) == len(asked)
+
+
+def test_an_operator_that_does_not_matter_becomes_the_plainest() -> None:
+    written = [
+        program_of(
+            f"def program(a):\n    {body}\n    return None\n", [_tensor(3, dtype="float64", fill={"kind": "arange"})]
+        )
+        for body in ("a.sgn_()", "a.addcdiv_(a, a)", "torch.nn.functional.celu(a, inplace=True)")
+    ]
+
+    def is_written(program: FuzzProgram) -> bool:
+        live = values_of(program)
+        return live is not None and any(call.written for call in live)
+
+    found = {render_function(_searched(program, is_written)) for program in written}
+    assert found == {"def program(a0):\n    a0.neg_()\n    return None\n"}
+
+
+def test_arguments_that_are_written_to_stay_apart() -> None:
+    """Two lists of one tensor would leave open which write wins."""
+    program = program_of(
+        "def program(a, b, c):\n    torch._foreach_add_([a, b], [c, c])\n    return None\n",
+        [_tensor(3), _tensor(3), _tensor(3)],
+    )
+    tried: list[FuzzProgram] = []
+
+    def shows(candidate: FuzzProgram) -> bool:
+        tried.append(candidate)
+        return _has("torch._foreach_add_")(candidate)
+
+    _searched(program, shows)
+    assert tried
+    assert not [p for p in tried if undefined_kinds(p) and "two writes to one place" in (undefined_kinds(p) or ())]
