@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fuzz.structure import Block, FuzzProgram, Lines, OpCall, Statement, walk
+from fuzz.structure import Block, FuzzProgram, Lines, OpCall, Ref, Statement, walk
 from fuzz.symptom import Symptom
+from oracle.verdict import Status
 
 # Spellings of one operator. What is not here stands for itself, without its module and without the underscore of in-place.
 _ALIASES: Mapping[str, str] = {
@@ -87,7 +88,15 @@ def bucket_key(reduced: FuzzProgram, symptom: Symptom, rung: str, subject: str, 
     """A short name, the same in every campaign. Subjects that fail on one rung fail for one reason."""
     # a lowering or a decomposition names its operator: what else is left in the program only feeds it
     operators = [] if culprit.startswith(("lowering: ", "decomposition: ")) else list(operators_of(reduced))
-    text = json.dumps([rung or subject, symptom.status, symptom.kind, culprit, operators])
+    status, kind = symptom.status, symptom.kind
+    if (
+        status == Status.FAIL_ACCURACY.value
+        and isinstance(reduced.result, Ref)
+        and reduced.result.name in reduced.arguments
+    ):
+        # a wrong result that is an argument: whether it was returned as well makes no difference
+        status, kind = Status.FAIL_MUTATION.value, kind.replace("output", "argument", 1)
+    text = json.dumps([rung or subject, status, kind, culprit, operators])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

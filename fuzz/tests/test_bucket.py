@@ -63,6 +63,15 @@ def test_symptom_rung_and_culprit_make_a_difference() -> None:
     assert len(keys) == 5
 
 
+def test_a_wrong_argument_is_one_cause_whether_it_is_returned_or_not() -> None:
+    returned = program_of("def program(a):\n    a.neg_()\n    return a\n", [_tensor(3)])
+    alone = program_of("def program(a):\n    a.neg_()\n    return None\n", [_tensor(3)])
+    mutated = Symptom(status="fail_mutation", kind="argument: number")
+    assert _key(returned) == bucket_key(alone, mutated, "inductor", "inductor")
+    result = program_of("def program(a):\n    r = a.neg()\n    return r\n", [_tensor(3)])
+    assert _key(result) != bucket_key(alone, mutated, "inductor", "inductor")
+
+
 def test_subjects_that_fail_on_one_rung_share_a_bucket() -> None:
     program = _program("r = a // b")
     assert _key(program, rung="aot_eager", subject="inductor") == _key(program, rung="aot_eager", subject="aot_eager")
