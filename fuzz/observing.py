@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch._dynamo.guards
+import torch._dynamo.utils
 from torch._dynamo.utils import counters as dynamo_counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -28,6 +29,12 @@ from oracle.subjects.spec import SubjectSpec
 # Counters of dynamo that say what happened, other than how often something was looked up.
 _COUNTED = ("inductor", "aot_autograd", "custom_backend")
 _UNINTERESTING = re.compile(r"cache|benchmark|autotun")
+_CONFIGURATION_LOGS = (
+    "_get_dynamo_config_for_logging",
+    "_scrubbed_inductor_config_for_logging",
+    "_compiler_config_for_logging",
+    "_functorch_config_for_logging",
+)
 _GC_THRESHOLD = 50_000
 _lowered: set[str] = set()
 
@@ -84,6 +91,7 @@ def prepare_process(spec: SubjectSpec) -> None:
     for name in ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _skip_guard_timing()
+    _skip_configuration_logs()
     if spec.kind == "torch_compile" and spec.options.get("backend") == "inductor":
         _note_lowerings()
 
@@ -108,6 +116,17 @@ def _skip_guard_timing() -> None:
 
 def _no_latency(*args: Any) -> float:
     return 0.0
+
+
+def _skip_configuration_logs() -> None:
+    """Dynamo writes all its configuration as JSON into a metric that goes nowhere, for every graph."""
+    for name in _CONFIGURATION_LOGS:
+        if hasattr(torch._dynamo.utils, name):
+            setattr(torch._dynamo.utils, name, _no_log)
+
+
+def _no_log(*args: Any) -> None:
+    return None
 
 
 @functools.cache
