@@ -18,6 +18,7 @@ from oracle.verdict import Status
 FAILS_ALWAYS = TRIAL_PROGRAMS  # findings with one symptom, and nothing else, among the first programs
 FAILS_VARIOUSLY = 3 * FAILS_ALWAYS  # with several
 HANGS_ALWAYS = 3
+SAVE_EVERY_S = 60.0
 GRACE_SHARE = 0.2  # of the time, for findings that are still to be reduced when it is over
 LEAST_GRACE_S = 30.0
 _SAYING_NOTHING = (
@@ -40,7 +41,8 @@ def run_campaign(
 ) -> None:
     """Go on from `state` until the count or the time is reached, or the subject is found to fail always.
 
-    `save` is called after every run of the pool. KeyboardInterrupt leaves the state as of the last task that ended.
+    `save` is called after every run of the pool, and now and then within one. KeyboardInterrupt leaves the state as of the last
+    task that ended.
     """
     started = time.monotonic()
     wall_before = state.wall_s
@@ -66,11 +68,15 @@ def run_campaign(
         end = grace if is_late else deadline
         results = pool.run([task_of(key, work, settings, state) for key, work in selected])
         was_stopped = state.stopped
+        saved = time.monotonic()
         try:
             for result in results:
                 taker.take(result)
                 state.stopped = was_stopped or reason_to_stop(state)
                 on_progress()
+                if time.monotonic() - saved >= SAVE_EVERY_S:
+                    save()
+                    saved = time.monotonic()
                 if state.stopped != was_stopped or is_over(end):
                     break
         finally:
@@ -86,14 +92,12 @@ def run_campaign(
 
 
 def _keep_one_example(state: CampaignState) -> None:
-    """The campaign stops, for all programs say the same: one of them is confirmed and reduced."""
+    """The campaign stops, for all programs say the same: one of them is confirmed and reduced, the rest may be judged later."""
     keys = [key for key, work in state.work.items() if work.found is not None]
-    keys += [
-        key
-        for key, work in state.work.items()
-        if work.kind == "draw" and not state.awaiting_draw.keys().isdisjoint(work.numbers)
-    ]
-    state.work = {key: state.work[key] for key in keys[:1]}
+    for key in keys[1:]:
+        del state.work[key]
+    killed = [] if keys else sorted(state.awaiting_draw)[:1]
+    state.awaiting_draw = {number: state.awaiting_draw[number] for number in killed}
 
 
 def reason_to_stop(state: CampaignState) -> str:
