@@ -18,8 +18,6 @@ from fuzz.structure import (
     FuzzProgram,
     Lines,
     OpCall,
-    Operand,
-    Ref,
     Statement,
     names_in,
     renamed,
@@ -141,44 +139,6 @@ _BRACED = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 def _rebraced(text: str, braced: Mapping[str, str]) -> str:
     """Text with `{old}` replaced by `{new}`."""
     return _BRACED.sub(lambda match: braced.get(match[1], match[0]), text)
-
-
-def read_instead(program: FuzzProgram, old: str, new: Operand, *, after: int = -1) -> FuzzProgram | None:
-    """The program in which what reads `old` reads `new`: only in top-level statements beyond `after`, and in the result.
-
-    None where `old` stands in text and `new` is no name.
-    """
-    statements = list(program.statements)
-    for position in range(after + 1, len(statements)):
-        if old in uses_of(statements[position]):
-            changed = _reads_instead(statements[position], old, new)
-            if changed is None:
-                return None
-            statements[position] = changed
-    return replace(program, statements=tuple(statements), result=substituted(program.result, old, new))
-
-
-def _reads_instead(statement: Statement, old: str, new: Operand) -> Statement | None:
-    if isinstance(new, Ref):
-        return renamed_statement(statement, {old: new.name}) if old not in statement.results else None
-    if not isinstance(statement, OpCall) or old in statement.results:
-        return None
-    return replace(
-        statement,
-        args=tuple(substituted(arg, old, new) for arg in statement.args),
-        kwargs=tuple((key, substituted(arg, old, new)) for key, arg in statement.kwargs),
-    )
-
-
-def substituted(operand: Operand, old: str, new: Operand) -> Operand:
-    """The operand with `new` for every reading of `old`."""
-    if isinstance(operand, Ref):
-        return new if operand.name == old else operand
-    if hasattr(operand, "items") and not isinstance(operand, dict):
-        return replace(operand, items=tuple(substituted(item, old, new) for item in operand.items))  # type: ignore[union-attr]
-    if hasattr(operand, "entries"):
-        return replace(operand, entries=tuple((k, substituted(item, old, new)) for k, item in operand.entries))  # type: ignore[union-attr]
-    return operand
 
 
 # ------------------------------------------------------------------------------------------------------------- arguments

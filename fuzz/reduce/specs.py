@@ -14,7 +14,6 @@ from fuzz.reduce.editing import (
     renamed_statement,
     specs_of,
     tidied,
-    unused_arguments,
     with_specs,
 )
 from fuzz.reduce.search import SearchState
@@ -345,9 +344,3 @@ def _first_values(values: Sequence[Any], old: Sequence[int], new: Sequence[int])
 
 def _is_tensor(spec: Any) -> bool:
     return isinstance(spec, dict) and spec.get("$") == "tensor" and "shape" in spec and "indices" not in spec
-
-
-__all__ = [
-    "drop_unused", "merge_arguments", "reduce_dtypes", "reduce_memory", "reduce_shapes", "reduce_values", "reshaped",
-    "unused_arguments",
-]  # fmt: skip

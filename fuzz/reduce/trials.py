@@ -6,7 +6,6 @@ import functools
 import json
 import multiprocessing
 import os
-import time
 import warnings
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -168,8 +167,3 @@ class _ChildHangsError(Exception):
 @functools.lru_cache(maxsize=16)
 def _loaded(spec: str) -> Subject:
     return load(SubjectSpec.from_json(json.loads(spec)))
-
-
-def deadline_in(seconds: float) -> float:
-    """The time of `time.monotonic` that far ahead."""
-    return time.monotonic() + seconds
