@@ -159,3 +159,12 @@ def test_eager_in_a_second_process_is_eager_and_is_seen_from_there() -> None:
     assert judged(state, second).verdict.status is Status.PASS
     verdict = judged(state_of("import os\ndef program(): return torch.ones(2) * os.getpid()\n"), second).verdict
     assert verdict.status is Status.FAIL_ACCURACY
+
+
+def test_a_random_mask_of_one_element_is_random() -> None:
+    source = "def program(x): return torch.nn.functional.dropout(x)\ndef inputs(call): return (torch.ones(()),), {}\n"
+    for seed in range(8):  # under half of the pairs of seeds the mask is the same
+        state = state_of(source, seed=seed)
+        verdict = judged(state, load(resolve("aot_eager_decomp_partition"))).verdict
+        assert state.is_random
+        assert verdict.status is Status.PASS, verdict

@@ -133,7 +133,9 @@ def functional_program(
         plan = needed
     slots = traced.dense_slots([*plan.slot_values(args), *traced.captured])
     groups = alias_groups(slots) if traced.analysis.mutated_inputs else ()
-    overlapping = [info for info in traced.analysis.inputs if info.mutation is not None and info.mutation.overlaps_itself]
+    overlapping = [
+        info for info in traced.analysis.inputs if info.mutation is not None and info.mutation.overlaps_itself
+    ]
     if (groups or overlapping) and config.dynamic_shapes and not any(isinstance(arg, FakeTensor) for arg in args):
         # Sizes of tensors that a flat base replaces are no inputs of the graph: they are compiled as they are.
         static = replace(config, dynamic_shapes=False)
