@@ -25,7 +25,7 @@ from fuzz.campaign.state import CampaignState, FoundBucket, new_state
 from fuzz.campaign.summary import args_text, bucket_json, summary_json, summary_lines
 from fuzz.corpus import Corpus
 from fuzz.ledger import KnownIssue, Recheck
-from fuzz.render import render_function
+from fuzz.render import render_shown
 from fuzz.settings import FOCUSES
 from fuzz.structure import FuzzProgram
 from oracle.commands import fingerprint_with_worker
@@ -303,7 +303,7 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
 
 
 def _print_program(program: FuzzProgram) -> None:
-    sys.stdout.write(render_function(program))
+    sys.stdout.write(render_shown(program))
     for position, call in enumerate(program.calls):
         before = f"{call.before}; " if call.before else ""
         sys.stdout.write(f"# call {position}: {before}{args_text(call.args)}{', backward' if call.backward else ''}\n")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,7 +80,11 @@ def programs(
     settings = Settings(
         focus=focus, max_statements=max_statements, dtypes=_known(dtypes), is_random=random_ops, calls=calls
     )
-    return draw_program(HypothesisDraw(draw), settings)
+    state = random.getstate()  # a program is run while it is drawn, with all generators seeded
+    try:
+        return draw_program(HypothesisDraw(draw), settings)
+    finally:
+        random.setstate(state)
 
 
 @st.composite

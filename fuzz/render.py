@@ -91,6 +91,11 @@ def render_function(program: FuzzProgram) -> str:
     return f"class Model(torch.nn.Module):\n{methods}\n\n\ndef program():\n    return Model()\n"
 
 
+def render_shown(program: FuzzProgram) -> str:
+    """The function or module with the definitions it needs: what a reader has to see of a finding."""
+    return "\n".join([*(f"{d.text.strip()}\n" for d in needed_definitions(program)), render_function(program)])
+
+
 def render_statement(statement: Statement) -> list[str]:
     """Lines of source, without indentation of their own."""
     match statement:

@@ -12,7 +12,7 @@ from typing import Any
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram
 from fuzz.ledger import Recheck
-from fuzz.render import render_function
+from fuzz.render import render_shown
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom
 
@@ -56,7 +56,7 @@ def bucket_lines(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Pat
             errors = f"error against fp64: eager {worst.eager_error}, subject {worst.subject_error:.3g}"
             yield f"  {errors}, allowed {worst.allowed_error}"
     program = FuzzProgram.from_json(bucket.program)
-    yield from (f"    {line}" if line else "" for line in render_function(program).rstrip().splitlines())
+    yield from (f"    {line}" if line else "" for line in render_shown(program).rstrip().splitlines())
     for number, call in enumerate(program.calls):
         before = f"{call.before}; " if call.before else ""
         flags = [call.grad_mode] if call.grad_mode != "grad" else []
