@@ -149,12 +149,6 @@ CAUSES: tuple[Cause, ...] = (
         "found/slice_of_result_reshaped_in_place",
     ),
     _cause("foreach-copy", "joint graph", "`_foreach_copy` has no derivative", "found/foreach_copy_of_argument"),
-    _cause(
-        "foreach-order",
-        "functionalization",
-        "a foreach operator reads all its tensors before it writes any. Eager on CPU goes one by one, which shows where they"
-        " share memory; that order is the kernel's, so that no regression is kept",
-    ),
     _cause("dead-random", "dead code", "random operators that nobody reads are removed", "found/dead_random_write"),
     # --------------------------------------------------------------------------------------------- set_ and `.data = ...`
     _cause(
@@ -346,7 +340,6 @@ BUCKETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fail_to_run: AssertionError: incorrect out shape after application of ViewMeta": ("base-replay",),
         "fail_accuracy: output## differs": (
             "base-replay",
-            "foreach-order",
             "reshape-copies",
             "inverse-of-unfold",
             "inverse-of-expand",
@@ -371,7 +364,6 @@ BUCKETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fail_to_run: AssertionError: any_leaf=True != all_leaf=False": ("base-leaf",),
         "fail_accuracy: output# differs": (
             "base-replay",
-            "foreach-order",
             "functional-layout",
             "restart-drops-write",
             "inverse-of-expand",
@@ -388,7 +380,6 @@ BUCKETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fail_mutation: args## differs": (
             "output-position",
             "inverse-of-unfold",
-            "foreach-order",
             "functional-layout",
             "inverse-of-expand",
             "set-same-memory",
@@ -396,7 +387,6 @@ BUCKETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fail_alias: output# does not share its object with output#, but should": ("one-object",),
         "fail_mutation: inputs## differs": (
             "inverse-of-unfold",
-            "foreach-order",
             "shape-before-update",
             "base-conjugate",
             "functional-layout",
@@ -455,7 +445,7 @@ BUCKETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "fail_to_run: RuntimeError: The expanded size of the tensor # isn't allowed": ("base-replay",),
         "fail_metadata: output#.is_leaf is True, but should be False": ("base-identity",),
-        "fail_accuracy: output differs": ("foreach-order", "restart-drops-write"),
+        "fail_accuracy: output differs": ("restart-drops-write",),
         "fail_to_run: RuntimeError: expand: the requested shape has too few dimensions!": ("stale-view-function",),
         "fail_mutation: inputs#.shape differs": ("set-same-memory",),
         "fail_to_run: torch._dynamo.exc.InternalTorchDynamoError: RuntimeError: A view was created in inference": (
