@@ -7,6 +7,7 @@ Measured with torch 2.13.0+cpu; what has only been reported for GPUs is "untried
 from __future__ import annotations
 
 from suites.regressions.found import FOUND
+from suites.regressions.fuzzed import FUZZED
 from suites.regressions.rows import Regression, agrees, control, differs, untried
 
 REGRESSIONS: tuple[Regression, ...] = (
@@ -103,6 +104,7 @@ REGRESSIONS: tuple[Regression, ...] = (
         status="fail_guard",
     ),
     *FOUND,
+    *FUZZED,
     # ------------------------------------------------------------------------------------------------- agree today
     agrees(
         "108863/conv_bn_weights_changed",

@@ -1,0 +1,14 @@
+"""An argument whose negative bit is set is read without it."""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "inductor", "views")}
+DEVICE = "cpu"
+
+
+def program(a):
+    return a + 1
+
+
+def inputs(call):
+    return (torch.tensor([1 + 2j, 3 + 4j], device=DEVICE).conj().imag,), {}

@@ -1,0 +1,22 @@
+"""An OrderedDict that is iterated gets another order between the calls. (Of a plain dict that is noticed.)"""
+
+import collections
+
+import torch
+
+PROGRAM = {
+    "tags": ("differs", "capture", "guards"),
+    "calls": [{}, {"before": "FACTORS.move_to_end('a')"}],
+}
+DEVICE = "cpu"
+FACTORS = collections.OrderedDict(a=2.0, b=3.0)
+
+
+def program(x):
+    for factor in FACTORS.values():
+        x = x * factor + 1
+    return x
+
+
+def inputs(call):
+    return (torch.ones(3, device=DEVICE),), {}
