@@ -53,4 +53,4 @@ def control(name: str, line: str, *issues: int) -> Regression:
 
 def _issues(name: str) -> tuple[int, ...]:
     group = name.split("/")[0]
-    return () if group == "found" else (int(group),)
+    return (int(group),) if group.isdigit() else ()

@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("differs", "inductor", "views")}
+PROGRAM = {"tags": ("differs", "inductor", "strides")}
 DEVICE = "cpu"
 
 
