@@ -206,7 +206,7 @@ def view_of_base(base: torch.Tensor, derived: Derived) -> torch.Tensor:
     view = torch.as_strided(base, geometry.size, geometry.stride, geometry.offset)
     if derived.is_conj:
         view = view.conj()
-    return torch._neg_view(view) if derived.is_neg else view
+    return torch.ops.aten._neg_view.default(view) if derived.is_neg else view
 
 
 def _reinterpreted(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
