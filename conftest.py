@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,10 @@ from hypothesis import settings
 # The same examples in every run: a test that fails here and there is a bug. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+# A shell starts background jobs with Ctrl-C ignored, and that is inherited; what tests start is to be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
