@@ -50,7 +50,9 @@ def fuzz(
     count: Annotated[int | None, typer.Option(help="Stop after so many programs in all.")] = None,
     seed: Annotated[int, typer.Option(help="Programs are a function of it.")] = 0,
     focus: Annotated[str, typer.Option(help=f"What programs are made of: {', '.join(FOCUSES)}.")] = "all",
-    max_statements: Annotated[int, typer.Option(help="At most so many statements in a program.")] = 6,
+    max_statements: Annotated[
+        int, typer.Option(help="At most so many steps in a program; a step is a statement, or a few.")
+    ] = 6,
     corpus: Annotated[
         Path | None, typer.Option(help="Directory that keeps findings and state; the same command continues it.")
     ] = None,

@@ -75,7 +75,8 @@ def programs(
     """Programs with their call plans, each accepted by eager on its first call.
 
     `focus` is one of `fuzz.settings.FOCUSES` ("ops", "views", "autograd", "python", "guards", "dynamic", ..., "all");
-    `dtypes` narrows new tensors ("float32", ...); `calls` bounds the call plan. Raises UsageError for an unknown focus or dtype.
+    `max_statements` bounds steps: most are one statement, some a few that belong together. `dtypes` narrows new tensors
+    ("float32", ...) where an operator leaves it open; indices stay integers. `calls` bounds the call plan. Raises UsageError for an unknown focus or dtype.
     """
     settings = Settings(
         focus=focus, max_statements=max_statements, dtypes=_known(dtypes), is_random=random_ops, calls=calls

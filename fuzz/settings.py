@@ -39,9 +39,9 @@ class Settings:
 
     focus: str = "all"
     min_statements: int = 1
-    max_statements: int = 6
+    max_statements: int = 6  # steps of drawing: most write one statement, some a few that belong together
     max_numel: int = 4096  # of a tensor
-    dtypes: tuple[str, ...] = ()  # only these, where given
+    dtypes: tuple[str, ...] = ()  # only these, where given and where an operator leaves it open (indices are integers)
     is_random: bool = True  # whether random ops may be drawn
     calls: int = 4  # at most
     steering: Steering = Steering()

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fuzz.bucket import Bucket
 from fuzz.ledger import LEDGER, KnownIssue, known_issue, load_ledger, recheck
 from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import UsageError
+from oracle.flatten import flatten
 from oracle.program import Program
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status, Verdict
@@ -114,7 +116,9 @@ def test_every_program_of_the_ledger_runs_in_eager() -> None:
     for issue in _ISSUES.values():
         instance = instantiate(issue.program)
         args, kwargs = instance.inputs(0)
-        instance.target(*args, **kwargs)
+        result = instance.target(*args, **kwargs)
+        leaves, _ = flatten(result, "output")
+        assert any(isinstance(leaf.value, torch.Tensor) for leaf in leaves), issue.id
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -11,8 +12,9 @@ from hypothesis import HealthCheck, find, given, settings
 
 import fuzz
 from fuzz.opspec import OPERATORS
-from fuzz.render import render
+from fuzz.render import render, to_program
 from fuzz.structure import FuzzProgram, OpCall, Ref, walk
+from oracle.build import instantiate
 from oracle.checking import DisagreementError
 from oracle.errors import UsageError
 from oracle.program import Call
@@ -29,8 +31,10 @@ _QUICK = settings(
 
 @_QUICK
 @given(fuzz.programs())
-def test_programs_are_source_that_compiles(program: FuzzProgram) -> None:
-    compile(render(program), "<program>", "exec")
+def test_programs_are_source_and_json(program: FuzzProgram) -> None:
+    instance = instantiate(to_program(program, name="drawn"))
+    assert callable(instance.target)
+    assert FuzzProgram.from_json(json.loads(json.dumps(program.to_json()))) == program
 
 
 @_QUICK
@@ -95,7 +99,12 @@ def test_a_call_of_an_operator_can_be_made(example: fuzz.OpExample) -> None:
 @_QUICK
 @given(fuzz.op_calls())
 def test_any_operator_is_drawn_with_values_it_takes(example: fuzz.OpExample) -> None:
-    example()
+    (call,) = example.program.statements
+    assert isinstance(call, OpCall)
+    assert call.target == example.name
+    assert len(example.args) == len(call.args)
+    result = example()
+    assert (result is not None) or not call.results, f"{example.name} returns nothing for {call.results}"
 
 
 @pytest.mark.parametrize(

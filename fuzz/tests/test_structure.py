@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 from collections.abc import Iterator
@@ -96,14 +95,20 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("junk", [None, 7, "text", [], {}, [[1]], {"$": 1}], ids=repr)
 def test_damaged_json_is_a_usage_error_or_a_program(junk: Any) -> None:
     whole = json.loads(json.dumps(one_of_everything().to_json()))
+    refused = 0
     for path in places(whole):
         damaged = copy.deepcopy({"root": whole})
         at: Any = damaged
         for key in ("root", *path)[:-1]:
             at = at[key]
         at[("root", *path)[-1]] = junk
-        with contextlib.suppress(UsageError):
-            FuzzProgram.from_json(damaged["root"])
+        try:
+            read = FuzzProgram.from_json(damaged["root"])
+        except UsageError:
+            refused += 1
+        else:
+            assert isinstance(read, FuzzProgram), path
+    assert refused, "nothing that was damaged is refused"
 
 
 @pytest.mark.parametrize("field", [name for name in one_of_everything().to_json() if name != "format"])

@@ -208,17 +208,6 @@ def test_a_state_can_be_read_by_name() -> None:
     assert state["recursion limit"] == sys.getrecursionlimit()
 
 
-def test_a_snapshot_takes_less_than_150_us() -> None:
-    snapshot()
-    times = []
-    for _ in range(20):
-        start = time.perf_counter()
-        for _ in range(10):
-            snapshot()
-        times.append((time.perf_counter() - start) / 10)
-    assert min(times) < 150e-6
-
-
 def draw_torch() -> Any:
     return torch.rand(1)
 
@@ -247,4 +236,6 @@ def test_the_digest_says_which_generator_moved() -> None:
 
 def test_any_seed_is_accepted() -> None:
     seed_everything(2**64 + 5)
+    large = rng_digest()
     seed_everything(0)
+    assert rng_digest() != large
