@@ -206,8 +206,8 @@ def _failure_of(step: Callable[[], object]) -> UsageError | None:
 
 
 def _exit_code(state: CampaignState, *, is_interrupted: bool) -> int:
-    """0 clean, 1 findings, 2 interrupted before any, 3 internal error."""
-    if state.error_count:
+    """0 clean, 1 findings, 2 interrupted before any, 3 where errors of ours have cost more than one program in a hundred."""
+    if state.is_broken:
         return 3
     if state.new_buckets or state.stopped:
         return 1

@@ -11,7 +11,15 @@ from typing import Any
 
 from fuzz.bucket import bucket_key, operators_of
 from fuzz.campaign.settings import SINGLES_EVERY, CampaignSettings
-from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, RoundState, Work
+from fuzz.campaign.state import (
+    NOT_DRAWN,
+    NOT_JUDGED,
+    CampaignState,
+    FoundBucket,
+    FoundProgram,
+    RoundState,
+    Work,
+)
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.isolate import Completed, Died, Failed, OutOfMemory, TaskResult, TimedOut
@@ -73,7 +81,7 @@ class ResultTaker:
                 self._take_judged(work, value)
             case Failed(error=error):
                 state.note_error(f"programs {_span(work.numbers)}: {error}")
-                state.statuses["not judged: internal error"] += len(work.numbers)
+                state.statuses[NOT_JUDGED] += len(work.numbers)
                 state.add_work(replace(work, kind="draw"))
             case _:
                 self._take_death(work, result.end)
@@ -106,7 +114,7 @@ class ResultTaker:
         for error in value["errors"]:
             if error["number"] not in round_.features:
                 round_.features[error["number"]] = []
-                self._state.statuses["not drawn: internal error"] += 1
+                self._state.statuses[NOT_DRAWN] += 1
                 self._state.note_error(f"drawing program {error['number']}: {error['error']}")
 
     def _take_death(self, work: Work, end: Died | TimedOut | OutOfMemory) -> None:
@@ -118,7 +126,7 @@ class ResultTaker:
             # a batch, or nobody knows: one by one
             if work.tries >= _TRIES:
                 state.note_error(f"programs {_span(work.numbers)}: the worker ends before the first: {end}")
-                state.statuses["not judged: internal error"] += len(work.numbers)
+                state.statuses[NOT_JUDGED] += len(work.numbers)
                 state.add_work(replace(work, kind="draw"))
                 return
             state.add_work(replace(work, batch_size=1, tries=work.tries + 1))
@@ -130,7 +138,7 @@ class ResultTaker:
             state.add_work(replace(work, numbers=rest))
         if found["stage"] == "draw":
             state.rounds.setdefault(work.round, RoundState()).features.setdefault(guilty, [])
-            state.statuses["not drawn: internal error"] += 1
+            state.statuses[NOT_DRAWN] += 1
             state.note_error(f"drawing program {guilty}: {verdict_of_end(end).symptom}")
             return
         verdict = verdict_of_end(replace(end, stage=found["stage"]))
@@ -224,6 +232,7 @@ class ResultTaker:
                 if value["symptom"] != found.symptom and found.symptom["status"] not in _KILLED:
                     found = replace(found, verdict=value["verdict"], symptom=value["symptom"])
             case Failed(error=error):
+                self._state.lost_findings += 1
                 self._state.note_error(f"program {found.numbers}: {error}")
                 return
             case Died() | TimedOut() | OutOfMemory():

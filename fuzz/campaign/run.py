@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.rounds import begin_block, close_rounds, form_batches, may_begin_block
 from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
-from fuzz.campaign.state import CampaignState
+from fuzz.campaign.state import LOST_TRIALS, CampaignState
 from fuzz.campaign.work import selected_work, task_of
 from fuzz.coverage import Vocabulary
 from oracle.errors import InternalError
@@ -102,6 +102,8 @@ def _keep_one_example(state: CampaignState) -> None:
 
 def reason_to_stop(state: CampaignState) -> str:
     """Not "" where going on would only say the same again."""
+    if state.lost >= LOST_TRIALS and state.lost == state.programs:
+        return f"torch-oracle itself fails on every program: {state.lost} of {state.programs} lost to internal errors"
     if state.buckets:
         return ""  # something was confirmed while others passed
     judged = {word: count for word, count in state.statuses.items() if word not in _SAYING_NOTHING and count}

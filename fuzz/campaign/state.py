@@ -13,6 +13,10 @@ from oracle.errors import UsageError
 from oracle.verdict import Verdict
 
 STATE_VERSION = 1
+NOT_DRAWN = "not drawn: internal error"
+NOT_JUDGED = "not judged: internal error"
+LOST_TRIALS = 20  # programs that must not all be lost: the grammar or the judge does not work at all then
+_LOST_SHARE = 0.01  # of the programs: what a campaign may lose to errors of ours and still say something
 _MOST_EXAMPLES = 50  # of programs that eager refuses, of errors of ours: enough to mend the grammar
 
 
@@ -126,6 +130,7 @@ class CampaignState:
     ill: list[dict[str, Any]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     error_count: int = 0
+    lost_findings: int = 0  # which an error of ours kept from being judged again
     judgements: int = 0
     draw_cpu_s: float = 0.0
     judge_cpu_s: float = 0.0
@@ -136,6 +141,16 @@ class CampaignState:
     @property
     def programs(self) -> int:
         return sum(self.statuses.values())
+
+    @property
+    def lost(self) -> int:
+        """Programs of which nothing is known, for an error of ours."""
+        return self.statuses[NOT_DRAWN] + self.statuses[NOT_JUDGED] + self.lost_findings
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether so many programs are lost that the rest says little: more than one in a hundred."""
+        return self.lost > _LOST_SHARE * self.programs
 
     @property
     def new_buckets(self) -> list[FoundBucket]:
@@ -186,7 +201,7 @@ class CampaignState:
             "flaky": [asdict(found) for found in self.flaky],
             "ill": self.ill,
             "errors": self.errors,
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: getattr(self, name) for name in (*_PLAIN, *_NEWER)},
         }
 
     @classmethod
@@ -227,6 +242,7 @@ class CampaignState:
                 ill=list(data["ill"]),
                 errors=list(data["errors"]),
                 **{name: data[name] for name in _PLAIN},
+                **{name: data[name] for name in _NEWER if name in data},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(
@@ -237,6 +253,7 @@ class CampaignState:
 
 
 _PLAIN = ("error_count", "judgements", "draw_cpu_s", "judge_cpu_s", "reduce_s", "wall_s", "stopped")
+_NEWER = ("lost_findings",)  # not in states that an earlier version wrote
 
 
 def new_state(settings: CampaignSettings) -> CampaignState:

@@ -101,6 +101,7 @@ def summary_json(
         "ill": state.ill,
         "errors": state.errors,
         "error_count": state.error_count,
+        "lost": state.lost,
         "stopped": state.stopped,
         "wall_s": state.wall_s,
         "draw_cpu_s": state.draw_cpu_s,
@@ -154,7 +155,8 @@ def _count_lines(settings: CampaignSettings, state: CampaignState) -> Iterator[s
     if waiting:
         yield f"  {waiting} findings were not confirmed or reduced before the end; the same command goes on with them"
     if state.error_count:
-        yield f"  {state.error_count} internal errors of torch-oracle, please report them:"
+        lost = f", {state.lost} of {state.programs} programs lost to them" if state.lost else ""
+        yield f"  {state.error_count} internal errors of torch-oracle{lost}, please report them:"
         yield from (f"    {error.strip().splitlines()[-1][:200]}" for error in state.errors[:_SHOWN_ERRORS])
 
 

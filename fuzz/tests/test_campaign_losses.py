@@ -1,0 +1,88 @@
+"""Errors of ours in a campaign: a program lost is a row of the summary; many of them are the campaign's exit code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fuzz.campaign.results import Listener, ResultTaker
+from fuzz.campaign.run import reason_to_stop
+from fuzz.campaign.settings import CampaignSettings
+from fuzz.campaign.state import NOT_DRAWN, CampaignState, FoundProgram, Work, new_state
+from fuzz.campaign.summary import summary_json, summary_lines
+from fuzz.campaign.work import task_of
+from fuzz.commands import _exit_code
+from fuzz.structure import FuzzProgram
+from oracle.isolate import Completed, End, Failed, TaskResult
+from oracle.subjects.registry import resolve
+
+SETTINGS = CampaignSettings(subject=resolve("eager"), chunk=10, round_size=4000, block=400)
+
+
+def _take(state: CampaignState, work: Work, end: End) -> None:
+    state.add_work(work)
+    key = max(state.work)
+    task = task_of(key, work, SETTINGS, state)
+    ResultTaker(SETTINGS, state, Listener()).take(TaskResult(task=task, end=end, worker_pid=1, tasks_before=0))
+
+
+def _judged(passing: range, failing: range) -> Completed:
+    value: dict[str, Any] = {
+        "programs": [
+            {"number": n, "status": "pass", "features": ["op:f"], "seen": [], "program": None} for n in passing
+        ],
+        "errors": [{"number": n, "error": "Traceback ...\nKeyError: 'grammar'"} for n in failing],
+        "findings": [], "ill": [], "left": [], "judgements": len(passing), "draw_cpu_s": 0.0, "judge_cpu_s": 0.0,
+    }  # fmt: skip
+    return Completed(value=value, wall_s=0.1)
+
+
+def _campaign(passing: int, failing: int) -> CampaignState:
+    state = new_state(SETTINGS)
+    numbers = tuple(range(passing + failing))
+    _take(state, Work(kind="range", numbers=numbers), _judged(range(passing), range(passing, passing + failing)))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("passing", "failing", "code"), [(1999, 1, 0), (1980, 20, 0), (1979, 21, 3), (0, 5, 3), (50, 1, 3), (2000, 0, 0)]
+)
+def test_few_lost_programs_do_not_decide_the_exit_code(passing: int, failing: int, code: int) -> None:
+    assert _exit_code(_campaign(passing, failing), is_interrupted=False) == code
+
+
+def test_a_lost_program_is_counted_and_said() -> None:
+    state = _campaign(1999, 1)
+    assert state.statuses == {"pass": 1999, NOT_DRAWN: 1}
+    text = "\n".join(summary_lines(SETTINGS, state, corpus=None))
+    assert "1999 pass, 1 not drawn: internal error" in text
+    assert "1 internal errors of torch-oracle, 1 of 2000 programs lost to them" in text
+    assert "KeyError: 'grammar'" in text
+    assert summary_json(SETTINGS, state, corpus=None)["lost"] == 1
+
+
+def test_a_campaign_that_loses_all_of_its_first_programs_stops() -> None:
+    assert not reason_to_stop(_campaign(0, 19))
+    assert not reason_to_stop(_campaign(1, 40))
+    assert "torch-oracle itself fails on every program: 20 of 20" in reason_to_stop(_campaign(0, 20))
+
+
+def test_a_finding_that_cannot_be_judged_again_for_an_error_of_ours_is_lost_and_counted() -> None:
+    state = _campaign(10, 0)
+    found = FoundProgram(
+        numbers=(3,), program=FuzzProgram(arguments=()).to_json(), verdict={},
+        symptom={"status": "fail_accuracy", "kind": "output: number"},
+    )  # fmt: skip
+    _take(state, Work(kind="confirm", found=found), Failed(error="KeyError: 'judge'"))
+    assert (state.lost, state.programs) == (1, 10)
+    resumed = CampaignState.from_json(json.loads(json.dumps(state.to_json())))
+    assert resumed.lost == 1
+    assert _exit_code(resumed, is_interrupted=False) == 3
+
+
+def test_a_state_of_an_earlier_version_has_lost_no_finding() -> None:
+    data = json.loads(json.dumps(_campaign(10, 0).to_json()))
+    del data["lost_findings"]
+    assert CampaignState.from_json(data).lost == 0
