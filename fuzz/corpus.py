@@ -2,7 +2,8 @@
 
     corpus.json     format and what the campaign is (subject, seed, focus ...)
     state.json      everything a campaign knows (`fuzz.campaign.state`)
-    findings/       one file per bucket: the reduced program, its source, the verdict
+    findings/       per bucket KEY.json (the reduced program, its source, the verdict) and, where torch alone can show it,
+                    KEY.py: a script for a report
     interesting/    programs that reached something in the compiler that none had reached before
     lock            held by the campaign that is running
 
@@ -85,6 +86,12 @@ class Corpus:
 
     def save_finding(self, key: str, data: Mapping[str, Any]) -> Path:
         return self._write(f"findings/{key}.json", {"format": FORMAT_VERSION, **data})
+
+    def save_script(self, key: str, text: str) -> Path:
+        """Raises UsageError where it cannot be written."""
+        path = self.directory / f"findings/{key}.py"
+        write_text(path, text)
+        return path
 
     def save_interesting(self, number: int, program: Mapping[str, Any], features: list[str]) -> None:
         if self._interesting >= _MOST_INTERESTING:
@@ -169,10 +176,15 @@ def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> 
 
     `durable` waits for the disk, so that the file survives a machine that loses power.
     """
+    write_text(path, json.dumps(data, allow_nan=False, separators=(",", ":")), durable=durable)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """The same for text."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with beside.open("w", encoding="utf-8") as file:
-            json.dump(data, file, allow_nan=False, separators=(",", ":"))
+            file.write(text)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -17,10 +17,13 @@ from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
-from oracle.verdict import Verdict
+from oracle.verdict import Status, Verdict
 
 LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 _SHARED_OPTIONS = ("dynamic", "fullgraph")  # what every rung takes
+SECOND = ("refimpl.aot", "refimpl.partitioned")  # another implementation of what lies between capture and kernels
+AGREES = "agrees with eager"  # a strong sign that the bug is torch's, or the backend's
+_DIFFERS = "differs too: look at eager or the judge first"
 
 Judge = Callable[[FuzzProgram, SubjectSpec], Verdict]
 
@@ -57,6 +60,39 @@ def first_wrong(
         if matches(symptom, symptom_of(ask(program, rung))):
             return rung
     return subject
+
+
+def second_opinion(program: FuzzProgram, rung: SubjectSpec, symptom: Symptom, *, judge_on: Judge | None = None) -> str:
+    """What refimpl does with a program that is first wrong on `rung`: "refimpl agrees with eager".
+
+    "" where it is not asked: it has no counterpart of capture, and nothing to say of subjects that are no torch.compile.
+    """
+    is_past_capture = rung.kind == "backend" or (rung.kind == "torch_compile" and (rung.rung or 0) > 1)
+    if not is_past_capture:
+        return ""
+    if symptom.status == Status.FAIL_GUARD.value and any(call.before for call in program.calls):
+        return "refimpl cannot say: it guards its arguments only"
+    ask = judge_on or judge_here
+    dynamic = rung.options.get("dynamic")
+    options = {"dynamic": dynamic} if isinstance(dynamic, bool) else {}
+    said = {}
+    for name in SECOND:
+        spec = resolve(name)
+        said[name] = _opinion(ask(program, replace(spec, options={**spec.options, **options})), symptom)
+    if len(set(said.values())) == 1:
+        return f"refimpl {next(iter(said.values()))}"
+    return "; ".join(f"{name} {text}" for name, text in said.items())
+
+
+def _opinion(verdict: Verdict, symptom: Symptom) -> str:
+    if verdict.status is Status.PASS:
+        return AGREES
+    seen = symptom_of(verdict)
+    if matches(symptom, seen):
+        return _DIFFERS
+    if verdict.status.is_silent:
+        return f"differs in another way ({seen.status}: {seen.kind}): look at eager or the judge first"
+    return f"cannot say: {seen.status}"
 
 
 def judge_here(program: FuzzProgram, subject: SubjectSpec) -> Verdict:

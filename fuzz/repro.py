@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import platform
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,12 +39,12 @@ _ASPECTS: Mapping[Status, tuple[str, ...]] = {
 _ALL = ("value", "layout", "flags", "kind", "gradient", "aliases", "generator", "exception")
 
 
-def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict) -> str:
-    """The script's text. Raises UsageError for a subject that torch alone does not have."""
+def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
+    """The script's text; `notes` are lines of its head. Raises UsageError for a subject that torch alone does not have."""
     aspects = _ASPECTS.get(verdict.status, _ALL)
     is_deadly = verdict.status in (Status.CRASH, Status.TIMEOUT, Status.OOM)
     parts = [
-        _header(subject, verdict),
+        _header(subject, verdict, notes),
         "import random\nimport subprocess\nimport sys\n\nimport torch\n",
         *_imports(program, subject),
         _source(program),
@@ -58,11 +58,12 @@ def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict) -
     return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip()).replace("\n\n\n\n", "\n\n\n")
 
 
-def _header(subject: SubjectSpec, verdict: Verdict) -> str:
+def _header(subject: SubjectSpec, verdict: Verdict, notes: Sequence[str]) -> str:
     lines = textwrap.wrap(f"{subject.name}: {verdict.status.value}: {verdict.symptom}", 110)
     lines.append(
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
+    lines += [line for note in notes for line in textwrap.wrap(note, 110)]
     return "\n".join(f"# {line}" for line in lines)
 
 

@@ -58,7 +58,7 @@ def _bucket_row(
         name=bucket.key,
         subject=settings.subject.name,
         direction="backward" if any(call.backward for call in program.calls) else "forward",
-        tags=(bucket.rung,) if bucket.rung else (),
+        tags=tuple(word for word in (bucket.rung, bucket.opinion) if word),
         program=to_program(program, name=bucket.key).to_json(),
     )
     return case, verdict, repeat_command(bucket, settings, corpus=corpus)

@@ -288,6 +288,8 @@ class ResultTaker:
             trials=data.get("trials", 0),
             seconds=data.get("seconds", 0.0),
             traceback=found.traceback,
+            opinion=data.get("opinion", ""),
+            script=data.get("script", ""),
         )
         self._merge(bucket)
 

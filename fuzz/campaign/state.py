@@ -63,6 +63,8 @@ class FoundBucket:
     trials: int = 0
     seconds: float = 0.0
     traceback: str = ""
+    opinion: str = ""  # what refimpl does with the reduced program; "" where it is not asked
+    script: str = ""  # the finding as a file that needs torch alone
 
     def parsed_verdict(self) -> Verdict:
         return Verdict.from_json(self.verdict)

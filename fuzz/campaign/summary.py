@@ -46,6 +46,8 @@ def bucket_lines(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Pat
     shown = "" if bucket.is_reduced else ", not reduced"
     culprit = f"; {bucket.culprit}" if bucket.culprit else ""
     yield f"  programs: {times}{shown}; first wrong rung: {bucket.rung or 'not looked for'}{culprit}"
+    if bucket.opinion:
+        yield f"  second opinion: {bucket.opinion}"
     verdict = bucket.parsed_verdict()
     yield f"  symptom: {verdict.symptom[:400]}"
     worst = verdict.worst
@@ -113,7 +115,10 @@ def summary_json(
 
 
 def bucket_json(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Path | None) -> dict[str, Any]:
-    return {**asdict(bucket), "repeat": repeat_command(bucket, settings, corpus=corpus)}
+    """Without the script, which is a file of its own (`findings/KEY.py`)."""
+    data = asdict(bucket)
+    del data["script"]
+    return {**data, "repeat": repeat_command(bucket, settings, corpus=corpus)}
 
 
 def drawn_sizes(state: CampaignState) -> dict[str, int]:

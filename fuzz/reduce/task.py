@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fuzz.localise import first_wrong, ladder_of
+from fuzz.localise import first_wrong, ladder_of, second_opinion
 from fuzz.reduce import Hint, reduce_counted
 from fuzz.reduce.trials import TrialProcess
 from fuzz.render import render
+from fuzz.repro import repro_script
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, matches, symptom_of
+from oracle.errors import UsageError
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
@@ -42,7 +44,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         progress("reproduce")
         verdict = trials.judge(program, subject)
         is_reproduced = verdict.status.is_finding and matches(symptom, symptom_of(verdict))
-        rung, culprit, count, is_finished = subject, "", 0, False
+        rung, culprit, opinion, count, is_finished = subject, "", "", 0, False
         if is_reproduced:
             program, verdict = _called_once(program, subject, verdict, trials)
             symptom = symptom_of(verdict)
@@ -51,6 +53,8 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             progress("reduce")
             program, verdict, rung, count, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
             symptom = symptom_of(verdict)
+            progress("second opinion")
+            opinion = second_opinion(program, rung, symptom, judge_on=trials.judge)
             progress("culprit")
             culprit = (
                 trials.culprit(program, rung, symptom, timeout_s=_CULPRIT_S) if payload.get("culprit", True) else ""
@@ -61,6 +65,8 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         "symptom": symptom.to_json(),
         "rung": rung.name,
         "culprit": culprit,
+        "opinion": opinion,
+        "script": _script(program, subject, verdict, opinion),
         "verdict": verdict.to_json(),
         "reproduced": is_reproduced,
         "finished": is_finished,
@@ -68,6 +74,14 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         "seconds": time.monotonic() - started,
         "cpu_s": _cpu_seconds() - cpu_before,
     }
+
+
+def _script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, opinion: str) -> str:
+    """The finding as a file that needs torch alone; "" for subjects that torch alone does not have."""
+    try:
+        return repro_script(program, subject, verdict, notes=(opinion,) if opinion else ())
+    except UsageError:
+        return ""
 
 
 def _cpu_seconds() -> float:
