@@ -20,7 +20,7 @@ import torch
 from oracle.build import Instance, ProgramLoadError, instantiate
 from oracle.configure import configured
 from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_everything, snapshot
-from oracle.inputs import clone_tree, map_tensors
+from oracle.inputs import clone_tree
 from oracle.judge import judge
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
@@ -28,6 +28,7 @@ from oracle.outcome import Leaf, Outcome, Raised, Returned
 from oracle.peer import observe_in_second_process
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
+from oracle.relaid import StridedOperands, inputs_laid_out_otherwise
 from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load
@@ -134,11 +135,13 @@ class EagerState:
         return self.loud_noise
 
     def relaid_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
-        """Eager on strided copies of its inputs, which its scalar loops read."""
+        """Eager on strided copies of its inputs and of all operands, which its scalar loops read."""
         if self.relaid is None:
             progress("relaid")
             instance = self.make()
-            self.relaid = self._timed(lambda: observe(instance, prepare_inputs=_laid_out_otherwise))
+            self.relaid = self._timed(
+                lambda: observe(instance, prepare_inputs=inputs_laid_out_otherwise, around_call=StridedOperands)
+            )
             _restored(before)
         return self.relaid
 
@@ -212,20 +215,6 @@ def _restored(before: ProcessState) -> tuple[str, ...]:
     if changed:
         restore(before)
     return changed
-
-
-def _laid_out_otherwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return map_tensors((args, kwargs), _strided_copy)
-
-
-def _strided_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, every second one in memory; tensors that are not plain stay as they are."""
-    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_nested
-    if not is_plain or tensor.is_quantized or not tensor.dim():
-        return tensor
-    with torch.no_grad():
-        copied = tensor.new_empty((*tensor.shape, 2))[..., 0].copy_(tensor)
-    return copied.detach().requires_grad_(tensor.requires_grad)
 
 
 def observe_widened(instance: Instance) -> Outcome | None:

@@ -133,11 +133,12 @@ def test_a_trace_is_not_held_to_what_changes_around_it_and_a_compiler_is(subject
     assert bool(result.verdict.explained) == (subject == "make_fx")
 
 
-def test_the_sign_of_a_zero_that_eagers_own_loops_disagree_on_is_not_a_finding() -> None:
+@pytest.mark.parametrize("operand", ["x", "torch.neg(-x)", "(x * 1).reshape(4, 5)"])
+def test_the_sign_of_a_zero_that_eagers_own_loops_disagree_on_is_not_a_finding(operand: str) -> None:
     """Eager's vector loop gives +0 where its scalar loop, at the end of the tensor, gives -0."""
     source = (
         "def inputs(call): return (torch.linspace(-0.3, -0.1, 20),), {}\n"
-        "def program(x): return torch.nn.functional.softshrink(x)\n"
+        f"def program(x): return torch.nn.functional.softshrink({operand})\n"
     )
     state = state_of(source)
     flipped = changing(lambda output: torch.where(output == 0, -output, output))

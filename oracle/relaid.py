@@ -1,0 +1,56 @@
+"""Eager on memory laid out otherwise: its scalar loops read what its vector loops read before.
+
+Kernels of one operator need not agree on the sign of a zero: the vector loop of softshrink gives +0 for -0, the scalar one
+-0, and which of the two an element falls to is its position. Operands with gaps in memory are read by the scalar loops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from oracle.inputs import map_tensors
+
+_NEEDS_ITS_STRIDES = frozenset(["aten::_unsafe_view"])  # a view, though its schema does not say so
+
+
+class StridedOperands(TorchDispatchMode):
+    """Within it, functional aten operators read copies of their operands that have gaps in memory.
+
+    Views and operators that write see the tensors themselves. Active in the backward pass as well, if that runs inside.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not _is_functional(func):
+            return func(*args, **(kwargs or {}))
+        strided_args, strided_kwargs = inputs_laid_out_otherwise(args, kwargs or {})
+        return func(*strided_args, **strided_kwargs)
+
+
+def inputs_laid_out_otherwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, their tensors with gaps in memory."""
+    return map_tensors((args, kwargs), strided_copy)
+
+
+def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, every second one in memory; tensors that are not plain stay as they are."""
+    is_plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_nested
+    if not is_plain or tensor.is_quantized or not tensor.dim():
+        return tensor
+    with torch.no_grad():
+        copied = tensor.new_empty((*tensor.shape, 2))[..., 0].copy_(tensor)
+    return copied.detach().requires_grad_(tensor.requires_grad)
+
+
+def _is_functional(func: Any) -> bool:
+    schema = getattr(func, "_schema", None)
+    return (
+        schema is not None
+        and schema.name.startswith("aten::")
+        and schema.name not in _NEEDS_ITS_STRIDES
+        and all(value.alias_info is None for value in (*schema.arguments, *schema.returns))
+    )
