@@ -297,13 +297,16 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
             if number >= 2 * settings.round_size and not as_json:
                 err.print(f"drawing the programs before {number} again: they steered it", highlight=False)
             program = program_of_number(settings, number, pool, describe_grammar(pool))
-        verdict = judge_alone(program, settings.subject, pool, settings)
+        verdict, refusal = judge_alone(program, settings.subject, pool, settings)
     if as_json:
-        sys.stdout.write(json.dumps({"program": program.to_json(), "verdict": verdict.to_json()}) + "\n")
+        sys.stdout.write(
+            json.dumps({"program": program.to_json(), "verdict": verdict.to_json(), "refused": refusal}) + "\n"
+        )
     else:
         _print_program(program)
-        sys.stdout.write(f"\n{settings.subject.name}: {verdict.status.value}  {verdict.symptom}\n")
-    return 1 if verdict.status.is_finding else 0
+        status = f"refused ({refusal})" if refusal else verdict.status.value
+        sys.stdout.write(f"\n{settings.subject.name}: {status}  {verdict.symptom}\n")
+    return 1 if verdict.status.is_finding and not refusal else 0
 
 
 def _print_program(program: FuzzProgram) -> None:

@@ -29,6 +29,7 @@ from fuzz.inputs.shapes import draw_pool, draw_shape
 from fuzz.inputs.specs import DTYPE_WEIGHTS, draw_dtype, draw_spec
 from fuzz.judging import judge
 from fuzz.opspec import OPERATORS
+from fuzz.refusal import refusal_of
 from fuzz.render import render, to_program
 from fuzz.scene import Scene
 from fuzz.settings import Settings
@@ -135,11 +136,15 @@ def assert_agrees(program: FuzzProgram, subject: str | Callable[..., Any]) -> Ve
     """Raise DisagreementError, with the program's source, unless `subject` agrees with eager on every call of the plan.
 
     `subject` is a name (`torch-oracle list subjects`), a path "module:function", or a Dynamo backend. It runs in this process. A
-    program that eager itself refuses or gives two answers to is no example (`hypothesis.assume`).
+    program that eager itself refuses or gives two answers to is no example (`hypothesis.assume`), nor is one that the subject
+    refuses by name (`fuzz.refusal`).
     """
-    verdict = judge(to_program(program, name="example"), _subject(subject)).verdict
+    asked = _subject(subject)
+    result = judge(to_program(program, name="example"), asked)
+    verdict = result.verdict
     if hypothesis.currently_in_test_context():
         hypothesis.assume(verdict.status not in (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER))
+        hypothesis.assume(not refusal_of(verdict, asked.spec, traceback=result.traceback))
     if verdict.status.is_finding:
         if hypothesis.currently_in_test_context():
             hypothesis.note(render(program))

@@ -13,6 +13,7 @@ from fuzz.campaign.state import RoundState, Work, new_state
 from fuzz.campaign.work import REPEATS, task_of
 from fuzz.corpus import read_json
 from fuzz.coverage import Vocabulary
+from fuzz.refusal import refusal_of
 from fuzz.structure import FuzzProgram
 from oracle.errors import InternalError, UsageError
 from oracle.isolate import Completed, Pool, Task
@@ -63,8 +64,10 @@ def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocab
     return FuzzProgram.from_json(programs[0]["program"])
 
 
-def judge_alone(program: FuzzProgram, subject: SubjectSpec, pool: Pool, settings: CampaignSettings) -> Verdict:
-    """The verdict on one program, in a worker; up to a few runs, until one is a finding."""
+def judge_alone(
+    program: FuzzProgram, subject: SubjectSpec, pool: Pool, settings: CampaignSettings
+) -> tuple[Verdict, str]:
+    """The verdict on one program, in a worker; up to a few runs, until one is a finding. And why it is refused, or ""."""
     task = Task(
         key="replay",
         function="fuzz.worker:judge_again",
@@ -77,9 +80,11 @@ def judge_alone(program: FuzzProgram, subject: SubjectSpec, pool: Pool, settings
     (result,) = pool.run([task])
     match result.end:
         case Completed(value=value):
-            return Verdict.from_json(value["verdict"])  # type: ignore[arg-type]
+            data: Any = value
+            verdict = Verdict.from_json(data["verdict"])
+            return verdict, refusal_of(verdict, subject, traceback=data["traceback"])
         case _ as end:
             verdict = verdict_of_end(end)
             if verdict.symptom.startswith("internal error"):
                 raise InternalError(f"judging the program failed: {end}")
-            return verdict
+            return verdict, ""

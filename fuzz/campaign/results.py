@@ -20,6 +20,7 @@ from fuzz.campaign.state import (
     RoundState,
     Work,
 )
+from fuzz.refusal import REFUSED, refusal_of
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.isolate import Completed, Died, Failed, OutOfMemory, TaskResult, TimedOut
@@ -90,10 +91,13 @@ class ResultTaker:
         state = self._state
         left = set(value["left"])
         self._take_features(work, value)
+        findings = [FoundProgram.from_json(found) for found in value["findings"]]
+        reasons = {found.numbers: reason for found in findings if (reason := self._refusal(found))}
+        state.refused.update(reasons.values())
         for item in value["programs"]:
             if item["number"] in left:
                 continue
-            state.statuses[item["status"]] += 1
+            state.statuses[REFUSED if (item["number"],) in reasons else item["status"]] += 1
             fresh = state.reached.add(item["seen"])
             if fresh and item["program"] is not None:
                 self._listener.on_interesting(item["number"], item["program"], fresh)
@@ -102,8 +106,9 @@ class ResultTaker:
         state.judgements += value["judgements"]
         state.draw_cpu_s += value["draw_cpu_s"]
         state.judge_cpu_s += value["judge_cpu_s"]
-        for found in value["findings"]:
-            self._found(FoundProgram(**{**found, "numbers": tuple(found["numbers"])}))
+        for found in findings:
+            if found.numbers not in reasons:
+                self._found(found)
         if left:
             state.add_work(replace(work, numbers=tuple(sorted(left))))
 
@@ -183,6 +188,11 @@ class ResultTaker:
 
     # -------------------------------------------------------------------------------------------------------- findings
 
+    def _refusal(self, found: FoundProgram) -> str:
+        """Why the subject refuses the program; "" where it is a finding."""
+        verdict = Verdict.from_json(found.verdict)
+        return refusal_of(verdict, self._settings.subject, traceback=found.traceback)
+
     def _found(self, found: FoundProgram) -> None:
         """Count a finding, and have it confirmed unless a bucket explains it."""
         state = self._state
@@ -230,7 +240,9 @@ class ResultTaker:
                     return
                 found = replace(found, runs=int(value["runs"]))  # type: ignore[call-overload]
                 if value["symptom"] != found.symptom and found.symptom["status"] not in _KILLED:
-                    found = replace(found, verdict=value["verdict"], symptom=value["symptom"])
+                    found = replace(
+                        found, verdict=value["verdict"], symptom=value["symptom"], traceback=value["traceback"]
+                    )
             case Failed(error=error):
                 self._state.lost_findings += 1
                 self._state.note_error(f"program {found.numbers}: {error}")
@@ -243,6 +255,10 @@ class ResultTaker:
                     self._note_flaky(replace(found, shown=0))
                     return
                 found = replace(found, verdict=verdict.to_json(), symptom=symptom_of(verdict).to_json())
+        reason = self._refusal(found)
+        if reason:
+            self._state.refused[reason] += 1
+            return
         if self._settings.reduces:
             self._state.add_work(replace(work, kind="reduce", found=found))
         else:

@@ -11,6 +11,7 @@ from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
 from fuzz.campaign.state import LOST_TRIALS, CampaignState
 from fuzz.campaign.work import selected_work, task_of
 from fuzz.coverage import Vocabulary
+from fuzz.refusal import REFUSED
 from oracle.errors import InternalError
 from oracle.isolate import Completed, Pool, Task
 from oracle.verdict import Status
@@ -26,6 +27,7 @@ _SAYING_NOTHING = (
     Status.EAGER_TWO_RUNS_DIFFER.value,
     Status.MODEL_FAIL_TO_LOAD.value,
     Status.PASS_DUE_TO_SKIP.value,
+    REFUSED,
 )
 
 

@@ -123,6 +123,7 @@ class CampaignState:
     work: dict[int, Work] = field(default_factory=dict)
     next_work: int = 0
     statuses: Counter[str] = field(default_factory=Counter)  # programs by how they ended
+    refused: Counter[str] = field(default_factory=Counter)  # programs that the subject refuses by name, by reason
     symptoms: Counter[str] = field(default_factory=Counter)  # findings, reduced or not, "status: kind"
     awaiting_draw: dict[int, dict[str, Any]] = field(
         default_factory=dict
@@ -197,6 +198,7 @@ class CampaignState:
             "reached": dict(self.reached.counts),
             "work": [asdict(work) for work in self.work.values()],
             "statuses": dict(self.statuses),
+            "refused": dict(self.refused),
             "symptoms": dict(self.symptoms),
             "awaiting_draw": {str(number): verdict for number, verdict in self.awaiting_draw.items()},
             "buckets": [asdict(bucket) for bucket in self.buckets.values()],
@@ -237,6 +239,7 @@ class CampaignState:
                 work={number: Work.from_json(work) for number, work in enumerate(data["work"])},
                 next_work=len(data["work"]),
                 statuses=Counter(data["statuses"]),
+                refused=Counter(data.get("refused", {})),
                 symptoms=Counter(data["symptoms"]),
                 awaiting_draw={int(number): verdict for number, verdict in data["awaiting_draw"].items()},
                 buckets={bucket["key"]: FoundBucket.from_json(bucket) for bucket in data["buckets"]},

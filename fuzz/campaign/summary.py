@@ -18,6 +18,7 @@ from fuzz.symptom import Symptom
 
 _SHOWN_ERRORS = 3
 _SHOWN_FLAKY = 5
+_SHOWN_REASONS = 8
 
 
 def summary_lines(
@@ -36,6 +37,12 @@ def summary_lines(
     yield from (f"known issue {found.text()}" for found in rechecked if found.needs_attention)
     if state.flaky:
         yield f"flaky: {state.statuses['flaky']} programs differed once and not again ({_flaky_text(state.flaky)})"
+    if state.refused:
+        yield f"refused: {sum(state.refused.values())} programs, by name; no findings"
+        yield from (f"  {count} {reason}" for reason, count in state.refused.most_common(_SHOWN_REASONS))
+        others = len(state.refused) - _SHOWN_REASONS
+        if others > 0:
+            yield f"  and {others} other reasons"
     yield from _count_lines(settings, state)
 
 
@@ -96,6 +103,7 @@ def summary_json(
         "campaign": settings.identity(),
         "programs": state.programs,
         "statuses": dict(state.statuses),
+        "refused": dict(state.refused),
         "symptoms": dict(state.symptoms),
         "buckets": [bucket_json(bucket, settings, corpus=corpus) for bucket in state.buckets.values()],
         "known_issues": {found.issue.id: found.outcome for found in rechecked},

@@ -1,0 +1,93 @@
+"""Refusals: a subject that says by name that it does not take a program, where it documents that it need not. Torch-free.
+
+Note [What is a refusal]
+Only subjects that owe one whole graph (`export`, `make_fx`, torch.compile with fullgraph) may refuse, and only with an exception
+of the table below: a class that torch documents for programs it does not support, with a message of a class it documents. An
+`Unsupported` must name its page among the reasons of graph breaks and not call itself a bug; a guard of an exported program may
+refuse other inputs than it was exported with, never those. Everything else (a KeyError out of the exporter, an assertion, a
+refusal of torch.compile where it may break the graph instead) stays a finding: it may be an internal error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fuzz.symptom import symptom_of
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+REFUSED = "refused"  # in counts of programs, beside the values of Status
+_SAID = re.compile(r"^(?:call \d+: )?(?:outcome|exception) is (?P<type>[\w.]+) in \w+ \((?P<message>.*)\)", re.DOTALL)
+_WHOLE_PAGE = (
+    "Explanation: ",
+    "compile-graph-break-site",
+)  # first and last lines: the hints between them are there too
+_CALLS_ITSELF_A_BUG = "likely to be a Dynamo bug"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """An exception that is one."""
+
+    type_name: str
+    message: str = ""  # how it begins
+    has_page: bool = False  # it must name its page of the documentation
+    is_later: bool = False  # only after the first call
+    reason: str = ""  # in counts; "" for the type and message themselves
+
+
+_DATA_DEPENDENT = tuple(
+    _Refusal(type_name=f"torch.{name}", reason=reason)
+    for name, reason in (
+        ("fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode", "GuardOnDataDependentSymNode"),
+        ("_subclasses.fake_tensor.DataDependentOutputException", "DataDependentOutputException"),
+        ("_subclasses.fake_tensor.DynamicOutputShapeException", "DynamicOutputShapeException"),
+    )
+)
+_WHOLE_GRAPH = (
+    *_DATA_DEPENDENT,
+    _Refusal(type_name="torch._dynamo.exc.UserError"),
+    _Refusal(type_name="torch._dynamo.exc.Unsupported", has_page=True),
+    _Refusal(type_name="torch._dynamo.exc.FailOnRecompileLimitHit", is_later=True, reason="FailOnRecompileLimitHit"),
+)
+_EXPORTED = (
+    *_WHOLE_GRAPH,
+    _Refusal(
+        type_name="AssertionError", message="Guard failed: ", is_later=True, reason="guard of an exported program"
+    ),
+    _Refusal(
+        type_name="RuntimeError", message="Expected input at ", is_later=True, reason="guard of an exported program"
+    ),
+)
+
+
+def refusal_of(verdict: Verdict, subject: SubjectSpec, *, traceback: str = "") -> str:
+    """The reason for which the subject refuses the program, in few words; "" where it does not.
+
+    `traceback` is the end of the exception's text: there a message is whole.
+    """
+    if verdict.status not in (Status.FAIL_TO_RUN, Status.FAIL_EXCEPTION):
+        return ""
+    found = _SAID.match(verdict.symptom)
+    if found is None:
+        return ""
+    message = found["message"].strip("\"'")
+    for rule in _rules_of(subject):
+        if (
+            rule.type_name == found["type"]
+            and message.startswith(rule.message)
+            and (not rule.is_later or bool(verdict.call))
+            and (not rule.has_page or all(text in traceback for text in _WHOLE_PAGE))
+            and _CALLS_ITSELF_A_BUG not in traceback
+        ):
+            return rule.reason or symptom_of(verdict).kind.partition(" for ")[0]
+    return ""
+
+
+def _rules_of(subject: SubjectSpec) -> tuple[_Refusal, ...]:
+    if subject.kind == "export":
+        return _EXPORTED
+    if subject.kind == "make_fx":
+        return _DATA_DEPENDENT
+    return _WHOLE_GRAPH if subject.options.get("fullgraph") is True else ()
