@@ -76,7 +76,10 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-_NEWER_DTYPES = {torch.uint16, torch.uint32, torch.uint64, torch.complex32}
+# Those without a typed storage class, which plain pickle asks for; which there are depends on the version of torch.
+_NEWER_DTYPES = {torch.uint16, torch.uint32, torch.uint64, torch.complex32} | {
+    dtype for name, dtype in vars(torch).items() if name.startswith(("float8_", "float4_"))
+}
 
 
 def _unpacked_tensor(data: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
