@@ -102,6 +102,8 @@ def test_an_unknown_issue_is_a_usage_error() -> None:
         ("198102/gapped_unfold_mutation", "aot_eager"),
         ("178680/shared_base_offset_changes", "aot_eager"),
         ("175154/interpolate_nearest_unchanged", "aot_eager"),
+        ("115249/dropout_without_training_written", "aot_eager"),
+        ("132929/gradient_of_intermediate", "aot_eager"),
     ],
 )
 def test_a_program_that_differs_does_so_without_a_cpp_compiler_too(name: str, backend: str) -> None:

@@ -1,0 +1,18 @@
+"""A result of an inference_mode region of the program is a normal tensor.
+
+Runtime: the region is traced, and nothing says so afterwards.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "aot")}
+DEVICE = "cpu"
+
+
+def program(x):
+    with torch.inference_mode():
+        return x * 2
+
+
+def inputs(call):
+    return (torch.ones(3, device=DEVICE),), {}

@@ -1,0 +1,21 @@
+"""Two overlapping arguments, the second written: a part of it is returned at the place it has in the base.
+
+Synthetic base: the part is made again from the base, without the argument's offset.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "aot", "aliasing", "mutation")}
+DEVICE = "cpu"
+
+
+def program(a, b):
+    torch.neg(a)
+    first, _, _ = b.chunk(3)
+    b.add_(0.5)
+    return first
+
+
+def inputs(call):
+    memory = torch.arange(4.0, device=DEVICE)
+    return (memory[:3], memory[1:]), {}
