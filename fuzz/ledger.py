@@ -7,8 +7,9 @@ an issue whose program agrees is fixed, one that has expired must be looked at b
 from __future__ import annotations
 
 import datetime
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,8 +28,8 @@ else:
 LEDGER = Path(__file__).with_name("known_issues.toml")
 _FIELDS = frozenset(
     [
-        "id", "link", "title", "rung", "statuses", "kinds", "operators", "extra", "culprits", "before", "shares_memory",
-        "expires", "source", "calls", "config", "is_module",
+        "id", "link", "title", "rung", "statuses", "kinds", "operators", "extra", "culprits", "before", "lines", "arguments",
+        "shares_memory", "expires", "source", "calls", "config", "is_module", "dynamic",
     ]
 )  # fmt: skip
 _REQUIRED = ("id", "link", "title", "rung", "statuses", "operators", "expires", "source")
@@ -48,6 +49,8 @@ class KnownIssue:
     extra: int = 0
     culprits: tuple[str, ...] = ("*",)
     before: tuple[str, ...] = ()  # globs, one of which what is done before a call must match
+    lines: tuple[str, ...] = ()  # globs, each of which a line of the reduced program must match
+    arguments: tuple[str, ...] = ()  # globs over the JSON of an argument, all of which one argument must match
     shares_memory: bool = False  # arguments of the program must
     expires: datetime.date
     program: Program
@@ -65,6 +68,8 @@ class KnownIssue:
             and len(extra) <= self.extra
             and (not bucket.culprit or any(fnmatchcase(bucket.culprit, glob) for glob in self.culprits))
             and (not self.before or any(fnmatchcase(text, glob) for text in texts for glob in self.before))
+            and all(any(fnmatchcase(line.strip(), glob) for line in bucket.source.splitlines()) for glob in self.lines)
+            and (not self.arguments or any(_fits(spec, self.arguments) for spec in _specs(calls)))
             and (not self.shares_memory or _shares_memory(calls))
         )
 
@@ -161,6 +166,7 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
         calls=tuple(Call(**call) for call in entry.get("calls", [{}])),
         is_module=entry.get("is_module", False),
         config=entry.get("config", {}),
+        dynamic=entry.get("dynamic"),
     )
     return KnownIssue(
         id=name,
@@ -173,6 +179,8 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
         extra=entry.get("extra", 0),
         culprits=tuple(entry.get("culprits", ("*",))),
         before=tuple(entry.get("before", ())),
+        lines=tuple(entry.get("lines", ())),
+        arguments=tuple(entry.get("arguments", ())),
         shares_memory=entry.get("shares_memory", False),
         expires=entry["expires"],
         program=program,
@@ -180,5 +188,22 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
 
 
 def _shares_memory(calls: Sequence[Mapping[str, Any]]) -> bool:
-    specs = [spec for call in calls for spec in call.get("args") or [] if isinstance(spec, Mapping)]
-    return any("storage" in spec or spec.get("$") == "same" for spec in specs)
+    return any("storage" in spec or spec.get("$") == "same" for spec in _specs(calls))
+
+
+def _fits(spec: Mapping[str, Any], globs: Sequence[str]) -> bool:
+    text = json.dumps(spec, sort_keys=True)
+    return all(fnmatchcase(text, glob) for glob in globs)
+
+
+def _specs(calls: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The arguments of all calls, and what is in those that are containers."""
+    waiting: list[Any] = [part for call in calls for part in (call.get("args"), call.get("kwargs"))]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            if "$" in value:
+                yield value
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)
