@@ -17,6 +17,7 @@ from fuzz.campaign.cache import CompilerCache
 from fuzz.campaign.known import id_of_known, issues_of, looked_at_again
 from fuzz.campaign.progress import CampaignProgress
 from fuzz.campaign.records import write_records
+from fuzz.campaign.relations import every
 from fuzz.campaign.replay import judge_alone, program_of_file, program_of_number
 from fuzz.campaign.results import Listener
 from fuzz.campaign.run import describe_grammar, run_campaign
@@ -35,6 +36,7 @@ from oracle.isolate import Pool, Task
 from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES, available_cores, check_positive, duration
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.usability import check_usable
+from oracle.verdict import Status
 from results.store import Store
 
 DEFAULT_TIME_S = 600.0
@@ -290,14 +292,19 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
     err = Console(stderr=True)
     with CompilerCache() as cache, _pool(settings, cache) as pool:
         check_usable([settings.subject], pool)
+        relation, turn = "", None
         if replay is not None:
-            program = program_of_file(replay)
+            program, relation = program_of_file(replay)
         else:
             assert number is not None
             if number >= 2 * settings.round_size and not as_json:
                 err.print(f"drawing the programs before {number} again: they steered it", highlight=False)
             program = program_of_number(settings, number, pool, describe_grammar(pool))
-        verdict, refusal = judge_alone(program, settings.subject, pool, settings)
+            turn = number // every(settings) if number % every(settings) == 0 else None
+        verdict, refusal = judge_alone(program, settings.subject, pool, settings, relation=relation)
+        if turn is not None and verdict.status is Status.PASS:
+            related, _ = judge_alone(program, settings.subject, pool, settings, turn=turn)
+            verdict = related if related.status.is_finding else verdict
     if as_json:
         sys.stdout.write(
             json.dumps({"program": program.to_json(), "verdict": verdict.to_json(), "refused": refusal}) + "\n"

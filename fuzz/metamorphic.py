@@ -1,34 +1,30 @@
-"""Metamorphic relations: programs that must do the same as another one, whatever that is.
+"""Metamorphic relations: programs, and ways to run them, that must do the same as another program.
 
-A relation changes a program in a way that changes no value. Eager is asked first whether that is so; then the subject has to
-agree with itself on both. What it gets wrong in both alike shows against eager only, what eager cannot judge (a random number,
-a result that rounding moves) may show here: an optional second question, beside the judge's.
+A relation changes a program in a way that changes no value, or has the subject do the same once more by another road. How the
+two are compared stands in `fuzz.relation_judging`; which relation a campaign asks of which program, in `drawn_relations`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from enum import Enum
 
 from fuzz.opspec import OPERATORS
 from fuzz.reduce.editing import fresh_name, used_names
 from fuzz.reduce.lines import inlined
-from fuzz.render import render_operand, render_statement, to_program
-from fuzz.structure import Definition, Expr, FuzzProgram, Items, OpCall, Ref, Statement
-from oracle.build import instantiate
-from oracle.case import EagerState
-from oracle.hygiene import restore, snapshot
-from oracle.inputs import clone_tree
-from oracle.judge import judge
-from oracle.observe import observe
-from oracle.outcome import Outcome, Returned
-from oracle.program import ComparePolicy
-from oracle.subjects.base import CompileRequest, Subject
-from oracle.verdict import Status, Verdict
+from fuzz.render import render_operand, render_statement
+from fuzz.structure import Definition, Expr, FuzzProgram, Items, OpCall, Operand, Ref, Statement
+from oracle.errors import UsageError
+from oracle.subjects.spec import SubjectSpec
 
-# Two programs of one meaning owe each other values; a copy more or less moves strides and aliases.
-_POLICY = ComparePolicy(strides="ignore", aliases=False, reason="another program of the same meaning")
+
+class Road(Enum):
+    """How the subject comes to the related program."""
+
+    HERE = "here"
+    FRESH_PROCESS = "fresh process"  # in an interpreter of its own, with the same caches on disk
+    REFIMPL = "refimpl"  # each graph that refimpl's AOT makes of it is given to the subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +41,18 @@ class Relation:
 
     name: str
     relate: Callable[[FuzzProgram], Related | None]
+    road: Road = Road.HERE
+
+    def is_for(self, subject: SubjectSpec) -> bool:
+        """Whether the road is one for this subject: torch.compile takes graphs; who may keep things on disk is asked for that."""
+        match self.road:
+            case Road.HERE:
+                return True
+            case Road.FRESH_PROCESS:
+                is_inductor = subject.kind == "torch_compile" and subject.options.get("backend") == "inductor"
+                return is_inductor or subject.kind in ("backend", "compiler")
+            case Road.REFIMPL:
+                return subject.kind in ("torch_compile", "backend")
 
 
 # -------------------------------------------------------------------------------------------------------------- relations
@@ -61,6 +69,35 @@ def _outputs_reversed(program: FuzzProgram) -> Related | None:
     reversed_ = replace(program.result, items=tuple(reversed(program.result.items)))
     outputs = {f"output[{i}]": f"output[{count - 1 - i}]" for i in range(count)}
     return Related(program=replace(program, result=reversed_), outputs=outputs)
+
+
+_PERMUTED = Definition(
+    name="permuted",
+    text="""def permuted(x):
+    if not isinstance(x, torch.Tensor) or x.dim() < 2:
+        return x
+    order = tuple(reversed(range(x.dim())))
+    return x.permute(order).contiguous().permute(order)""",
+)
+
+
+def _outputs_permuted(program: FuzzProgram) -> Related | None:
+    """Every output through a copy with its dimensions in the opposite order."""
+    operands = program.result.items if isinstance(program.result, Items) else (program.result,)
+    if not any(isinstance(operand, Ref) for operand in operands) or _PERMUTED.name in used_names(program):
+        return None
+    statements: list[Statement] = [*program.statements]
+    found: list[Operand] = []
+    taken = program
+    for operand in operands:
+        if isinstance(operand, Ref):
+            name = fresh_name(taken, "permuted_")
+            statements.append(OpCall(target=_PERMUTED.name, args=(operand,), results=(name,)))
+            taken, operand = replace(taken, statements=tuple(statements)), Ref(name)
+        found.append(operand)
+    result = replace(program.result, items=tuple(found)) if isinstance(program.result, Items) else found[0]
+    definitions = (*program.definitions, _PERMUTED)
+    return Related(program=replace(taken, result=result, definitions=definitions))
 
 
 def _dead_code_added(program: FuzzProgram) -> Related | None:
@@ -131,12 +168,33 @@ def _batch_split(program: FuzzProgram) -> Related | None:
 RELATIONS: tuple[Relation, ...] = (
     Relation(name="compile twice", relate=_same_again),
     Relation(name="outputs reversed", relate=_outputs_reversed),
+    Relation(name="outputs permuted", relate=_outputs_permuted),
     Relation(name="dead code added", relate=_dead_code_added),
     Relation(name="copies inserted", relate=_copies_inserted),
     Relation(name="function outlined", relate=_outlined),
     Relation(name="function inlined", relate=_inlined),
     Relation(name="batch split", relate=_batch_split),
+    Relation(name="fresh process", relate=_same_again, road=Road.FRESH_PROCESS),
+    Relation(name="through refimpl", relate=_same_again, road=Road.REFIMPL),
 )
+
+
+def relation_named(name: str) -> Relation:
+    """Raises UsageError for a name that is none."""
+    for relation in RELATIONS:
+        if relation.name == name:
+            return relation
+    names = ", ".join(relation.name for relation in RELATIONS)
+    raise UsageError(
+        seen=f"relation {name!r}", expected=f"one of {names}", do="use the torch-oracle version that wrote it"
+    )
+
+
+def drawn_relations(turn: int, subject: SubjectSpec) -> tuple[Relation, ...]:
+    """The relations in the order in which a program is asked them, until one applies: another first one each turn."""
+    possible = [relation for relation in RELATIONS if relation.is_for(subject)]
+    first = turn % len(possible)
+    return (*possible[first:], *possible[:first])
 
 
 def _unless_same(program: FuzzProgram, statements: list[Statement]) -> Related | None:
@@ -157,85 +215,3 @@ def _is_pointwise(statement: Statement) -> bool:
         return False
     spec = OPERATORS.get(statement.target)
     return spec is not None and spec.category == "pointwise" and not spec.writes and not spec.is_random
-
-
-# -------------------------------------------------------------------------------------------------------------- judging
-
-
-def judge_relations(
-    program: FuzzProgram, subject: Subject, *, relations: tuple[Relation, ...] = RELATIONS
-) -> dict[str, Verdict]:
-    """The verdict on every relation that applies: the subject on the related program beside the subject on the original.
-
-    A relation does not apply where eager itself is not the same on both, and none does where the subject refuses the original.
-    """
-    before = snapshot()
-    original = to_program(program, name="original")
-    eager = EagerState(make=lambda: instantiate(original))
-    eager.run(lambda stage: None, before)
-    expected = _observed(program, subject)
-    if not isinstance(eager.first, Returned) or not isinstance(expected, Returned) or eager.is_random:
-        return {}
-    found = {}
-    for relation in relations:
-        related = relation.relate(program)
-        if related is None:
-            continue
-
-        def compared(mine: Outcome, theirs: Outcome) -> Verdict:
-            return judge(
-                eager=mine,
-                eager_again=mine,
-                subject=theirs,
-                truth=lambda: eager.ground_truth(lambda stage: None, before),
-                noise=lambda: eager.noise_runs(lambda stage: None, before),
-                loud_noise=lambda: eager.loud_noise_runs(lambda stage: None, before),
-                policy=_POLICY,
-            )
-
-        in_eager = compared(eager.first, _restored(_observed(related.program, None), related, eager.first))
-        if in_eager.status is not Status.PASS:
-            continue
-        seen = _restored(_observed(related.program, subject), related, expected)
-        verdict = compared(expected, seen)
-        if verdict.status is Status.PASS and isinstance(seen, Returned):
-            verdict = compared(
-                seen, expected
-            )  # the judge forgives what is nearer to fp64: here either may be the worse one
-        found[relation.name] = verdict
-        restore(before)
-    return found
-
-
-def _observed(program: FuzzProgram, subject: Subject | None) -> Outcome:
-    """What a subject does; eager for None."""
-    instance = instantiate(to_program(program, name="related"))
-    if subject is None:
-        return observe(instance)
-    subject.reset()
-
-    def compile_target(target: Callable[..., Any]) -> Callable[..., Any]:
-        args, kwargs, _ = instance.arguments(*clone_tree(instance.inputs(0)))
-        backward = any(call.backward for call in program.calls)
-        request = CompileRequest(target=target, args=args, kwargs=kwargs, dynamic=program.dynamic, backward=backward)
-        return subject.compile(request)
-
-    return observe(instance, compile_target=compile_target)
-
-
-def _restored(outcome: Outcome, related: Related, like: Returned) -> Outcome:
-    """The outcome with the outputs where the original has them."""
-    if not isinstance(outcome, Returned) or not related.outputs or len(outcome.calls) != len(like.calls):
-        return outcome
-    calls = []
-    for call, original in zip(outcome.calls, like.calls, strict=True):
-        outputs = tuple(replace(leaf, path=_moved(leaf.path, related.outputs)) for leaf in call.outputs)
-        calls.append(replace(call, outputs=outputs, structure=original.structure))
-    return Returned(calls=tuple(calls))
-
-
-def _moved(path: str, outputs: Mapping[str, str]) -> str:
-    for old, new in outputs.items():
-        if path == old or path.startswith((f"{old}[", f"{old}.")):
-            return new + path[len(old) :]
-    return path

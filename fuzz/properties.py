@@ -77,7 +77,8 @@ def programs(
 
     `focus` is one of `fuzz.settings.FOCUSES` ("ops", "views", "autograd", "python", "guards", "dynamic", ..., "all");
     `max_statements` bounds steps: most are one statement, some a few that belong together. `dtypes` narrows new tensors
-    ("float32", ...) where an operator leaves it open; indices stay integers. `calls` bounds the call plan. Raises UsageError for an unknown focus or dtype.
+    ("float32", ...) where an operator leaves it open; indices stay integers. `calls` bounds the call plan.
+    Raises UsageError for an unknown focus or dtype.
     """
     settings = Settings(
         focus=focus, max_statements=max_statements, dtypes=_known(dtypes), is_random=random_ops, calls=calls

@@ -15,6 +15,7 @@ from typing import Any
 
 from oracle.verdict import Status, Verdict
 
+_RELATION = re.compile(r'^relation "(?P<name>[^"]*)": ')
 _LENGTH = 80  # of a message: the judge shortens long ones, and wrappers take some of that
 _CALL = re.compile(r"^call \d+: ")
 _IS_NOT = re.compile(r" is (?P<seen>.*), but should (?:be (?P<expected>.*)|(?P<absent>not be there))$", re.DOTALL)
@@ -67,7 +68,21 @@ def symptom_of(verdict: Verdict) -> Symptom:
     """The symptom of a verdict. Of one that is no finding, the status alone."""
     if not verdict.status.is_finding:
         return Symptom(status=verdict.status.value, kind="")
-    return Symptom(status=verdict.status.value, kind=_kind(verdict))
+    found = _RELATION.match(verdict.symptom)
+    if found is None:
+        return Symptom(status=verdict.status.value, kind=_kind(verdict))
+    plain = _kind(replace(verdict, symptom=verdict.symptom[found.end() :]))
+    return Symptom(status=verdict.status.value, kind=with_relation(found["name"], plain))
+
+
+def with_relation(name: str, text: str) -> str:
+    """The symptom of a program that is wrong beside a related one that is right (`fuzz.metamorphic`), or the kind of it."""
+    return f'relation "{name}": {text}'
+
+
+def without_relation(kind: str) -> str:
+    """The kind that the wrong one of the two programs has by itself."""
+    return _RELATION.sub("", kind)
 
 
 def matches(kept: Symptom, seen: Symptom) -> bool:

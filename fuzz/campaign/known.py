@@ -9,6 +9,7 @@ from fuzz.bucket import Bucket
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import FoundBucket
 from fuzz.ledger import LEDGER, KnownIssue, Recheck, known_issue, load_ledger, recheck
+from fuzz.symptom import without_relation
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.program import Program
@@ -30,7 +31,7 @@ def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:
         subject=found.subject,
         rung=found.rung,
         status=found.status,
-        kind=found.kind,
+        kind=without_relation(found.kind),  # an issue is known by what is wrong, with or without one
         operators=found.operators,
         culprit=found.culprit,
         program=found.program,

@@ -10,7 +10,7 @@ from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.rounds import LAG, close_rounds
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import RoundState, Work, new_state
-from fuzz.campaign.work import REPEATS, task_of
+from fuzz.campaign.work import JUDGE_RELATED, REPEATS, task_of
 from fuzz.corpus import read_json
 from fuzz.coverage import Vocabulary
 from fuzz.refusal import refusal_of
@@ -22,11 +22,15 @@ from oracle.sweep import verdict_of_end
 from oracle.verdict import Verdict
 
 
-def program_of_file(path: Path) -> FuzzProgram:
-    """The program of a finding in a corpus, or of a file that holds a program alone. Raises UsageError for anything else."""
+def program_of_file(path: Path) -> tuple[FuzzProgram, str]:
+    """The program of a finding in a corpus, or of a file that holds a program alone; and the relation that is broken, or "".
+
+    Raises UsageError for anything else.
+    """
     data = read_json(path)
     inner = data.get("program")
-    return FuzzProgram.from_json(inner if isinstance(inner, Mapping) else data)
+    program = FuzzProgram.from_json(inner if isinstance(inner, Mapping) else data)
+    return program, str(data.get("relation", ""))
 
 
 def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocabulary: Vocabulary) -> FuzzProgram:
@@ -65,15 +69,26 @@ def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocab
 
 
 def judge_alone(
-    program: FuzzProgram, subject: SubjectSpec, pool: Pool, settings: CampaignSettings
+    program: FuzzProgram,
+    subject: SubjectSpec,
+    pool: Pool,
+    settings: CampaignSettings,
+    *,
+    relation: str = "",
+    turn: int | None = None,
 ) -> tuple[Verdict, str]:
-    """The verdict on one program, in a worker; up to a few runs, until one is a finding. And why it is refused, or ""."""
+    """The verdict on one program, in a worker; up to a few runs, until one is a finding. And why it is refused, or "".
+
+    With `relation` the verdict on that, beside a related program; with `turn` on the one that a campaign asks in that turn.
+    """
+    payload = {"subject": subject.to_json(), "program": program.to_json(), "times": REPEATS, "relation": relation}
+    is_related = bool(relation) or turn is not None
     task = Task(
         key="replay",
-        function="fuzz.worker:judge_again",
-        payload={"subject": subject.to_json(), "program": program.to_json(), "times": REPEATS},
+        function=JUDGE_RELATED if is_related else "fuzz.worker:judge_again",
+        payload={**payload, "turn": turn},
         group="",
-        timeout_s=settings.case_timeout_s * REPEATS,
+        timeout_s=settings.case_timeout_s * REPEATS * (4 if is_related else 1),
         memory_bytes=settings.memory_bytes,
         environment=tuple(sorted(subject.env.items())),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fuzz.bucket import bucket_key, operators_of
+from fuzz.campaign.relations import ask_relation, take_related
 from fuzz.campaign.settings import SINGLES_EVERY, CampaignSettings
 from fuzz.campaign.state import (
     NOT_DRAWN,
@@ -22,7 +23,7 @@ from fuzz.campaign.state import (
 )
 from fuzz.refusal import REFUSED, refusal_of
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, matches, symptom_of
+from fuzz.symptom import Symptom, matches, symptom_of, with_relation, without_relation
 from oracle.isolate import Completed, Died, Failed, OutOfMemory, TaskResult, TimedOut
 from oracle.sweep import verdict_of_end
 from oracle.verdict import Status, Verdict
@@ -68,6 +69,10 @@ class ResultTaker:
                 self._take_sorted(work, result)
             case "draw":
                 self._take_drawn(work, result)
+            case "relate":
+                related = take_related(work, result.end, self._state)
+                if related is not None:
+                    self._found(related)
             case "confirm":
                 self._take_confirmation(work, result)
             case _:
@@ -98,6 +103,7 @@ class ResultTaker:
             if item["number"] in left:
                 continue
             state.statuses[REFUSED if (item["number"],) in reasons else item["status"]] += 1
+            ask_relation(item, work.round, self._settings, state)
             fresh = state.reached.add(item["seen"])
             if fresh and item["program"] is not None:
                 self._listener.on_interesting(item["number"], item["program"], fresh)
@@ -196,7 +202,8 @@ class ResultTaker:
     def _found(self, found: FoundProgram) -> None:
         """Count a finding, and have it confirmed unless a bucket explains it."""
         state = self._state
-        state.symptoms[f"{found.symptom['status']}: {found.symptom['kind']}"] += 1
+        if not found.relation:  # these are programs that were counted as agreeing
+            state.symptoms[f"{found.symptom['status']}: {found.symptom['kind']}"] += 1
         bucket = self._explaining(found)
         if bucket is not None:
             state.change_bucket(bucket.key, alike=bucket.alike + 1)
@@ -216,8 +223,12 @@ class ResultTaker:
                 del self._state.work[key]
 
     def _explaining(self, found: FoundProgram) -> FoundBucket | None:
-        """A bucket with the same symptom whose operators the program has all."""
+        """A bucket with the same symptom whose operators the program has all.
+
+        A relation may be broken for a bug that also shows without one: then that bucket explains it.
+        """
         symptom = Symptom.from_json(found.symptom)
+        plain = replace(symptom, kind=without_relation(symptom.kind))
         operators = set(operators_of(FuzzProgram.from_json(found.program)))
         for bucket in self._state.buckets.values():
             own = Symptom(status=bucket.status, kind=bucket.kind)
@@ -225,7 +236,7 @@ class ResultTaker:
                 bucket.is_reduced
                 and bucket.operators
                 and operators.issuperset(bucket.operators)
-                and matches(own, symptom)
+                and matches(own, symptom if bucket.relation else plain)
             ):
                 return bucket
         return None
@@ -248,7 +259,7 @@ class ResultTaker:
                 self._state.note_error(f"program {found.numbers}: {error}")
                 return
             case Died() | TimedOut() | OutOfMemory():
-                verdict = verdict_of_end(result.end)
+                verdict = self._verdict_of_death(found, result.end)
                 if (
                     not verdict.status.is_finding
                 ):  # it ended while eager ran: what was found first is not to be had again
@@ -263,6 +274,12 @@ class ResultTaker:
             self._state.add_work(replace(work, kind="reduce", found=found))
         else:
             self._to_bucket(found, reduced=None)
+
+    def _verdict_of_death(self, found: FoundProgram, end: Died | TimedOut | OutOfMemory) -> Verdict:
+        if not found.relation:
+            return verdict_of_end(end)
+        verdict = verdict_of_end(replace(end, stage=end.stage.removeprefix(f"relation {found.relation}: ")))
+        return replace(verdict, symptom=with_relation(found.relation, verdict.symptom))
 
     def _note_flaky(self, found: FoundProgram) -> None:
         self._state.statuses["flaky"] += 1
@@ -306,6 +323,7 @@ class ResultTaker:
             traceback=found.traceback,
             opinion=data.get("opinion", ""),
             script=data.get("script", ""),
+            relation=found.relation,
         )
         self._merge(bucket)
 

@@ -31,6 +31,7 @@ class FoundProgram:
     traceback: str = ""
     shown: int = 1  # of so many runs in another task ...
     runs: int = 1
+    relation: str = ""  # the subject is right on the program alone, and wrong beside a related one
 
     @property
     def symptom_key(self) -> tuple[str, str]:
@@ -65,6 +66,7 @@ class FoundBucket:
     traceback: str = ""
     opinion: str = ""  # what refimpl does with the reduced program; "" where it is not asked
     script: str = ""  # the finding as a file that needs torch alone
+    relation: str = ""  # that the subject breaks; "" where it is wrong on the program alone
 
     def parsed_verdict(self) -> Verdict:
         return Verdict.from_json(self.verdict)
@@ -78,13 +80,16 @@ class FoundBucket:
 class Work:
     """One thing to do, which becomes one task. It stays in the state until its task has ended."""
 
-    kind: str  # "range" (judge), "sort" (draw, to see what can be batched), "draw" (again), "confirm", "reduce"
+    kind: (
+        str  # "range" (judge), "sort" (draw, to see what can be batched), "draw" (again), "relate", "confirm", "reduce"
+    )
     round: int = 0
     numbers: tuple[int, ...] = ()
     batch_size: int = 1
     tries: int = 0
     found: FoundProgram | None = None
     is_sample: bool = False  # a bucket seems to explain it; looked at all the same
+    program: Mapping[str, Any] | None = None  # that is asked a relation
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Work:
@@ -124,6 +129,7 @@ class CampaignState:
     next_work: int = 0
     statuses: Counter[str] = field(default_factory=Counter)  # programs by how they ended
     refused: Counter[str] = field(default_factory=Counter)  # programs that the subject refuses by name, by reason
+    relations: Counter[str] = field(default_factory=Counter)  # that were asked
     symptoms: Counter[str] = field(default_factory=Counter)  # findings, reduced or not, "status: kind"
     awaiting_draw: dict[int, dict[str, Any]] = field(
         default_factory=dict
@@ -199,6 +205,7 @@ class CampaignState:
             "work": [asdict(work) for work in self.work.values()],
             "statuses": dict(self.statuses),
             "refused": dict(self.refused),
+            "relations": dict(self.relations),
             "symptoms": dict(self.symptoms),
             "awaiting_draw": {str(number): verdict for number, verdict in self.awaiting_draw.items()},
             "buckets": [asdict(bucket) for bucket in self.buckets.values()],
@@ -240,6 +247,7 @@ class CampaignState:
                 next_work=len(data["work"]),
                 statuses=Counter(data["statuses"]),
                 refused=Counter(data.get("refused", {})),
+                relations=Counter(data.get("relations", {})),
                 symptoms=Counter(data["symptoms"]),
                 awaiting_draw={int(number): verdict for number, verdict in data["awaiting_draw"].items()},
                 buckets={bucket["key"]: FoundBucket.from_json(bucket) for bucket in data["buckets"]},

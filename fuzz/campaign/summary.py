@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fuzz.campaign.relations import relation_lines
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram
 from fuzz.ledger import Recheck
@@ -53,6 +54,8 @@ def bucket_lines(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Pat
     shown = "" if bucket.is_reduced else ", not reduced"
     culprit = f"; {bucket.culprit}" if bucket.culprit else ""
     yield f"  programs: {times}{shown}; first wrong rung: {bucket.rung or 'not looked for'}{culprit}"
+    if bucket.relation:
+        yield f"  relation: {bucket.relation}; the subject agrees with eager on the program alone"
     if bucket.opinion:
         yield f"  second opinion: {bucket.opinion}"
     verdict = bucket.parsed_verdict()
@@ -104,6 +107,7 @@ def summary_json(
         "programs": state.programs,
         "statuses": dict(state.statuses),
         "refused": dict(state.refused),
+        "relations": dict(state.relations),
         "symptoms": dict(state.symptoms),
         "buckets": [bucket_json(bucket, settings, corpus=corpus) for bucket in state.buckets.values()],
         "known_issues": {found.issue.id: found.outcome for found in rechecked},
@@ -154,6 +158,7 @@ def _count_lines(settings: CampaignSettings, state: CampaignState) -> Iterator[s
     rate = f", {state.programs / minutes:.0f} a minute" if minutes else ""
     yield f"{state.programs} programs of seed {settings.seed} on {settings.subject.name} in {state.wall_s:.0f} s{rate}"
     yield "  " + ", ".join(f"{count} {status}" for status, count in state.statuses.most_common())
+    yield from relation_lines(state)
     drawn, reached = drawn_sizes(state), state.reached.sizes()
     covered = [f"{drawn.get('op', 0)} operators, {drawn.get('pair', 0)} pairs of operators"]
     covered += [

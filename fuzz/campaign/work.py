@@ -8,6 +8,7 @@ from typing import Any
 
 from typing_extensions import assert_never
 
+from fuzz.campaign.relations import every
 from fuzz.campaign.rounds import factors_of
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, Work
@@ -20,6 +21,8 @@ _DRAW_SECONDS_PER_PROGRAM = 5.0
 _REDUCTION_SLACK_S = 60.0
 _RANGES_PER_WORKER = 12  # in one run of the pool
 _REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool: many programs that show one bug are reduced a few at a time
+JUDGE_RELATED = "fuzz.relation_judging:judge_related"
+_PROGRAMS_OF_A_RELATION = 4  # both in eager and on the subject
 REPEATS = 3  # runs in another task, until one shows the finding again
 SCALAR_CODE: Mapping[str, Any] = {"torch._inductor.config.cpp.simdlen": 1}  # loops without vector instructions
 
@@ -29,7 +32,7 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
     reductions: list[tuple[int, Work]] = []
     per_symptom: Counter[tuple[str, str]] = Counter()
     most = 2 * settings.workers + 2
-    ranges, others, sorts = [], [], []
+    ranges, others, sorts, relations = [], [], [], []
     for number, work in state.work.items():
         match work.kind:
             case "reduce":
@@ -40,6 +43,8 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
                     reductions.append((number, work))
             case "range":
                 ranges.append((number, work))
+            case "relate":
+                relations.append((number, work))
             case "sort":
                 sorts.append((number, work))
             case _:
@@ -47,7 +52,7 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
     if only_findings:
         return [*reductions, *others]
     # Not all at once: findings are confirmed and reduced between two runs.
-    return [*reductions, *others, *sorts, *ranges[: _RANGES_PER_WORKER * settings.workers]]
+    return [*reductions, *others, *relations, *sorts, *ranges[: _RANGES_PER_WORKER * settings.workers]]
 
 
 def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignState) -> Task:
@@ -65,12 +70,19 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
             times = 1 if work.found.symptom["status"] == Status.TIMEOUT.value else REPEATS
             payload |= {"program": dict(work.found.program), "times": times}
             function, timeout = "fuzz.worker:judge_again", settings.case_timeout_s * times
+            if work.found.relation:
+                payload |= {"relation": work.found.relation}
+                function, timeout = JUDGE_RELATED, _PROGRAMS_OF_A_RELATION * timeout
+        case "relate":
+            payload |= {"program": work.program, "turn": work.numbers[0] // every(settings), "times": 1}
+            function, timeout = JUDGE_RELATED, _PROGRAMS_OF_A_RELATION * settings.case_timeout_s
         case "reduce":
             assert work.found is not None
             payload |= {
                 "program": dict(work.found.program),
                 "symptom": dict(work.found.symptom),
                 "budget_s": settings.reduction_s,
+                "relation": work.found.relation,
             }
             function = "fuzz.reduce.task:reduce_finding"
             timeout = 2 * settings.reduction_s + settings.case_timeout_s + _REDUCTION_SLACK_S

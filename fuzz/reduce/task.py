@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fuzz.builds.inductor import in_turn
 from fuzz.localise import first_wrong, ladder_of, second_opinion
+from fuzz.metamorphic import Road, relation_named
 from fuzz.reduce import Hint, reduce_counted
 from fuzz.reduce.trials import TrialProcess
 from fuzz.render import render
@@ -27,6 +29,7 @@ _SEARCH_SHARE = 0.9  # of the budget; the rest is for the last word of the subje
 Progress = Callable[[str], None]
 
 
+@in_turn(shares_builds=False)
 def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: {"program", "subject", "symptom", "budget_s"} -> {"program", "source", "symptom", "rung", "verdict", ...}.
 
@@ -38,7 +41,8 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
     subject = SubjectSpec.from_json(payload["subject"])
     symptom = Symptom.from_json(payload["symptom"])
     deadline = started + float(payload.get("budget_s", 30.0))
-    with TrialProcess() as trials:
+    relation = payload.get("relation", "")
+    with TrialProcess(relation=relation) as trials:
         if symptom.status == Status.TIMEOUT.value:
             trials.timeout_s = _HANG_S
         progress("reproduce")
@@ -53,6 +57,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             progress("reduce")
             program, verdict, rung, count, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
             symptom = symptom_of(verdict)
+        if is_reproduced and not relation:  # these ask about the program alone
             progress("second opinion")
             opinion = second_opinion(program, rung, symptom, judge_on=trials.judge)
             progress("culprit")
@@ -66,7 +71,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         "rung": rung.name,
         "culprit": culprit,
         "opinion": opinion,
-        "script": _script(program, subject, verdict, opinion),
+        "script": _script(program, subject, verdict, opinion, relation),
         "verdict": verdict.to_json(),
         "reproduced": is_reproduced,
         "finished": is_finished,
@@ -76,10 +81,20 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
     }
 
 
-def _script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, opinion: str) -> str:
-    """The finding as a file that needs torch alone; "" for subjects that torch alone does not have."""
+def _script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, opinion: str, relation: str) -> str:
+    """The finding as a file that needs torch alone; "" for subjects that torch alone does not have.
+
+    Of a relation: the related program, where the relation is one of programs and not of ways to run them.
+    """
+    notes = (opinion,) if opinion else ()
+    if relation:
+        found = relation_named(relation)
+        related = found.relate(program) if found.road is Road.HERE else None
+        if related is None or related.program is program:
+            return ""
+        program, notes = related.program, (f"related by: {relation}; right where the program is not changed so",)
     try:
-        return repro_script(program, subject, verdict, notes=(opinion,) if opinion else ())
+        return repro_script(program, subject, verdict, notes=notes)
     except UsageError:
         return ""
 

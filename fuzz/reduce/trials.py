@@ -16,9 +16,11 @@ import torch
 
 from fuzz.culprit import find_culprit
 from fuzz.judging import judge
+from fuzz.metamorphic import relation_named
+from fuzz.relation_judging import judge_relation
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom
+from fuzz.symptom import Symptom, with_relation
 from oracle.errors import InternalError
 from oracle.program import Program
 from oracle.subjects.base import Subject
@@ -28,6 +30,7 @@ from oracle.verdict import Status, Verdict
 
 _TIMEOUT_S = 60.0
 _COLD_FACTOR = 4.0
+_NOT_RELATED = Verdict(status=Status.PASS_DUE_TO_SKIP, symptom="the relation does not apply")
 
 
 class TrialProcess:
@@ -36,8 +39,10 @@ class TrialProcess:
     A context manager: the child ends with it.
     """
 
-    def __init__(self, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, *, timeout_s: float = _TIMEOUT_S, relation: str = "") -> None:
+        """`relation`: not the program alone is judged, but that (`fuzz.metamorphic`)."""
         self.timeout_s = timeout_s
+        self._relation = relation
         self.judged = 0
         self._child: ForkProcess | None = None
         self._connection: Connection | None = None
@@ -54,13 +59,18 @@ class TrialProcess:
     def judge(self, program: FuzzProgram, subject: SubjectSpec) -> Verdict:
         """The verdict; `crash` or `timeout` where the child does not answer. Raises InternalError for an error of ours."""
         self.judged += 1
-        message = {"ask": "verdict", "program": program.to_json(), "subject": subject.to_json()}
+        message = {
+            "ask": "verdict", "program": program.to_json(), "subject": subject.to_json(), "relation": self._relation,
+        }  # fmt: skip
         try:
             return Verdict.from_json(self._answered(message, subject, self.timeout_s)["verdict"])
         except _ChildDiedError as died:
-            return Verdict(status=Status.CRASH, symptom=f"the process died of {died}")
+            return self._ended(Status.CRASH, f"the process died of {died}")
         except _ChildHangsError:
-            return Verdict(status=Status.TIMEOUT, symptom=f"no end within {self.timeout_s:g} s")
+            return self._ended(Status.TIMEOUT, f"no end within {self.timeout_s:g} s")
+
+    def _ended(self, status: Status, symptom: str) -> Verdict:
+        return Verdict(status=status, symptom=with_relation(self._relation, symptom) if self._relation else symptom)
 
     def culprit(self, program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, timeout_s: float) -> str:
         """What `fuzz.culprit` finds; "" where the child does not answer in time."""
@@ -151,6 +161,9 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
         program = FuzzProgram.from_json(message["program"])
         if message["ask"] == "culprit":
             return {"culprit": find_culprit(program, subject, Symptom.from_json(message["symptom"]))}
+        if message["relation"]:
+            related = judge_relation(program, relation_named(message["relation"]), subject)
+            return {"verdict": (related.verdict if related is not None else _NOT_RELATED).to_json()}
         return {"verdict": judge(to_program(program, name="candidate"), subject).verdict.to_json()}
     except Exception as error:  # process edge: the parent raises it again
         return {"error": f"{type(error).__name__}: {error}"}

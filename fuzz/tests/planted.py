@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +45,35 @@ def _changed(result: Any) -> Any:
     if type(result) in (list, tuple):
         return type(result)(map(_changed, result))
     return result
+
+
+def wrong_when_outlined(fn: Compiled, *, dynamic: bool | None = None) -> Compiled:
+    """Adds one to every result of a function that calls a helper by this name."""
+    if "outlined" not in fn.__code__.co_names:
+        return fn
+    return lambda *args, **kwargs: _one_more(fn(*args, **kwargs))
+
+
+def _one_more(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        return result + 1
+    return type(result)(map(_one_more, result)) if type(result) in (list, tuple) else result
+
+
+def dies_when_outlined(fn: Compiled, *, dynamic: bool | None = None) -> Compiled:
+    if "outlined" not in fn.__code__.co_names:
+        return fn
+    return lambda *args, **kwargs: ctypes.string_at(0)
+
+
+def wrong_on_a_cache_hit(fn: Compiled, *, dynamic: bool | None = None) -> Compiled:
+    """Keeps on disk which process came first; any other gets results one too large."""
+    path = Path(os.environ["PLANTED_CACHE"])
+    if not path.exists():
+        path.write_text(str(os.getpid()))
+    if path.read_text() == str(os.getpid()):
+        return fn
+    return lambda *args, **kwargs: fn(*args, **kwargs) + 1
 
 
 def crashes_on_bool(fn: Compiled, *, dynamic: bool | None = None) -> Compiled:

@@ -39,6 +39,15 @@ def number_in_one_place(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable
     return _with(gm, "hypot", wrong)
 
 
+def aten_sin(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """aten.sin is wrong; the sin of Python is not."""
+    for node in gm.graph.nodes:
+        if node.target is torch.ops.aten.sin.default:
+            node.target = torch.ops.aten.cos.default
+    gm.recompile()
+    return gm.forward
+
+
 def lost_write(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     """mul_ does not write."""
     return _with(gm, "mul_", torch.mul)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 import refimpl
-from oracle.subjects.base import CompileRequest, Counters
+from oracle.subjects.base import CompileRequest, Counters, Subject
 from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
@@ -102,3 +103,29 @@ class RefimplAot:
 
     def counters(self) -> Counters:
         return Counters(graphs=self._graphs, graph_breaks=0)
+
+
+class ThroughRefimpl:
+    """Another subject on what refimpl makes of a program: it compiles each graph, forward and backward, that compile_aot has.
+
+    Guards are refimpl's: none but on the arguments. The subject must take GraphModules.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.spec = replace(subject.spec, guards=False)
+
+    def reset(self) -> None:
+        self._subject.reset()
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        def compile_graph(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            graph = CompileRequest(
+                target=graph_module, args=tuple(example_inputs), kwargs={}, dynamic=False, backward=False
+            )
+            return self._subject.compile(graph)
+
+        return compile_aot(request.target, backend=compile_graph, partition="default", dynamic=bool(request.dynamic))
+
+    def counters(self) -> Counters:
+        return self._subject.counters()

@@ -1,0 +1,79 @@
+"""Relations in a campaign: which programs are asked one, and what comes of it. Torch-free; relations: `fuzz.metamorphic`.
+
+A program that was judged alone and agrees is asked one relation if its number is a multiple of `every`; which one is a function
+of the number. A relation that the subject breaks goes the way of every finding: judged again in another task, reduced (each
+candidate must break the relation too), put into a bucket with the relation's name in its kind. The programs that are drawn do
+not depend on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fuzz.campaign.settings import CampaignSettings
+from fuzz.campaign.state import CampaignState, FoundProgram, Work
+from fuzz.symptom import symptom_of, with_relation
+from oracle.isolate import Completed, End, Failed
+from oracle.sweep import verdict_of_end
+from oracle.verdict import Status
+
+EVERY = 25
+EVERY_OF_BATCHED = 100  # where a compile calls a C++ compiler: two compiles for one program instead of one for sixteen
+NONE_APPLIES = "none applies"
+_STAGE = re.compile(r"^relation (?P<name>[\w ]+): (?P<stage>.*)$")
+
+
+def every(settings: CampaignSettings) -> int:
+    """Each program with a number that is a multiple of it may be asked a relation."""
+    return EVERY_OF_BATCHED if settings.batch_size > 1 else EVERY
+
+
+def ask_relation(item: Mapping[str, Any], round_number: int, settings: CampaignSettings, state: CampaignState) -> None:
+    """Have a judged program asked a relation, if it is its turn and it agrees; `item`: what a worker says of it."""
+    is_asked = item["number"] % every(settings) == 0 and settings.subject.kind != "eager"
+    if is_asked and item["status"] == Status.PASS.value and item["program"] is not None:
+        state.add_work(Work(kind="relate", round=round_number, numbers=(item["number"],), program=item["program"]))
+
+
+def take_related(work: Work, end: End, state: CampaignState) -> FoundProgram | None:
+    """Count a relation that was asked; the finding it gave, if it did."""
+    assert work.program is not None
+    if isinstance(end, Completed):
+        value: Any = end.value
+        state.relations[value["relation"] or NONE_APPLIES] += 1
+        if not value["shown"]:
+            return None
+        return FoundProgram(
+            numbers=work.numbers, program=work.program, verdict=value["verdict"], symptom=value["symptom"],
+            traceback=value["traceback"], relation=value["relation"],
+        )  # fmt: skip
+    found = None if isinstance(end, Failed) else _STAGE.match(end.stage)
+    if isinstance(end, Failed) or found is None:
+        state.note_error(f"relation of program {work.numbers[0]}: {end.error if isinstance(end, Failed) else end}")
+        return None
+    state.relations[found["name"]] += 1
+    verdict = verdict_of_end(replace(end, stage=found["stage"]))
+    if not verdict.status.is_finding:
+        return None
+    verdict = replace(verdict, symptom=with_relation(found["name"], verdict.symptom))
+    symptom = symptom_of(verdict).to_json()
+    return FoundProgram(
+        numbers=work.numbers, program=work.program, verdict=verdict.to_json(), symptom=symptom, relation=found["name"]
+    )
+
+
+def relation_lines(state: CampaignState) -> list[str]:
+    """What was asked, for the summary."""
+    if not state.relations:
+        return []
+    asked = {name: count for name, count in state.relations.most_common() if name != NONE_APPLIES}
+    differed = sum(bucket.count + bucket.alike for bucket in state.buckets.values() if bucket.relation)
+    text = ", ".join(f"{count} {name}" for name, count in asked.items())
+    return [
+        f"  relations: {sum(asked.values())} asked ({text}), {differed} broken"
+        if asked
+        else "  relations: none applied"
+    ]
