@@ -14,7 +14,7 @@ from fuzz.opspec import OPERATORS
 from fuzz.reduce.editing import fresh_name, used_names
 from fuzz.reduce.lines import inlined
 from fuzz.render import render_operand, render_statement
-from fuzz.structure import Definition, Expr, FuzzProgram, Items, OpCall, Operand, Ref, Statement
+from fuzz.structure import Definition, Expr, FuzzProgram, Items, Lines, OpCall, Operand, Ref, Statement
 from oracle.errors import UsageError
 from oracle.subjects.spec import SubjectSpec
 
@@ -42,6 +42,7 @@ class Relation:
     name: str
     relate: Callable[[FuzzProgram], Related | None]
     road: Road = Road.HERE
+    is_rare: bool = False  # it has something to do in few programs: asked first where it has, every second turn
 
     def is_for(self, subject: SubjectSpec) -> bool:
         """Whether the road is one for this subject: torch.compile takes graphs; who may keep things on disk is asked for that."""
@@ -116,7 +117,7 @@ def _copies_inserted(program: FuzzProgram) -> Related | None:
     statements: list[Statement] = []
     for statement in program.statements:
         statements.append(statement)
-        if isinstance(statement, OpCall) and len(statement.results) == 1 and _is_pointwise(statement):
+        if isinstance(statement, OpCall) and len(statement.results) == 1 and _is_of(statement, _POINTWISE):
             name = statement.results[0]
             statements.append(OpCall(target=".clone", args=(Ref(name),), results=(name,)))
     return _unless_same(program, statements)
@@ -139,30 +140,48 @@ def _inlined(program: FuzzProgram) -> Related | None:
 
 
 def _batch_split(program: FuzzProgram) -> Related | None:
-    """Two halves, one after the other, of a program of pointwise operators on tensors of one shape."""
-    if program.is_module or program.derive or len(program.calls) != 1 or not isinstance(program.result, Ref):
+    """Two halves, one after the other, of a program of operators that may well go row by row; eager says whether they do."""
+    statements = program.statements
+    if program.is_module or program.derive or not all(_is_of(statement, _ROW_BY_ROW) for statement in statements):
         return None
-    specs = [spec for spec in program.calls[0].args or [] if isinstance(spec, dict)]
-    shapes = {tuple(spec.get("shape", ())) for spec in specs}
-    if len(specs) != len(program.arguments) or len(shapes) != 1 or program.calls[0].backward:
-        return None
-    (shape,) = shapes
-    if not shape or shape[0] < 2 or not all(_is_pointwise(statement) for statement in program.statements):
+    split = _arguments_with_rows(program)
+    operands = program.result.items if isinstance(program.result, Items) else (program.result,)
+    if not split or not statements or not all(isinstance(operand, Ref) for operand in operands):
         return None
     helper = _helper(program)
     parts: list[Statement] = []
-    for half, text in enumerate((f":{shape[0] // 2}", f"{shape[0] // 2}:")):
-        names = [f"half{half}_{argument}" for argument in program.arguments]
+    for half, rows in enumerate((":{0}.shape[0] // 2", "{0}.shape[0] // 2:")):
+        names = {name: f"half{half}_{name}" if name in split else name for name in program.arguments}
         parts += [
-            OpCall(target="getitem", args=(Ref(argument), Expr(text)), results=(name,))
-            for argument, name in zip(program.arguments, names, strict=True)
+            OpCall(target="getitem", args=(Ref(argument), Expr(rows.format(argument))), results=(names[argument],))
+            for argument in split
         ]
-        parts.append(OpCall(target=helper.name, args=tuple(map(Ref, names)), results=(f"half{half}",)))
-    whole = OpCall(target="torch.cat", args=(Items((Ref("half0"), Ref("half1"))),), results=("whole",))
-    changed = replace(
-        program, definitions=(*program.definitions, helper), statements=(*parts, whole), result=Ref("whole")
-    )
-    return Related(program=changed)
+        parts.append(OpCall(target=helper.name, args=tuple(map(Ref, names.values())), results=(f"half{half}",)))
+    if not isinstance(program.result, Items):
+        whole = OpCall(target="torch.cat", args=(Items((Ref("half0"), Ref("half1"))),), results=("whole",))
+        statements, result = (*parts, whole), Ref("whole")
+    else:
+        joined = ", ".join(f"torch.cat([half0[{i}], half1[{i}]])" for i in range(len(operands)))
+        text = f"whole = {program.result.kind}([{joined}])"
+        statements = (*parts, Lines(text=text, uses=("half0", "half1"), results=("whole",)))
+        result = Ref("whole")
+    definitions = (*program.definitions, helper)
+    return Related(program=replace(program, definitions=definitions, statements=statements, result=result))
+
+
+def _arguments_with_rows(program: FuzzProgram) -> tuple[str, ...]:
+    """Arguments that have the rows of the batch in every call: tensors of the highest rank, of one size larger than 1."""
+    found: set[str] | None = None
+    for call in program.calls:
+        specs = dict(zip(program.arguments, call.args or [], strict=False))
+        shapes = {name: spec["shape"] for name, spec in specs.items() if isinstance(spec, dict) and "shape" in spec}
+        rank = max(map(len, shapes.values()), default=0)
+        sizes = {shape[0] for shape in shapes.values() if len(shape) == rank and rank and shape[0] != 1}
+        if len(sizes) != 1 or sizes == {0}:
+            return ()
+        own = {name for name, shape in shapes.items() if len(shape) == rank and shape[0] != 1}
+        found = own if found is None or found == own else set()
+    return tuple(name for name in program.arguments if name in (found or ()))
 
 
 RELATIONS: tuple[Relation, ...] = (
@@ -172,8 +191,8 @@ RELATIONS: tuple[Relation, ...] = (
     Relation(name="dead code added", relate=_dead_code_added),
     Relation(name="copies inserted", relate=_copies_inserted),
     Relation(name="function outlined", relate=_outlined),
-    Relation(name="function inlined", relate=_inlined),
-    Relation(name="batch split", relate=_batch_split),
+    Relation(name="function inlined", relate=_inlined, is_rare=True),
+    Relation(name="batch split", relate=_batch_split, is_rare=True),
     Relation(name="fresh process", relate=_same_again, road=Road.FRESH_PROCESS),
     Relation(name="through refimpl", relate=_same_again, road=Road.REFIMPL),
 )
@@ -193,8 +212,9 @@ def relation_named(name: str) -> Relation:
 def drawn_relations(turn: int, subject: SubjectSpec) -> tuple[Relation, ...]:
     """The relations in the order in which a program is asked them, until one applies: another first one each turn."""
     possible = [relation for relation in RELATIONS if relation.is_for(subject)]
-    first = turn % len(possible)
-    return (*possible[first:], *possible[:first])
+    first = turn // 2 % len(possible)
+    ordered = (*possible[first:], *possible[:first])
+    return tuple(sorted(ordered, key=lambda relation: not relation.is_rare)) if turn % 2 else ordered
 
 
 def _unless_same(program: FuzzProgram, statements: list[Statement]) -> Related | None:
@@ -210,8 +230,18 @@ def _helper(program: FuzzProgram) -> Definition:
     return Definition(name="outlined", text=f"def outlined({', '.join(program.arguments)}):\n{body}", needs=needs)
 
 
-def _is_pointwise(statement: Statement) -> bool:
-    if not isinstance(statement, OpCall):
+def _targets(*categories: str) -> frozenset[str]:
+    """What calls of these operators are written as."""
+    specs = {name: spec for name, spec in OPERATORS.items() if spec.category in categories}
+    return frozenset(name.partition("(")[0] for name, s in specs.items() if not s.writes and not s.is_random)
+
+
+_POINTWISE = _targets("pointwise")
+_ROW_BY_ROW = _targets("pointwise", "special", "comparison", "activation", "cast", "operator", "complex")
+
+
+def _is_of(statement: Statement, targets: frozenset[str]) -> bool:
+    """A call of one of these operators that writes nothing."""
+    if not isinstance(statement, OpCall) or statement.target not in targets:
         return False
-    spec = OPERATORS.get(statement.target)
-    return spec is not None and spec.category == "pointwise" and not spec.writes and not spec.is_random
+    return all(name not in ("out", "inplace") for name, _ in statement.kwargs)

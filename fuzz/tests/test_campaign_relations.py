@@ -83,8 +83,12 @@ def test_programs_that_agree_are_asked_at_their_turn() -> None:
 
 def test_every_relation_has_its_turn_and_roads_have_their_subjects() -> None:
     names = [relation.name for relation in RELATIONS]
-    drawn = [drawn_relations(turn, resolve("inductor")) for turn in range(len(names))]
-    assert [relations[0].name for relations in drawn] == names
+    drawn = [drawn_relations(turn, resolve("inductor")) for turn in range(2 * len(names))]
+    assert [relations[0].name for relations in drawn[::2]] == names
+    rare = {relation.name for relation in RELATIONS if relation.is_rare}
+    assert rare == {"function inlined", "batch split"}
+    assert all({relation.name for relation in relations[:2]} == rare for relations in drawn[1::2])
+    assert sorted({relations[2].name for relations in drawn[1::2]}) == sorted(set(names) - rare)
     assert all(sorted(r.name for r in relations) == sorted(names) for relations in drawn)
     by_subject = {s: {r.name for r in drawn_relations(3, resolve(s))} for s in ("aot_eager", "export", OUTLINED)}
     assert set(names) - by_subject["aot_eager"] == {"fresh process"}

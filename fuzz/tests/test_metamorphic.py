@@ -9,7 +9,7 @@ import pytest
 from fuzz.draw import RandomDraw
 from fuzz.metamorphic import RELATIONS, Road, relation_named
 from fuzz.reduce.parsing import program_of
-from fuzz.relation_judging import judge_relations
+from fuzz.relation_judging import judge_relation, judge_relations
 from fuzz.render import render
 from fuzz.settings import Settings
 from fuzz.strategies.programs import draw_program
@@ -50,6 +50,24 @@ def test_relations_apply_where_they_have_something_to_do() -> None:
     assert applying(_POINTWISE) == {*everywhere, "copies inserted", "batch split"}
     assert applying(_TWO_OUTPUTS) == {*everywhere, "outputs reversed", "copies inserted"}
     assert applying(_WITH_HELPER) == {*everywhere, "function inlined"}
+
+
+def test_a_batch_is_split_where_rows_are() -> None:
+    split = _RELATE["batch split"]
+    body = "def program(a, b):\n    c = torch.add(a, b)\n    d = torch.exp(c)\n    return c, d\n"
+    broadcast = program_of(body, [_tensor(6, 4), _tensor(4)])
+    related = split(broadcast)
+    assert related is not None
+    assert "half0_a = a[:a.shape[0] // 2]" in render(related.program)
+    assert "half0_b" not in render(related.program)  # every row needs all of it
+    found = judge_relation(broadcast, relation_named("batch split"), load(resolve("dynamo")))
+    assert found is not None
+    assert found.verdict.status is Status.PASS
+    assert split(program_of(body, [_tensor(6, 4), _tensor(5, 4)])) is None
+    assert split(program_of(body, [_tensor(1, 4), _tensor(4)])) is None
+    softmax = program_of("def program(a):\n    r = torch.softmax(a, 0)\n    return r\n", [_tensor(6, 4)])
+    assert split(softmax) is not None
+    assert judge_relation(softmax, relation_named("batch split"), load(resolve("dynamo"))) is None  # eager says no
 
 
 def test_a_related_program_is_another_program() -> None:
