@@ -71,6 +71,7 @@ class KnownIssue:
             and all(any(fnmatchcase(line.strip(), glob) for line in bucket.source.splitlines()) for glob in self.lines)
             and (not self.arguments or any(_fits(spec, self.arguments) for spec in _specs(calls)))
             and (not self.shares_memory or _shares_memory(calls))
+            and set(self.program.config) <= set(bucket.program.get("config", {}))
         )
 
     def is_expired(self, today: datetime.date) -> bool:

@@ -85,6 +85,14 @@ def test_an_argument_can_be_asked_for() -> None:
     assert known_issue(read(neg=True), load_ledger(), today=_TODAY) == _ISSUES["negative-bit-of-argument"]
 
 
+def test_an_entry_with_a_configuration_explains_programs_that_have_one() -> None:
+    mask = _bucket(rung="aot_eager", status="fail_grad", kind="grad: number", operators=("dropout",))
+    assert known_issue(mask, load_ledger(), today=_TODAY) is None
+    budget = {"torch._functorch.config.activation_memory_budget": 0.3}
+    under_budget = replace(mask, program={"calls": [{"args": []}], "config": budget})
+    assert known_issue(under_budget, load_ledger(), today=_TODAY) == _ISSUES["pytorch-190758"]
+
+
 def test_an_expired_entry_explains_nothing() -> None:
     late = _ISSUES["pytorch-197895"].expires + datetime.timedelta(days=1)
     assert known_issue(_bucket(), load_ledger(), today=late) is None
