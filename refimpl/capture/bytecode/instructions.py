@@ -2,7 +2,7 @@
 
 Counterpart: torch/_dynamo/bytecode_transformation.py Instruction
 Differs: one set of operations for all versions. NULLs below callables, caches, block stacks, triples of exceptions,
-positions to go back to (`lasti`) and fused or specialised operations are gone; where an exception goes stands in every instruction.
+positions to go back to (`lasti`) and fused or specialised operations are gone. Each instruction says where its exceptions go.
 """
 
 from __future__ import annotations

@@ -10,14 +10,13 @@ from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.bytecode.lower_311 import RULES_311
 from refimpl.capture.bytecode.lower_common import jump, load_const, named, numbered, plain
 
-# By CPython's number; async ones are refused, the rest of the names here is what the interpreter knows them by.
+# By CPython's number; names are what the interpreter knows them by. Others are refused.
 _UNARY = {
     1: "print", 2: "import_star", 3: "stop_iteration_error", 5: "+", 6: "list_to_tuple", 7: "typevar", 8: "paramspec",
-    9: "typevartuple", 10: "subscript_generic", 11: "typealias",
+    9: "typevartuple", 10: "subscript_generic",
 }  # fmt: skip
 _BINARY = {
-    1: "prepare_reraise_star", 2: "typevar_with_bound", 3: "typevar_with_constraints", 4: "set_function_type_params",
-    5: "set_typeparam_default",
+    1: "prepare_reraise_star", 2: "typevar_with_bound", 4: "set_function_type_params",
 }  # fmt: skip
 
 
@@ -34,7 +33,9 @@ def load_super_attr(low: Lowering, raw: RawInstruction) -> Steps:
 def intrinsic_1(low: Lowering, raw: RawInstruction) -> Steps:
     match _UNARY.get(raw.arg):
         case None:
-            return low.refuse(f"the intrinsic {raw.arg} (async generators) is not interpreted", raw.line)
+            return low.refuse(
+                f"the intrinsic {raw.arg} (an async generator, or a declaration of types) is not interpreted", raw.line
+            )
         case "+":
             return [(Op.UNARY, "+")]
         case "list_to_tuple":
@@ -48,7 +49,7 @@ def intrinsic_1(low: Lowering, raw: RawInstruction) -> Steps:
 def intrinsic_2(low: Lowering, raw: RawInstruction) -> Steps:
     match _BINARY.get(raw.arg):
         case None:
-            return low.refuse(f"the intrinsic {raw.arg} of two operands is not known", raw.line)
+            return low.refuse(f"the intrinsic {raw.arg} (a declaration of types) is not interpreted", raw.line)
         case "prepare_reraise_star":
             return [(Op.PREPARE_RERAISE_STAR, None)]
         case name:

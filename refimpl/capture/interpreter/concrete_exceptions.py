@@ -1,0 +1,161 @@
+"""Exceptions in the concrete domain: real ones, with the contexts and tracebacks that CPython would give them."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from refimpl.capture.interpreter import native_helpers
+from refimpl.capture.interpreter.domain import Domain
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.signals import Signal
+from refimpl.capture.interpreter.tracebacks import with_entry, without_interpreter
+
+_EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # from 3.11 on
+
+
+class ConcreteExceptions(Domain):
+    """What a value is as an exception."""
+
+    def user_exception(self, raised: BaseException) -> Any:
+        raised.__traceback__ = without_interpreter(raised.__traceback__)
+        return raised
+
+    def under(self, handled: Any, advance: Callable[[FrameState], Signal], frame: FrameState) -> Signal:
+        """The frame runs inside of a real `except` block, so that CPython chains exceptions and `sys.exc_info()` is right."""
+        if handled is None or handled is sys.exc_info()[1]:
+            return advance(frame)
+        traceback, context, suppressed = handled.__traceback__, handled.__context__, handled.__suppress_context__
+        try:
+            raise handled
+        except BaseException:
+            handled.__traceback__, handled.__context__ = traceback, context
+            handled.__suppress_context__ = suppressed
+            return advance(frame)
+
+    def add_traceback(self, error: Any, frame: FrameState) -> None:
+        error.__traceback__ = with_entry(error.__traceback__, frame)
+
+    def leave_generator(self, error: Any) -> Any:
+        if not isinstance(error, StopIteration):
+            return error
+        replacement = RuntimeError("generator raised StopIteration")
+        replacement.__cause__ = replacement.__context__ = error
+        return replacement
+
+    def throw(self, error: Any) -> NoReturn:
+        raise error
+
+    def leave(self, error: Any) -> NoReturn:
+        context = error.__context__
+        try:
+            raise error
+        finally:
+            error.__context__ = context  # raising it again inside of a handler of the caller's would change it
+
+    def raise_(self, exception: Any, cause: Any, has_cause: bool) -> None:
+        if has_cause:
+            native_helpers.raising_from(exception, cause)
+        else:
+            native_helpers.raising(exception)
+
+    def nothing_to_reraise(self) -> Any:
+        around = sys.exc_info()[1]
+        return (True, RuntimeError("No active exception to reraise")) if around is None else (False, around)
+
+    def too_deep(self) -> NoReturn:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    def matches(self, error: Any, kinds: Any) -> bool:
+        for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+        return _matches(error, kinds)
+
+    def split_group(self, error: Any, kinds: Any) -> tuple[Any, Any]:
+        group = _EXCEPTION_GROUP
+        for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+            if issubclass(kind, group):
+                raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+        if _matches(error, kinds):
+            if isinstance(error, group):
+                return None, error
+            wrapped = _EXCEPTION_GROUP("", (error,))
+            wrapped.__traceback__ = error.__traceback__
+            return None, wrapped
+        if not isinstance(error, group):
+            return error, None
+        matching, rest = error.split(kinds)
+        return rest, matching
+
+    def regroup(self, original: Any, errors: Any) -> Any:
+        """What `except*` blocks leave: exceptions they raised, in a group with what was raised again or never matched."""
+        left = [error for error in errors if error is not None]
+        if not left:
+            return None
+        if not isinstance(original, _EXCEPTION_GROUP):
+            return left[0]
+        raised, reraised = [], []
+        for error in left:
+            (reraised if _is_part(error, original) else raised).append(error)
+        rest = _projection(original, reraised) if reraised else None
+        if not raised:
+            return rest
+        if rest is not None:
+            raised.append(rest)
+        return _EXCEPTION_GROUP("", raised)
+
+    def stop_value(self, error: Any) -> tuple[bool, Any]:
+        return (True, error.value) if isinstance(error, StopIteration) else (False, None)
+
+    def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
+        enter = _special(manager, "__enter__")
+        exit_ = None if enter is None else _special(manager, "__exit__")
+        if enter is None or exit_ is None:
+            native_helpers.entering(manager)
+        return exit_, self.call(frame, enter, [], {})
+
+    def exit_context(self, frame: FrameState, exit_: Any, error: Any) -> Any:
+        return self.call(frame, exit_, [type(error), error, error.__traceback__], {})
+
+
+def _matches(error: Any, kinds: Any) -> bool:
+    """By inheritance alone: `except` does not ask `__subclasscheck__`."""
+    classes = type(error).__mro__
+    return any(kind in classes for kind in kinds) if isinstance(kinds, tuple) else kinds in classes
+
+
+def _special(value: Any, name: str) -> Any:
+    """A bound special method, looked up on the class; None if it has none."""
+    for kind in type(value).__mro__:
+        if name in kind.__dict__:
+            found = kind.__dict__[name]
+            bind = getattr(type(found), "__get__", None)
+            return found if bind is None else bind(found, value, type(value))
+    return None
+
+
+def _leaves(error: Any) -> list[Any]:
+    if isinstance(error, _EXCEPTION_GROUP):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]
+
+
+def _is_part(error: Any, original: Any) -> bool:
+    """Whether the exception came out of the group by splitting, and not by `raise` of a new one."""
+    return (
+        isinstance(error, _EXCEPTION_GROUP)
+        and error.__cause__ is original.__cause__
+        and error.__context__ is original.__context__
+        and error.__traceback__ is original.__traceback__
+    )
+
+
+def _projection(original: Any, parts: list[Any]) -> Any:
+    """The part of the group with the leaves of the parts, in its own structure."""
+    kept = {id(leaf) for part in parts for leaf in _leaves(part)}
+    return original.split(lambda leaf: id(leaf) in kept and not isinstance(leaf, _EXCEPTION_GROUP))[0]

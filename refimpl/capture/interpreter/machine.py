@@ -1,0 +1,134 @@
+"""The loop: runs frames, calls and exceptions included, until the lowest frame is done.
+
+Counterpart: torch/_dynamo/symbolic_convert.py InstructionTranslatorBase.run, step
+Differs: calls do not nest in Python: a stack of frames is what the machine is. `frames` may be read, kept and put back
+between two instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refimpl.capture.bytecode.instructions import Op
+from refimpl.capture.interpreter.domain import Domain
+from refimpl.capture.interpreter.frame import FrameState, Then
+from refimpl.capture.interpreter.operations import OPERATIONS
+from refimpl.capture.interpreter.signals import Enter, HandledChanged, Reraised, Returned, Signal, Yielded
+
+_TABLE = [OPERATIONS.get(op) for op in [None, *Op]]  # by number
+DEPTH_LIMIT = 900  # of frames of one machine
+
+
+class Machine:
+    """Runs frames in a domain."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.frames: list[FrameState] = []
+
+    def run(self, frame: FrameState, thrown: Any = None) -> Returned | Yielded:
+        """Run until the frame returns or yields. `thrown`: raise this where it stands now. Raises what the user's code raises."""
+        self.frames.append(frame)
+        return self.resume(thrown)
+
+    def resume(self, thrown: Any = None) -> Returned | Yielded:
+        """Run the frames that are there."""
+        frames, domain = self.frames, self.domain
+        while True:
+            frame = frames[-1]
+            error = None
+            signal: Signal | None = None
+            try:
+                if thrown is None:
+                    signal = domain.under(self._handled(), self.advance, frame)
+                else:
+                    raise_it, thrown = self._raising(thrown), None
+                    domain.under(self._handled(), raise_it, frame)
+            except BaseException as raised:
+                error = domain.user_exception(raised)
+            match signal:
+                case None:
+                    self._unwind(error, is_new=True)
+                case Reraised():
+                    self._reraise(signal.error)
+                case Enter():
+                    self._enter(signal.frame)
+                case Returned() | Yielded():
+                    frames.pop()
+                    if not frames:
+                        return signal
+                    self._deliver(frame.then, signal)
+                case HandledChanged():
+                    pass
+
+    def advance(self, frame: FrameState) -> Signal:
+        """Run instructions of one frame until it has something to tell."""
+        instructions, table, domain = frame.code.instructions, _TABLE, self.domain
+        while True:
+            instruction = instructions[frame.offset]
+            frame.offset += 1
+            signal = table[instruction.op](domain, frame, instruction.arg)  # pyright: ignore[reportOptionalCall]
+            if signal is not None:
+                return signal
+
+    def _raising(self, error: Any) -> Callable[[FrameState], Signal]:
+        return lambda frame: self.domain.throw(error)
+
+    def _handled(self) -> Any:
+        """The exception that is handled now: a frame that handles none is inside of what its caller handles."""
+        for frame in reversed(self.frames):
+            if frame.handled is not None:
+                return frame.handled
+        return None
+
+    def _enter(self, frame: FrameState) -> None:
+        if len(self.frames) < DEPTH_LIMIT:
+            self.frames.append(frame)
+            return
+        error = None
+        try:
+            self.domain.too_deep()
+        except BaseException as raised:
+            error = self.domain.user_exception(raised)
+        self._unwind(error, is_new=True)
+
+    def _deliver(self, then: Then, signal: Returned | Yielded) -> None:
+        """Give the frame that is now on top what the one above it gave."""
+        frame = self.frames[-1]
+        if isinstance(signal, Yielded) or then is Then.PUSH:
+            frame.stack.append(signal.value)
+            return
+        if then is Then.ITERATE:
+            frame.stack.pop()
+        else:
+            frame.stack[-1] = signal.value
+        frame.offset = frame.current.arg
+
+    def _reraise(self, error: Any) -> None:
+        if error is None:
+            error = self._handled()
+        if error is not None:
+            self._unwind(error, is_new=False)
+            return
+        is_new, error = self.domain.nothing_to_reraise()
+        self._unwind(error, is_new=is_new)
+
+    def _unwind(self, error: Any, *, is_new: bool) -> None:
+        """Go to the handler of an exception that the current instruction lets out; out of the loop if there is none."""
+        frames, domain = self.frames, self.domain
+        while frames:
+            frame = frames[-1]
+            if is_new:
+                domain.add_traceback(error, frame)
+            handler = frame.current.handler if frame.is_started else None
+            if handler is not None:
+                del frame.stack[handler.depth :]
+                frame.stack.append(error)
+                frame.offset = handler.target
+                return
+            frames.pop()
+            if frame.code.is_generator:
+                error = domain.leave_generator(error)
+            is_new = True
+        domain.leave(error)

@@ -1,0 +1,94 @@
+"""Tracebacks that show the user's functions and lines, and nothing of the interpreter.
+
+Counterpart: torch/_dynamo/exc.py augment_exc_message
+Differs: exceptions have the traceback that the program run by CPython would have given them.
+"""
+
+from __future__ import annotations
+
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any
+
+from refimpl.capture.interpreter.frame import FrameState
+
+_PACKAGE = __name__.rpartition(".")[0]
+_MARK = "interpreted_call"  # first local variable of the frames that `caller` makes
+
+
+def _never_run():
+    yield
+
+
+# On one line: all of it is then at the first line, whichever that is said to be.
+_ONE_LINE_CALL: dict[str, Any] = {}
+exec(f"def call({_MARK}, args, kwargs): return {_MARK}(*args, **kwargs)", _ONE_LINE_CALL)
+_CALL_CODE: CodeType = _ONE_LINE_CALL["call"].__code__
+_GENERATOR_CODE = _never_run.__code__
+
+
+def _named_like(code: CodeType, user: CodeType, line: int) -> CodeType:
+    changes: dict[str, Any] = {"co_name": user.co_name, "co_filename": user.co_filename, "co_firstlineno": line}
+    if hasattr(user, "co_qualname"):
+        changes["co_qualname"] = getattr(user, "co_qualname")
+    return code.replace(**changes)
+
+
+def shown_frame(frame: FrameState) -> FrameType:
+    """A frame of Python's that has the name, file and globals of the user's. It is that of a generator that never runs."""
+    if frame.shown is None:
+        user = frame.code.code
+        code = _named_like(_GENERATOR_CODE, user, user.co_firstlineno)
+        frame.shown = FunctionType(code, frame.globals)().gi_frame
+    assert frame.shown is not None
+    return frame.shown
+
+
+def with_entry(traceback: TracebackType | None, frame: FrameState) -> TracebackType:
+    """The traceback after it has passed through the frame."""
+    return TracebackType(traceback, shown_frame(frame), -1, frame.line())
+
+
+def without_interpreter(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without entries of this package."""
+    kept: list[TracebackType] = []
+    is_changed = False
+    entry = traceback
+    while entry is not None:
+        if _is_ours(entry.tb_frame):
+            is_changed = True
+        else:
+            kept.append(entry)
+        entry = entry.tb_next
+    if not is_changed:
+        return traceback
+    chain: TracebackType | None = None
+    for entry in reversed(kept):
+        if entry.tb_next is not chain:
+            entry = TracebackType(chain, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        chain = entry
+    return chain
+
+
+def _is_ours(frame: FrameType) -> bool:
+    if frame.f_code.co_varnames[:1] == (_MARK,):
+        return True
+    return str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
+
+
+# By code object and line; the code objects are held by what is kept.
+_CALLERS: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
+_MOST_CALLERS = 8192
+
+
+def caller(frame: FrameState) -> FunctionType:
+    """A function that calls another one, from a frame that looks like the user's at the current line.
+
+    What looks at its caller (warnings, namedtuple, logging) finds the user's module and line.
+    """
+    user, line = frame.code.code, frame.line()
+    known = _CALLERS.get((id(user), line))
+    if known is None:
+        if len(_CALLERS) >= _MOST_CALLERS:
+            _CALLERS.clear()
+        known = _CALLERS[id(user), line] = user, _named_like(_CALL_CODE, user, line)
+    return FunctionType(known[1], frame.globals)

@@ -1,0 +1,99 @@
+"""Runs programs by CPython and by the interpreter, and says where they differ. Needs no torch and no pytest."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from refimpl.capture.interpreter.concrete import ConcreteDomain
+from refimpl.tests.random_programs import random_program
+
+SOURCES = Path(__file__).with_name("interpreted_programs.txt")
+
+
+@dataclass(frozen=True)
+class InterpretedProgram:
+    """Source that defines `program()`, and the version of Python that it needs."""
+
+    name: str
+    source: str
+    version: tuple[int, int] = (3, 10)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a run did: its result or exception as text, and what it printed."""
+
+    result: str
+    error: Any
+    printed: str
+
+
+def programs() -> list[InterpretedProgram]:
+    """Those of the text file that this Python can run."""
+    found: list[InterpretedProgram] = []
+    for part in SOURCES.read_text(encoding="utf-8").split("\n#: ")[1:]:
+        header, _, source = part.partition("\n")
+        name, _, needs = header.partition(" >=")
+        version = tuple(int(number) for number in needs.split(".")) if needs else (3, 10)
+        found.append(InterpretedProgram(name, source, (version[0], version[1])))
+    return [program for program in found if sys.version_info[:2] >= program.version]
+
+
+def random_programs(first: int, count: int) -> Iterator[InterpretedProgram]:
+    """Generated ones, by seed."""
+    for seed in range(first, first + count):
+        yield InterpretedProgram(f"random_{seed}", random_program(random.Random(seed)))
+
+
+def difference(program: InterpretedProgram, *, enters: bool) -> str | None:
+    """What the interpreter does otherwise than CPython; None if nothing. `enters`: it runs called functions too."""
+    expected = observe(program, lambda function: function())
+    domain = ConcreteDomain(enters=lambda function: function.__code__.co_filename == program.name and enters)
+    seen = observe(program, lambda function: domain.call_function(function, (), {}))
+    if expected == seen:
+        return None
+    return f"{program.name} (enters={enters}):\n  CPython:     {expected}\n  interpreter: {seen}"
+
+
+def observe(program: InterpretedProgram, run: Callable[[FunctionType], Any]) -> Observed:
+    """Run a program in a namespace of its own."""
+    module = sys.modules[program.name] = ModuleType(program.name)  # dataclasses look their class's module up
+    namespace = vars(module)
+    printed = io.StringIO()
+    exec(compile(program.source, program.name, "exec"), namespace)
+    result, error = "", None
+    with contextlib.redirect_stdout(printed):
+        try:
+            result = repr(run(namespace["program"]))
+        except Exception as raised:
+            error = _described(raised, program.name)
+    return Observed(_without_addresses(result), error, printed.getvalue())
+
+
+def _described(error: BaseException | None, name: str, depth: int = 0) -> Any:
+    """Type, message, lines of the program it passed through, and the same of cause and context."""
+    if error is None or depth > 8:
+        return None
+    lines: list[tuple[str, int]] = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == name:
+            lines.append((traceback.tb_frame.f_code.co_name, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return (
+        type(error).__name__, _without_addresses(str(error)), lines, error.__suppress_context__,
+        _described(error.__cause__, name, depth + 1), _described(error.__context__, name, depth + 1),
+    )  # fmt: skip
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+", "0x", text)
