@@ -23,6 +23,7 @@ _WHOLE_PAGE = (
     "Explanation: ",
     "compile-graph-break-site",
 )  # first and last lines: the hints between them are there too
+_ON_DATA = "Could not guard on data-dependent expression"  # whatever the expression and the advice before it
 _CALLS_ITSELF_A_BUG = "likely to be a Dynamo bug"
 
 
@@ -81,6 +82,8 @@ def refusal_of(verdict: Verdict, subject: SubjectSpec, *, traceback: str = "") -
             and (not rule.has_page or all(text in traceback for text in _WHOLE_PAGE))
             and _CALLS_ITSELF_A_BUG not in traceback
         ):
+            if _ON_DATA in message:
+                return f"{rule.type_name.rpartition('.')[2]}: {_ON_DATA}"
             return rule.reason or symptom_of(verdict).kind.partition(" for ")[0]
     return ""
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -47,9 +48,13 @@ def _changed(result: Any) -> Any:
     return result
 
 
+def _is_outlined(fn: Compiled) -> bool:
+    return isinstance(fn, FunctionType) and "outlined" in fn.__code__.co_names
+
+
 def wrong_when_outlined(fn: Compiled, *, dynamic: bool | None = None) -> Compiled:
     """Adds one to every result of a function that calls a helper by this name."""
-    if "outlined" not in fn.__code__.co_names:
+    if not _is_outlined(fn):
         return fn
     return lambda *args, **kwargs: _one_more(fn(*args, **kwargs))
 
@@ -61,7 +66,7 @@ def _one_more(result: Any) -> Any:
 
 
 def dies_when_outlined(fn: Compiled, *, dynamic: bool | None = None) -> Compiled:
-    if "outlined" not in fn.__code__.co_names:
+    if not _is_outlined(fn):
         return fn
     return lambda *args, **kwargs: ctypes.string_at(0)
 

@@ -55,8 +55,8 @@ def _raised(type_name: str, message: str, call: int = 0) -> Verdict:
     ("program", "name", "reason"),
     [
         (_EQUAL, "export", "Unsupported: Data dependent operator"),
-        (_BRANCH, "export", "UserError: "),
-        (_BRANCH, "export[strict=false]", "GuardOnDataDependentSymNode"),
+        (_BRANCH, "export", "UserError: Could not guard on data-dependent expression"),
+        (_BRANCH, "export[strict=false]", "GuardOnDataDependentSymNode: Could not guard on data"),
         (_OTHER_SIZE, "export", "guard of an exported program"),
         (_EQUAL, "dynamo[fullgraph=true]", "Unsupported: Data dependent operator"),
         (_BRANCH, "make_fx[mode=fake]", "GuardOnDataDependentSymNode"),
