@@ -1,6 +1,6 @@
 """A subclass of Tensor that overrides nothing is an argument: raises TypeError.
 
-Runtime: the graph's operators are called with the subclass; Inductor's kernels never are.
+Runtime: a dispatch mode leaves the operator to the subclass, which has no handler; Inductor's kernels ask nobody.
 """
 
 import torch

@@ -1,0 +1,18 @@
+"""The gradient of hardsigmoid in double has eight digits in eager, sixteen compiled.
+
+Eager's kernel: a sixth as a number of single precision.
+"""
+
+import torch
+import torch.nn.functional as F
+
+PROGRAM = {"tags": ("differs", "inductor", "autograd", "precision"), "calls": [{"backward": True}]}
+DEVICE = "cpu"
+
+
+def program(x):
+    return F.hardsigmoid(x)
+
+
+def inputs(call):
+    return (torch.zeros(3, dtype=torch.float64, device=DEVICE).requires_grad_(),), {}
