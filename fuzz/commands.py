@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from fuzz.builds.server import BUILDS, BuildServer
 from fuzz.campaign.cache import CompilerCache
 from fuzz.campaign.known import id_of_known, issues_of, looked_at_again
 from fuzz.campaign.progress import CampaignProgress
@@ -21,7 +22,14 @@ from fuzz.campaign.relations import every
 from fuzz.campaign.replay import judge_alone, program_of_file, program_of_number
 from fuzz.campaign.results import Listener
 from fuzz.campaign.run import describe_grammar, run_campaign
-from fuzz.campaign.settings import BATCHED_BLOCK, BATCHED_ROUND, CampaignSettings, default_batch_size
+from fuzz.campaign.settings import (
+    BATCHED_BLOCK,
+    BATCHED_ROUND,
+    INDUCTOR_CHUNK,
+    CampaignSettings,
+    default_batch_size,
+    is_inductor,
+)
 from fuzz.campaign.state import CampaignState, FoundBucket, new_state
 from fuzz.campaign.summary import args_text, bucket_json, summary_json, summary_lines
 from fuzz.corpus import Corpus
@@ -41,7 +49,10 @@ from results.store import Store
 
 DEFAULT_TIME_S = 600.0
 PRELOAD = ("torch", "oracle.case", "fuzz.worker")
-INDUCTOR_PRELOAD = ("torch._inductor.compile_fx", "torch._inductor.graph")
+INDUCTOR_PRELOAD = (
+    "torch._inductor.compile_fx", "torch._inductor.graph", "torch._dynamo.backends.inductor", "torch.export._trace",
+    "torch.utils.cpp_extension",
+)  # fmt: skip
 WARM_UP_S = 180.0
 
 
@@ -115,6 +126,8 @@ def _settings(
     time_s = duration(time) if time else DEFAULT_TIME_S if count is None else None
     batch_size = batch or default_batch_size(spec)
     sizes = {"round_size": BATCHED_ROUND, "block": BATCHED_BLOCK} if batch_size > 1 else {}
+    if is_inductor(spec):
+        sizes["chunk"] = INDUCTOR_CHUNK
     return CampaignSettings(
         subject=spec,
         focus=focus,
@@ -260,12 +273,22 @@ def _listener(
     return Listener(on_bucket=on_bucket, on_interesting=on_interesting, known=known)
 
 
-def _pool(settings: CampaignSettings, cache: CompilerCache) -> Pool:
+@contextmanager
+def _pool(settings: CampaignSettings, cache: CompilerCache) -> Iterator[Pool]:
+    """Workers, and for inductor who compiles their kernels."""
+    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache.path)}
+    with ExitStack() as stack:
+        if settings.is_inductor:
+            environment[BUILDS] = stack.enter_context(BuildServer(turns=settings.workers)).path
+        yield stack.enter_context(_workers(settings, environment))
+
+
+def _workers(settings: CampaignSettings, environment: Mapping[str, str]) -> Pool:
     return Pool(
-        workers=settings.workers,
+        workers=settings.processes,
         preload=(*PRELOAD, *INDUCTOR_PRELOAD) if settings.is_inductor else PRELOAD,
         threads_per_worker=settings.threads,
-        environment={"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache.path)},
+        environment=environment,
         address_space_margin_bytes=ADDRESS_SPACE_MARGIN_BYTES,
     )
 

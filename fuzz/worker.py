@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fuzz.batch import Batch, batch_key, combine, grouped, inlined, named_members
+from fuzz.builds.inductor import in_turn
 from fuzz.coverage import program_features
 from fuzz.draw import RandomDraw
 from fuzz.judging import judge
@@ -74,13 +75,15 @@ class _RangeState:
     programs: list[_Drawn] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     ill: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)  # of drawing
+    judge_errors: list[dict[str, Any]] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     judgements: int = 0
     is_polluted: bool = False
     limit_s: float = 0.0  # of one program; 0: none
 
 
+@in_turn(shares_builds=True)
 def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Draw the programs of a range and judge them.
 
@@ -88,7 +91,8 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     "batch_size", "limit_s": of one program, "configs": held by a program, by its number}.
 
     Stages name the programs at work, "programs 17 18: subject", so that of a worker that dies the guilty ones are known.
-    `left` are numbers that were not judged because the subject left the process changed beyond repair.
+    A program on which the judge itself fails has status "" and is in `judge_errors`. `left` are numbers that were not judged
+    because the subject left the process changed beyond repair.
     A program that takes longer than its limit ends the process by SIGALRM.
     """
     progress("load")
@@ -105,10 +109,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
         if state.is_polluted and differences(clean, snapshot()):
             state.left = sorted(item.number for rest in queue[position:] for item in rest)
             break
-        if len(group) == 1:
-            _judge_single(group[0], state)
-        else:
-            _judge_batch(group, state)
+        _judge_group(group, state)
     collect_garbage()
     ended = os.times()
     return {
@@ -125,6 +126,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
         "findings": state.findings,
         "ill": state.ill,
         "errors": state.errors,
+        "judge_errors": state.judge_errors,
         "left": state.left,
         "judgements": state.judgements,
         "draw_cpu_s": _cpu_seconds(started, drawn),
@@ -133,6 +135,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     }
 
 
+@in_turn(shares_builds=False)
 def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """The programs of a range, not judged: {"programs": [{"number", "features", "key", "program"}], "errors"}."""
     state = _RangeState(subject=_NO_SUBJECT, progress=progress, batch_size=1)
@@ -151,6 +154,7 @@ def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]
     }
 
 
+@in_turn(shares_builds=False)
 def judge_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Judge one program up to `times` times, until it shows a finding; {"subject", "program", "times"} -> {"shown", ...}."""
     progress("load")
@@ -172,6 +176,7 @@ def judge_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     }
 
 
+@in_turn(shares_builds=True)
 def judge_source(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Judge a program of `oracle.program`; {"subject", "program"} -> {"verdict"}."""
     progress("load")
@@ -185,6 +190,7 @@ def describe_grammar(payload: Mapping[str, Any], progress: Progress) -> dict[str
     return {"operators": list(OPERATORS), "rules": [rule.name for rules in RULES.values() for rule in rules]}
 
 
+@in_turn(shares_builds=False)
 def warm_up(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Judge one program, so that what the subject builds once for all (probes, precompiled headers) is there."""
     progress("subject")
@@ -230,6 +236,23 @@ def _work(state: _RangeState) -> list[list[_Drawn]]:
     keys = [batch_key(item.program) for item in state.programs]
     groups = grouped([item.program for item in state.programs], keys, state.batch_size)
     return [[state.programs[position] for position in group] for group in groups]
+
+
+def _judge_group(group: Sequence[_Drawn], state: _RangeState) -> None:
+    """Judge a group. An error of ours is said of its program alone, and the others are judged."""
+    try:
+        if len(group) == 1:
+            _judge_single(group[0], state)
+        else:
+            _judge_batch(group, state)
+    except Exception:
+        if len(group) > 1:
+            for item in group:
+                _judge_group([item], state)
+            return
+        (item,) = group
+        item.status = ""
+        state.judge_errors.append({"number": item.number, "error": traceback.format_exc()[-_TRACEBACK_CHARACTERS:]})
 
 
 def _judge_single(item: _Drawn, state: _RangeState) -> Verdict:

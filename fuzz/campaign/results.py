@@ -102,13 +102,15 @@ class ResultTaker:
         for item in value["programs"]:
             if item["number"] in left:
                 continue
-            state.statuses[REFUSED if (item["number"],) in reasons else item["status"]] += 1
+            state.statuses[REFUSED if (item["number"],) in reasons else item["status"] or NOT_JUDGED] += 1
             ask_relation(item, work.round, self._settings, state)
             fresh = state.reached.add(item["seen"])
             if fresh and item["program"] is not None:
                 self._listener.on_interesting(item["number"], item["program"], fresh)
         for example in value["ill"]:
             state.note_ill(example)
+        for error in value["judge_errors"]:
+            state.note_error(f"program {error['number']}: {error['error']}")
         state.judgements += value["judgements"]
         state.draw_cpu_s += value["draw_cpu_s"]
         state.judge_cpu_s += value["judge_cpu_s"]

@@ -27,7 +27,7 @@ def may_begin_block(settings: CampaignSettings, state: CampaignState) -> bool:
     waiting = sum(len(work.numbers) for work in state.work.values() if work.kind in ("range", "sort"))
     is_steered = state.next_number // settings.round_size < state.closed_rounds + LAG
     is_sorting = any(work.kind == "sort" for work in state.work.values())
-    return not is_counted_out and is_steered and not is_sorting and waiting < settings.chunk * settings.workers
+    return not is_counted_out and is_steered and not is_sorting and waiting < settings.chunk * settings.processes
 
 
 def begin_block(settings: CampaignSettings, state: CampaignState) -> None:

@@ -12,6 +12,8 @@ BATCH_SIZE = 16  # programs in one compile, where a compile calls a C++ compiler
 BATCHED_BLOCK = 480  # programs that batches are formed of: enough of each kind of call plan
 BATCHED_ROUND = 960
 SINGLES_EVERY = 10  # of batched subjects, each tenth program is compiled alone: a batch is fused otherwise
+_PROCESSES_A_WORKER = 10  # of inductor: the more, the more kernels share a call of the C++ compiler
+INDUCTOR_CHUNK = 5  # programs of one task: many processes are to end at about the same time
 TRIAL_PROGRAMS = 10  # judged first, one by one: does the subject work at all?
 
 
@@ -38,7 +40,12 @@ class CampaignSettings:
 
     @property
     def is_inductor(self) -> bool:
-        return self.subject.kind == "torch_compile" and self.subject.options.get("backend") == "inductor"
+        return is_inductor(self.subject)
+
+    @property
+    def processes(self) -> int:
+        """Worker processes; no more than `workers` of them run at a time, the others wait for their kernels."""
+        return _PROCESSES_A_WORKER * self.workers if self.is_inductor else self.workers
 
     def is_scalar(self, number: int) -> bool:
         """Whether inductor makes loops without vector instructions of a program: of every second block."""
@@ -69,5 +76,9 @@ class CampaignSettings:
 
 def default_batch_size(subject: SubjectSpec) -> int:
     """Batches where compiling is expensive: inductor."""
-    is_inductor = subject.kind == "torch_compile" and subject.options.get("backend") == "inductor"
-    return BATCH_SIZE if is_inductor else 1
+    return BATCH_SIZE if is_inductor(subject) else 1
+
+
+def is_inductor(subject: SubjectSpec) -> bool:
+    """Whether kernels are compiled."""
+    return subject.kind == "torch_compile" and subject.options.get("backend") == "inductor"

@@ -52,7 +52,7 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
     if only_findings:
         return [*reductions, *others]
     # Not all at once: findings are confirmed and reduced between two runs.
-    return [*reductions, *others, *relations, *sorts, *ranges[: _RANGES_PER_WORKER * settings.workers]]
+    return [*reductions, *others, *relations, *sorts, *ranges[: _RANGES_PER_WORKER * settings.processes]]
 
 
 def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignState) -> Task:

@@ -10,12 +10,16 @@ import pytest
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.run import reason_to_stop
 from fuzz.campaign.settings import CampaignSettings
-from fuzz.campaign.state import NOT_DRAWN, CampaignState, FoundProgram, Work, new_state
+from fuzz.campaign.state import NOT_DRAWN, NOT_JUDGED, CampaignState, FoundProgram, Work, new_state
 from fuzz.campaign.summary import summary_json, summary_lines
 from fuzz.campaign.work import task_of
 from fuzz.commands import _exit_code
+from fuzz.judging import judge
 from fuzz.structure import FuzzProgram
+from fuzz.worker import judge_range
+from oracle.case import CaseResult
 from oracle.isolate import Completed, End, Failed, TaskResult
+from oracle.program import Program
 from oracle.subjects.registry import resolve
 
 SETTINGS = CampaignSettings(subject=resolve("eager"), chunk=10, round_size=4000, block=400)
@@ -34,7 +38,8 @@ def _judged(passing: range, failing: range) -> Completed:
             {"number": n, "status": "pass", "features": ["op:f"], "seen": [], "program": None} for n in passing
         ],
         "errors": [{"number": n, "error": "Traceback ...\nKeyError: 'grammar'"} for n in failing],
-        "findings": [], "ill": [], "left": [], "judgements": len(passing), "draw_cpu_s": 0.0, "judge_cpu_s": 0.0,
+        "findings": [], "ill": [], "judge_errors": [], "left": [], "judgements": len(passing),
+        "draw_cpu_s": 0.0, "judge_cpu_s": 0.0,
     }  # fmt: skip
     return Completed(value=value, wall_s=0.1)
 
@@ -86,3 +91,23 @@ def test_a_state_of_an_earlier_version_has_lost_no_finding() -> None:
     data = json.loads(json.dumps(_campaign(10, 0).to_json()))
     del data["lost_findings"]
     assert CampaignState.from_json(data).lost == 0
+
+
+def test_a_judge_that_fails_on_one_program_judges_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge_but_one(program: Program, *args: Any, **kwargs: Any) -> CaseResult:
+        if program.name == "fuzz 1":
+            raise KeyError("the judge")
+        return judge(program, *args, **kwargs)
+
+    monkeypatch.setattr("fuzz.worker.judge", judge_but_one)
+    payload: dict[str, Any] = {
+        "subject": resolve("eager").to_json(), "settings": {"focus": "ops"}, "steering": {}, "seed": 0, "numbers": [0, 1, 2],
+        "batch_size": 1, "limit_s": 60.0, "configs": {},
+    }  # fmt: skip
+    value = judge_range(payload, lambda stage: None)
+    assert [(item["number"], item["status"]) for item in value["programs"]] == [(0, "pass"), (1, ""), (2, "pass")]
+    assert [error["number"] for error in value["judge_errors"]] == [1]
+    state = new_state(SETTINGS)
+    _take(state, Work(kind="range", numbers=(0, 1, 2)), Completed(value=value, wall_s=0.1))
+    assert state.statuses == {"pass": 2, NOT_JUDGED: 1}
+    assert "program 1: " in state.errors[0]

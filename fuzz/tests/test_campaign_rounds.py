@@ -29,7 +29,7 @@ def judged(numbers: tuple[int, ...], **fields: Any) -> Completed:
         {"number": n, "status": "pass", "features": [f"op:f{n % 3}"], "seen": [], "program": None} for n in numbers
     ]
     value = {
-        "programs": programs, "findings": [], "ill": [], "errors": [], "left": [], "judgements": len(numbers),
+        "programs": programs, "findings": [], "ill": [], "errors": [], "judge_errors": [], "left": [], "judgements": len(numbers),
         "draw_cpu_s": 0.0, "judge_cpu_s": 0.0,
     }  # fmt: skip
     return Completed(value={**value, **fields}, wall_s=0.1)

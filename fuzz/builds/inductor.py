@@ -1,0 +1,159 @@
+"""The worker's side: turns, and Inductor's kernels handed to the campaign's compiler.
+
+Without a server in the environment nothing is changed. Where Inductor's compilation does not look as expected, a process takes
+turns and compiles by itself. Findings are confirmed and reduced with Inductor's own compilation (`turn(shares_builds=False)`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch._inductor.async_compile
+import torch._inductor.codecache
+
+from fuzz.builds.server import BUILDS
+from fuzz.builds.unity import BuildJob
+
+TaskFunction = Callable[[Mapping[str, Any], Callable[[str], None]], dict[str, Any]]
+
+
+class _Turns:
+    """This process's connection."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(path)
+        self._file = self._socket.makefile("rb")
+        self.shares_builds = False  # within a turn that does
+
+    def ask(self, message: Mapping[str, Any]) -> None:
+        """Send, and wait until this process may run. The time of waiting is not the program's."""
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            self.tell(message)
+            if not self._file.readline():
+                raise EOFError("the campaign has ended")
+        finally:
+            if left:
+                signal.setitimer(signal.ITIMER_REAL, left)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+
+_turns: _Turns | None = None
+
+
+@contextlib.contextmanager
+def turn(*, shares_builds: bool) -> Iterator[None]:
+    """Run only when there is a turn; within it kernels are compiled with those of other workers, or not."""
+    path = os.environ.get(BUILDS)
+    if not path:
+        yield
+        return
+    global _turns
+    if _turns is None:
+        _turns = _Turns(path)
+    if shares_builds:
+        share_builds()
+    _turns.ask({"op": "start"})
+    _turns.shares_builds = shares_builds
+    try:
+        yield
+    finally:
+        _turns.shares_builds = False
+        _turns.tell({"op": "end"})
+
+
+def in_turn(*, shares_builds: bool) -> Callable[[TaskFunction], TaskFunction]:
+    """A task function that runs when there is a turn."""
+
+    def wrap(function: TaskFunction) -> TaskFunction:
+        @functools.wraps(function)
+        def run(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
+            with turn(shares_builds=shares_builds):
+                return function(payload, progress)
+
+        return run
+
+    return wrap
+
+
+class Waiting:
+    """A kernel that was asked for. Inductor's generated module has it until it waits for all of them."""
+
+    def __init__(self, load: Callable[[], Any], jobs: Sequence[BuildJob]) -> None:
+        self.load = load
+        self.jobs = jobs
+
+
+def share_builds() -> bool:
+    """Patch Inductor, once in a process. False where it is not as expected."""
+    compiler: Any = torch._inductor.async_compile.AsyncCompile
+    cache: Any = getattr(torch._inductor.codecache, "CppPythonBindingsCodeCache", None)
+    if not all(hasattr(compiler, name) for name in ("cpp_pybinding", "wait")):
+        return False
+    if not hasattr(cache, "load_pybinding_async"):
+        return False
+    _patch(compiler, cache)
+    return True
+
+
+@functools.cache
+def _patch(compiler: Any, cache: Any) -> None:
+    cpp_pybinding, wait = compiler.cpp_pybinding, compiler.wait
+
+    @functools.wraps(cpp_pybinding)
+    def deferred(self: Any, argtypes: Sequence[str], source_code: str) -> Any:
+        if _turns is None or not _turns.shares_builds:
+            return cpp_pybinding(self, argtypes, source_code)
+        jobs: list[BuildJob] = []
+        load = cache.load_pybinding_async(argtypes, source_code, submit_fn=functools.partial(_submitted, jobs))
+        return Waiting(load, jobs)
+
+    @functools.wraps(wait)
+    def wait_for_all(self: Any, scope: dict[str, Any]) -> None:
+        resolve(scope)
+        wait(self, scope)
+
+    compiler.cpp_pybinding, compiler.wait = deferred, wait_for_all
+
+
+class _Submitted:
+    """In place of a future. Inductor's builder runs after `result`: it finds the library, or makes it."""
+
+    def result(self) -> None:
+        return None
+
+
+def _submitted(jobs: list[BuildJob], task: Any) -> _Submitted:
+    """Note what a task would build: its last argument is a tuple of builders, one where a kernel is a file."""
+    builders = task.args[-1] if isinstance(task, functools.partial) and task.args else ()
+    if isinstance(builders, tuple) and len(builders) == 1:
+        with contextlib.suppress(AttributeError, ValueError):
+            jobs.append(_job(builders[0]))
+    return _Submitted()
+
+
+def _job(builder: Any) -> BuildJob:
+    command = builder.get_command_line()
+    (source,) = [word for word in shlex.split(command) if word.endswith(".cpp")]
+    return BuildJob(source=source, target=str(builder.get_target_file_path()), command=command)
+
+
+def resolve(scope: dict[str, Any]) -> None:
+    """Have what waits in a generated module's namespace built, and put the kernels there."""
+    waiting = {name: value for name, value in scope.items() if isinstance(value, Waiting)}
+    jobs = [job for kernel in waiting.values() for job in kernel.jobs if not os.path.exists(job.target)]
+    if jobs and _turns is not None and _turns.shares_builds:
+        _turns.ask({"op": "build", "jobs": [job.to_json() for job in jobs]})
+    for name, kernel in waiting.items():
+        scope[name] = kernel.load()

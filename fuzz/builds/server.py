@@ -1,0 +1,231 @@
+"""The campaign's side: who may run, and what is compiled together. Torch-free.
+
+Workers connect to a Unix socket and speak JSON lines. `{"op": "start"}` asks for a turn, `{"op": "build", "jobs": [...]}` gives
+it back until the kernels are there, `{"op": "end"}` gives it back. The first two are answered by `{"go": true}` once a turn is
+free. There are as many turns as the user wanted workers; the compiler takes one too. A worker that dies gives back what it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import socket
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from typing_extensions import Self
+
+from fuzz.builds.unity import BuildJob, build
+
+BUILDS = "TORCH_ORACLE_BUILDS"  # variable of the environment: the path of the socket
+_MOST_JOBS = 40  # in one call: the compiler's time and memory grow with them
+_WORTH_A_CALL = 0.4  # of the workers wait for kernels: then they get them, though others still run
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """One worker process."""
+
+    connection: socket.socket
+    received: bytes = b""
+    has_turn: bool = False
+    is_closed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """Kernels that a worker waits for."""
+
+    client: _Client
+    jobs: tuple[BuildJob, ...]
+
+
+@dataclass(slots=True)
+class _State:
+    """Who has what. Touched by the server's thread only."""
+
+    free: int
+    clients: dict[socket.socket, _Client] = field(default_factory=dict)
+    runnable: deque[_Client] = field(default_factory=deque)
+    requests: list[_Request] = field(default_factory=list)
+    calls: int = 0  # of the compiler that are under way
+
+
+class BuildServer:
+    """Serves from entry to exit. `path` is the socket, for the workers' environment; `libraries` and `calls` count."""
+
+    def __init__(self, *, turns: int) -> None:
+        self._state = _State(free=turns)
+        self._directory = tempfile.TemporaryDirectory(prefix="torch-oracle-builds-", ignore_cleanup_errors=True)
+        self.path = str(Path(self._directory.name) / "socket")
+        self.libraries = 0
+        self.calls = 0
+        self._done: deque[list[_Request]] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._serve, name="builds", daemon=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def __enter__(self) -> Self:
+        self._listener.bind(self.path)
+        self._listener.listen(128)
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_closing = True
+        self._wake()
+        self._thread.join()
+        self._directory.cleanup()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # closed meanwhile: a call of the compiler may end after the campaign
+            os.write(self._wake_write, b"x")
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_closing:
+                self._step()
+        finally:  # whoever waits is told by the end of the connection
+            for client in list(self._state.clients.values()):
+                client.connection.close()
+            self._selector.close()
+            self._listener.close()
+            os.close(self._wake_write)
+            os.close(self._wake_read)
+
+    def _step(self) -> None:
+        for key, _ in self._selector.select():
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj == self._wake_read:
+                os.read(self._wake_read, _CHUNK_BYTES)
+            else:
+                self._read(self._state.clients[key.fileobj])  # pyright: ignore[reportArgumentType]
+        while self._done:
+            self._built(self._done.popleft())
+        self._schedule()
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        self._state.clients[connection] = _Client(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read(self, client: _Client) -> None:
+        try:
+            data = client.connection.recv(_CHUNK_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(client)
+            return
+        *lines, client.received = (client.received + data).split(b"\n")
+        for line in lines:
+            self._take(client, json.loads(line))
+
+    def _take(self, client: _Client, message: dict[str, object]) -> None:
+        state = self._state
+        if client.has_turn:
+            client.has_turn = False
+            state.free += 1
+        if message["op"] == "start":
+            state.runnable.append(client)
+        elif message["op"] == "build":
+            jobs = message["jobs"]
+            assert isinstance(jobs, list)
+            state.requests.append(_Request(client, tuple(BuildJob.from_json(job) for job in jobs)))
+
+    def _drop(self, client: _Client) -> None:
+        state = self._state
+        if client.is_closed:
+            return
+        client.is_closed = True
+        state.free += client.has_turn
+        client.has_turn = False
+        if client in state.runnable:
+            state.runnable.remove(client)
+        state.requests = [request for request in state.requests if request.client is not client]
+        self._selector.unregister(client.connection)
+        del state.clients[client.connection]
+        client.connection.close()
+
+    def _schedule(self) -> None:
+        state = self._state
+        while state.free and state.runnable:
+            client = state.runnable.popleft()
+            client.has_turn = True
+            state.free -= 1
+            try:
+                client.connection.sendall(b'{"go": true}\n')
+            except OSError:
+                self._drop(client)
+        while state.free and state.requests and self._is_worth_a_call():
+            self._call(self._next_requests())
+
+    def _is_worth_a_call(self) -> bool:
+        clients = self._state.clients.values()
+        is_anybody_running = any(client.has_turn for client in clients)
+        return not is_anybody_running or len(self._state.requests) >= _WORTH_A_CALL * len(clients)
+
+    def _next_requests(self) -> list[_Request]:
+        """Those that wait longest and the others that the same calls serve."""
+        state = self._state
+        first = {job.general_command() for job in state.requests[0].jobs}
+        chosen, jobs = [], 0
+        for request in list(state.requests):
+            if chosen and (jobs + len(request.jobs) > _MOST_JOBS or not self._joins(request, first)):
+                continue
+            state.requests.remove(request)
+            chosen.append(request)
+            jobs += len(request.jobs)
+        return chosen
+
+    @staticmethod
+    def _joins(request: _Request, commands: set[str]) -> bool:
+        return {job.general_command() for job in request.jobs} <= commands
+
+    def _call(self, requests: list[_Request]) -> None:
+        state = self._state
+        state.free -= 1
+        state.calls += 1
+        threading.Thread(target=self._compile, args=(requests,), daemon=True).start()
+
+    def _compile(self, requests: list[_Request]) -> None:
+        """In a thread of its own. Several commands among the jobs are several calls."""
+        try:
+            groups = by_command([job for request in requests for job in request.jobs])
+            for group in groups:
+                build(group)
+            self.calls += len(groups)
+            self.libraries += sum(map(len, groups))
+        finally:
+            self._done.append(requests)
+            self._wake()
+
+    def _built(self, requests: list[_Request]) -> None:
+        state = self._state
+        state.free += 1
+        state.calls -= 1
+        state.runnable.extend(request.client for request in requests if not request.client.is_closed)
+
+
+def by_command(jobs: Sequence[BuildJob]) -> list[list[BuildJob]]:
+    """Jobs that may be built together, each target once."""
+    groups: dict[str, list[BuildJob]] = {}
+    for job in {job.target: job for job in jobs}.values():
+        groups.setdefault(job.general_command(), []).append(job)
+    return list(groups.values())

@@ -1,0 +1,112 @@
+"""One translation unit of several kernels, and its compilation. Torch-free.
+
+Each source goes into a namespace of its own and is compiled with Inductor's own command line; the library stands at every path at
+which Inductor looks for one. Where that fails, nothing is made: whoever asked compiles alone, and gets the compiler's own error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import Self
+
+LIMIT_S = 120.0  # of one call of the compiler
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
+_SSIZE_T = "#define PY_SSIZE_T_CLEAN"
+_RENAMED = ("kernel", "PyInit_kernel")  # what every source defines with C linkage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildJob:
+    """One library: its source, where it shall stand, and the command that makes it alone."""
+
+    source: str
+    target: str
+    command: str
+
+    def general_command(self) -> str:
+        """The command line without its own names: jobs that share it may be built together."""
+        return self.command.replace(self.source, "SOURCE").replace(self.target, "TARGET")
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(source=data["source"], target=data["target"], command=data["command"])
+
+
+def build(jobs: Sequence[BuildJob]) -> bool:
+    """Make the libraries of jobs with one general command by one call of the compiler. False: none was made."""
+    if not jobs:
+        return True
+    where = Path(jobs[0].target).parent
+    try:
+        with tempfile.TemporaryDirectory(prefix="unity-", dir=where) as folder:
+            source, library = Path(folder) / "unity.cpp", Path(folder) / "unity.so"
+            source.write_text(unity_source([(Path(job.source).read_text(), Path(job.target).name) for job in jobs]))
+            renames = {jobs[0].source: str(source), jobs[0].target: str(library)}
+            words = [renames.get(word, word) for word in shlex.split(jobs[0].command)]
+            done = subprocess.run(words, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)
+            if done.returncode or not library.exists():
+                return False
+            for job in jobs:
+                _put(library, Path(job.target))
+    except (OSError, subprocess.TimeoutExpired):  # a full disk, a cache that was cleared: the one who asked will see it
+        return False
+    return True
+
+
+def _put(library: Path, target: Path) -> None:
+    """A copy, at once or not at all. Not a link: the loader takes two names of one file for one library."""
+    handle, name = tempfile.mkstemp(dir=target.parent)
+    os.close(handle)
+    try:
+        shutil.copy(library, name)
+        os.replace(name, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def unity_source(kernels: Sequence[tuple[str, str]]) -> str:
+    """The sources, each with the file name of the library that shall have it, as one.
+
+    The library is loaded under several names. Its one `PyInit_kernel` asks under which, and gives the module of that kernel.
+    """
+    includes = dict.fromkeys([_SSIZE_T, "#include <Python.h>"])
+    bodies, choices = [], []
+    for number, (text, library) in enumerate(kernels):
+        includes.update(dict.fromkeys(line.strip() for line in _INCLUDE.findall(text)))
+        body = _INCLUDE.sub("", text).replace(_SSIZE_T, "")
+        defines = "\n".join(f"#define {name} {name}_{number}" for name in _RENAMED)
+        undefines = "\n".join(f"#undef {name}" for name in _RENAMED)
+        bodies.append(f"{defines}\nnamespace unity_{number} {{\n{body}\n}}\n{undefines}\n")
+        choices.append(f'    if (name == "{library}") return unity_{number}::PyInit_kernel_{number}();')
+    return "\n".join(
+        [
+            *includes,
+            "#include <dlfcn.h>\n#include <string>",
+            *bodies,
+            "static int unity_anchor;",
+            "PyMODINIT_FUNC PyInit_kernel(void) {",
+            "    Dl_info info;",
+            "    std::string name = dladdr(&unity_anchor, &info) ? info.dli_fname : std::string();",
+            "    name = name.substr(name.rfind('/') + 1);",
+            *choices,
+            '    PyErr_SetString(PyExc_ImportError, "no kernel of this name was built");',
+            "    return nullptr;",
+            "}\n",
+        ]
+    )

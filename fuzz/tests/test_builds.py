@@ -1,0 +1,212 @@
+"""Tests of shared builds: libraries of one call, turns, and Inductor's kernels made that way."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import socket
+import sysconfig
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from fuzz.builds import inductor
+from fuzz.builds.server import BUILDS, BuildServer, by_command
+from fuzz.builds.unity import BuildJob, build
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
+
+_KERNEL = """
+#include <Python.h>
+#include <cmath>
+static const long own = VALUE;
+template <typename T> static inline T twice(T x) { return 2 * x; }
+extern "C" long kernel() { return twice(own); }
+static PyObject* kernel_py(PyObject* self, PyObject* args) { return PyLong_FromLong(kernel()); }
+static PyMethodDef methods[] = {{"kernel", kernel_py, METH_VARARGS, ""}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kernel", NULL, -1, methods};
+PyMODINIT_FUNC PyInit_kernel(void) { return PyModule_Create(&definition); }
+"""
+
+
+def job(folder: Path, number: int, *, text: str = _KERNEL, flags: str = "-O0") -> BuildJob:
+    source, target = folder / f"k{number}.main.cpp", folder / f"k{number}.main.so"
+    source.write_text(text.replace("VALUE", str(number)))
+    include = sysconfig.get_paths()["include"]
+    return BuildJob(
+        source=str(source), target=str(target), command=f"g++ {source} -I{include} {flags} -shared -fPIC -o {target}"
+    )
+
+
+def loaded(job: BuildJob) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{Path(job.target).stem}.kernel", job.target)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@needs_compiler
+def test_every_library_of_one_call_is_its_own(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, number) for number in (3, 1, 20)]
+    assert build(jobs)
+    assert [loaded(job).kernel() for job in jobs] == [6, 2, 40]
+    left = {path.name for path in tmp_path.iterdir()} - {Path(j.source).name for j in jobs}
+    assert left == {Path(j.target).name for j in jobs}
+
+
+@needs_compiler
+def test_where_one_source_does_not_compile_none_is_made(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, 1), job(tmp_path, 2, text="this is no C++")]
+    assert not build(jobs)
+    assert not any(Path(j.target).exists() for j in jobs)
+
+
+def test_a_cache_that_was_cleared_is_no_error(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    jobs = [job(gone, 1), job(gone, 2)]
+    shutil.rmtree(gone)
+    assert not build(jobs)
+
+
+def test_jobs_of_one_command_are_one_group_and_a_target_is_made_once(tmp_path: Path) -> None:
+    one, two, other = job(tmp_path, 1), job(tmp_path, 2), job(tmp_path, 3, flags="-O2")
+    assert by_command([one, two, other, one]) == [[one, two], [other]]
+
+
+class Worker:
+    """A worker's end of the connection."""
+
+    def __init__(self, server: BuildServer) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(server.path)
+        self.file = self.socket.makefile("rb")
+
+    def say(self, op: str, jobs: tuple[BuildJob, ...] = ()) -> None:
+        message = {"op": op, "jobs": [job.to_json() for job in jobs]}
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def waits(self) -> bool:
+        """Nothing comes for a while."""
+        self.socket.settimeout(0.2)
+        try:
+            self.socket.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return True
+        finally:
+            self.socket.settimeout(30.0)
+        return False
+
+    def goes(self) -> bool:
+        self.socket.settimeout(30.0)
+        return json.loads(self.file.readline()) == {"go": True}
+
+    def dies(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def server() -> Iterator[BuildServer]:
+    with BuildServer(turns=1) as running:
+        yield running
+
+
+def test_there_is_one_turn_and_it_is_passed_on(server: BuildServer) -> None:
+    first, second = Worker(server), Worker(server)
+    first.say("start")
+    assert first.goes()
+    second.say("start")
+    assert second.waits()
+    first.say("end")
+    assert second.goes()
+
+
+def test_a_worker_that_dies_gives_its_turn_back(server: BuildServer) -> None:
+    first, second, third = (Worker(server) for _ in range(3))
+    first.say("start")
+    assert first.goes()
+    second.say("start")
+    third.say("start")
+    second.dies()
+    first.dies()
+    assert third.goes()
+
+
+@needs_compiler
+def test_kernels_of_waiting_workers_are_one_call(server: BuildServer, tmp_path: Path) -> None:
+    workers = [Worker(server) for _ in range(3)]
+    jobs = [job(tmp_path, number) for number in range(3)]
+    workers[2].say("start")
+    assert workers[2].goes()  # nothing is compiled while it has the turn
+    for worker, own in zip(workers[:2], jobs, strict=False):
+        worker.say("build", (own,))
+    assert workers[0].waits()
+    workers[2].say("build", (jobs[2],))
+    went: list[bool] = []
+
+    def go(worker: Worker) -> None:
+        went.append(worker.goes())
+        worker.say("end")
+
+    threads = [threading.Thread(target=go, args=(worker,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:  # there is one turn: each goes when another has ended
+        thread.join()
+    assert went == [True] * 3
+    assert [loaded(own).kernel() for own in jobs] == [0, 2, 4]
+    assert (server.libraries, server.calls) == (3, 1)
+
+
+def test_whoever_waits_when_the_campaign_ends_is_told() -> None:
+    with BuildServer(turns=1) as server:
+        first, second = Worker(server), Worker(server)
+        first.say("start")
+        assert first.goes()
+        second.say("start")
+        assert second.waits()
+    assert second.file.readline() == b""
+
+
+def test_without_a_server_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(BUILDS, raising=False)
+    ran = []
+    with inductor.turn(shares_builds=True):
+        ran.append(threading.active_count())
+    assert ran
+
+
+@needs_compiler
+def test_inductors_kernels_are_made_together_and_are_right(
+    server: BuildServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(BUILDS, server.path)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(inductor, "_turns", None)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x.sin() * 3).sort().values, (x.double() + 1).cumsum(1).tanh()
+
+    x = torch.arange(21.0).reshape(3, 7)
+    torch._dynamo.reset()
+    with inductor.turn(shares_builds=True):
+        assert server.calls == 0
+        results = torch.compile(program)(x)
+    torch._dynamo.reset()
+    for result, expected in zip(results, program(x), strict=True):
+        torch.testing.assert_close(result, expected)
+    assert server.libraries > server.calls >= 1
+
+
+def test_a_torch_that_compiles_otherwise_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch._inductor.async_compile.AsyncCompile.wait")
+    assert not inductor.share_builds()
