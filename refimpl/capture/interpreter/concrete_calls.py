@@ -39,7 +39,10 @@ class ConcreteCalls(Domain):
 
     def run(self, frame: FrameState, thrown: Any = None) -> Returned | Yielded:
         """Run a frame in a machine of its own."""
-        return Machine(self).run(frame, thrown)
+        try:
+            return Machine(self).run(frame, thrown)
+        finally:
+            del thrown  # its traceback may hold this frame
 
     def call_function(self, function: FunctionType, args: Any, kwargs: dict[str, Any]) -> Any:
         """The result of an interpreted call. Raises UnsupportedCode, and what the function raises."""

@@ -27,12 +27,12 @@ class ConcreteExceptions(Domain):
         """The frame runs inside of a real `except` block, so that CPython chains exceptions and `sys.exc_info()` is right."""
         if handled is None or handled is sys.exc_info()[1]:
             return advance(frame)
-        traceback, context, suppressed = handled.__traceback__, handled.__context__, handled.__suppress_context__
+        traceback, contexts = handled.__traceback__, _contexts(handled)
         try:
             raise handled
         except BaseException:
-            handled.__traceback__, handled.__context__ = traceback, context
-            handled.__suppress_context__ = suppressed
+            handled.__traceback__ = traceback
+            _restore(contexts)
             return advance(frame)
 
     def add_traceback(self, error: Any, frame: FrameState) -> None:
@@ -46,14 +46,18 @@ class ConcreteExceptions(Domain):
         return replacement
 
     def throw(self, error: Any) -> NoReturn:
-        raise error
-
-    def leave(self, error: Any) -> NoReturn:
-        context = error.__context__
         try:
             raise error
         finally:
-            error.__context__ = context  # raising it again inside of a handler of the caller's would change it
+            del error
+
+    def leave(self, error: Any) -> NoReturn:
+        contexts = _contexts(error)
+        try:
+            raise error
+        finally:
+            _restore(contexts)
+            del error, contexts  # its traceback holds this frame
 
     def raise_(self, exception: Any, cause: Any, has_cause: bool) -> None:
         if has_cause:
@@ -121,6 +125,21 @@ class ConcreteExceptions(Domain):
 
     def exit_context(self, frame: FrameState, exit_: Any, error: Any) -> Any:
         return self.call(frame, exit_, [type(error), error, error.__traceback__], {})
+
+
+def _contexts(error: Any) -> list[tuple[Any, Any]]:
+    """What raising the exception here would change: its context, and that of the ones handled around, to break cycles."""
+    found: dict[int, tuple[Any, Any]] = {id(error): (error, error.__context__)}
+    around = sys.exc_info()[1]
+    while around is not None and id(around) not in found:
+        found[id(around)] = around, around.__context__
+        around = around.__context__
+    return list(found.values())
+
+
+def _restore(contexts: list[tuple[Any, Any]]) -> None:
+    for error, context in contexts:
+        error.__context__ = context
 
 
 def _matches(error: Any, kinds: Any) -> bool:

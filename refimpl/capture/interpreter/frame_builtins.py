@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 from types import CellType
 from typing import Any
@@ -90,7 +91,14 @@ def _evaluate(function: Callable[..., Any]) -> _Call:
     return rule
 
 
+def _exc_info(frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+    """3.10 keeps the traceback apart from the exception, with the interpreter's own entry in it."""
+    error = sys.exc_info()[1]
+    return None if args or kwargs or error is None else lambda: (type(error), error, error.__traceback__)
+
+
 _RULES: dict[int, _Call] = {
+    id(sys.exc_info): _exc_info,
     id(super): _super,
     id(builtins.locals): _locals,
     id(builtins.vars): _locals,

@@ -25,37 +25,46 @@ def make_generator(frame: FrameState, run: Run, name: str, qualname: str) -> Gen
 
 
 def _drive(frame: FrameState, run: Run) -> Generator[Any, Any, Any]:
-    thrown: BaseException | None = None
+    # At most one exception, in a list: a local variable would be in the traceback of what it holds.
+    thrown: list[BaseException] = []
     while True:
-        outcome = _delegated(frame, run, thrown) if thrown is not None else run(frame, None)
-        thrown = None
+        outcome = _thrown_into(frame, run, thrown) if thrown else run(frame, None)
         if isinstance(outcome, Returned):
             return outcome.value
         try:
             sent = yield outcome.value
         except BaseException as error:
-            thrown = error
+            thrown.append(error)
         else:
             frame.stack.append(sent)
+            del sent, outcome
 
 
-def _delegated(frame: FrameState, run: Run, thrown: BaseException) -> Returned | Yielded:
+def _thrown_into(frame: FrameState, run: Run, box: list[BaseException]) -> Returned | Yielded:
     """Throw an exception: into what the generator delegates to, if it does, as `generator.throw` and `close` do."""
-    receiver = receiver_of(frame)
-    if receiver is None:
-        return _throw(frame, run, thrown)
-    value, raised = _pass_on(receiver, thrown)
-    if raised is None:
-        return Yielded(value)
-    if isinstance(raised, StopIteration) and not isinstance(thrown, GeneratorExit):
-        end_delegation(frame, raised.value)
-        return run(frame, None)
-    return _throw(frame, run, raised)
+    thrown = box.pop()
+    raised: BaseException | None = None
+    try:
+        receiver = receiver_of(frame)
+        if receiver is None:
+            return _throw(frame, run, thrown)
+        value, raised = _pass_on(receiver, thrown)
+        if raised is None:
+            return Yielded(value)
+        if isinstance(raised, StopIteration) and not isinstance(thrown, GeneratorExit):
+            end_delegation(frame, raised.value)
+            return run(frame, None)
+        return _throw(frame, run, raised)
+    finally:
+        del thrown, raised
 
 
 def _throw(frame: FrameState, run: Run, error: BaseException) -> Returned | Yielded:
     frame.stack.append(None)  # the place of what would have been sent
-    return run(frame, error)
+    try:
+        return run(frame, error)
+    finally:
+        del error
 
 
 def receiver_of(frame: FrameState) -> Any:

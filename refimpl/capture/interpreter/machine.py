@@ -30,21 +30,34 @@ class Machine:
     def run(self, frame: FrameState, thrown: Any = None) -> Returned | Yielded:
         """Run until the frame returns or yields. `thrown`: raise this where it stands now. Raises what the user's code raises."""
         self.frames.append(frame)
-        return self.resume(thrown)
+        try:
+            return self.resume(thrown)
+        finally:
+            del thrown  # a frame in the traceback of an exception that it holds would keep both alive
 
     def resume(self, thrown: Any = None) -> Returned | Yielded:
         """Run the frames that are there."""
+        try:
+            while True:
+                outcome = self._run_until_told(thrown)
+                thrown = None
+                if outcome is not None:
+                    return outcome
+        finally:
+            del thrown
+
+    def _run_until_told(self, thrown: Any) -> Returned | Yielded | None:
+        """Run the topmost frame until it has something to tell, and see to that. What the lowest frame gives, at the end."""
         frames, domain = self.frames, self.domain
-        while True:
-            frame = frames[-1]
-            error = None
-            signal: Signal | None = None
+        frame = frames[-1]
+        error: Any = None
+        signal: Signal | None = None
+        try:
             try:
                 if thrown is None:
                     signal = domain.under(self._handled(), self.advance, frame)
                 else:
-                    raise_it, thrown = self._raising(thrown), None
-                    domain.under(self._handled(), raise_it, frame)
+                    domain.under(self._handled(), self._raising(thrown), frame)
             except BaseException as raised:
                 error = domain.user_exception(raised)
             match signal:
@@ -61,6 +74,9 @@ class Machine:
                     self._deliver(frame.then, signal)
                 case HandledChanged():
                     pass
+            return None
+        finally:
+            del thrown, error, signal
 
     def advance(self, frame: FrameState) -> Signal:
         """Run instructions of one frame until it has something to tell."""
@@ -73,7 +89,8 @@ class Machine:
                 return signal
 
     def _raising(self, error: Any) -> Callable[[FrameState], Signal]:
-        return lambda frame: self.domain.throw(error)
+        box = [error]
+        return lambda frame: self.domain.throw(box.pop())
 
     def _handled(self) -> Any:
         """The exception that is handled now: a frame that handles none is inside of what its caller handles."""
@@ -106,29 +123,34 @@ class Machine:
         frame.offset = frame.current.arg
 
     def _reraise(self, error: Any) -> None:
-        if error is None:
-            error = self._handled()
-        if error is not None:
-            self._unwind(error, is_new=False)
-            return
-        is_new, error = self.domain.nothing_to_reraise()
-        self._unwind(error, is_new=is_new)
+        is_new = False
+        try:
+            if error is None:
+                error = self._handled()
+            if error is None:
+                is_new, error = self.domain.nothing_to_reraise()
+            self._unwind(error, is_new=is_new)
+        finally:
+            del error
 
     def _unwind(self, error: Any, *, is_new: bool) -> None:
         """Go to the handler of an exception that the current instruction lets out; out of the loop if there is none."""
         frames, domain = self.frames, self.domain
-        while frames:
-            frame = frames[-1]
-            if is_new:
-                domain.add_traceback(error, frame)
-            handler = frame.current.handler if frame.is_started else None
-            if handler is not None:
-                del frame.stack[handler.depth :]
-                frame.stack.append(error)
-                frame.offset = handler.target
-                return
-            frames.pop()
-            if frame.code.is_generator:
-                error = domain.leave_generator(error)
-            is_new = True
-        domain.leave(error)
+        try:
+            while frames:
+                frame = frames[-1]
+                if is_new:
+                    domain.add_traceback(error, frame)
+                handler = frame.current.handler if frame.is_started else None
+                if handler is not None:
+                    del frame.stack[handler.depth :]
+                    frame.stack.append(error)
+                    frame.offset = handler.target
+                    return
+                frames.pop()
+                if frame.code.is_generator:
+                    error = domain.leave_generator(error)
+                is_new = True
+            domain.leave(error)
+        finally:
+            del error

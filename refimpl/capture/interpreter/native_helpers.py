@@ -72,11 +72,17 @@ def type_variable(name: str, kind: str, *, is_bounded: bool) -> Callable[[Any], 
 
 
 def raising(exception: Any) -> None:
-    raise exception
+    try:
+        raise exception
+    finally:
+        del exception  # its traceback holds this frame
 
 
 def raising_from(exception: Any, cause: Any) -> None:
-    raise exception from cause
+    try:
+        raise exception from cause
+    finally:
+        del exception, cause
 
 
 def entering(manager: Any) -> None:
