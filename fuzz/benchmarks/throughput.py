@@ -1,8 +1,8 @@
-"""Programs a minute, and where the time goes: `python -m fuzz.benchmarks.throughput [--programs 400] [--subject NAME ...]`.
+"""Programs a minute: `python -m fuzz.benchmarks.throughput [--programs 2000] [--subject NAME ...] [--torchfuzz PATH]`.
 
-One process, one thread, as a worker of a campaign: programs are drawn, put into batches where the subject has them, and judged.
-CPU seconds include compilers that were called; on a busy machine they say more than the wall clock. "2 cores" is what two such
-workers make of an idle machine. Findings are found, not reduced.
+Whole campaigns by the command line, judge included, findings found but not reduced. "a minute" is the wall clock from the first
+program drawn to the last judged, the start of the workers left out; CPU seconds are those of all processes, the start included:
+on a busy machine they say more. `--split` adds, from one process, where the time of a program goes.
 
 `--torchfuzz PATH` runs the generator of PyTorch's tree (tools/experimental/torchfuzz) beside it, on the same machine.
 """
@@ -10,7 +10,9 @@ workers make of an idle machine. Findings are found, not reduced.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -22,39 +24,84 @@ from typing import Any
 
 import torch
 
-from fuzz.batch import batch_key, grouped
-from fuzz.campaign.settings import SINGLES_EVERY, default_batch_size
-from fuzz.structure import FuzzProgram
-from fuzz.worker import draw_range, judge_range, warm_up
+from fuzz.worker import judge_range, warm_up
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 
 SUBJECTS = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 _CHUNK = 20
 _LIMIT_S = 300.0
+_SUCCESSFUL = re.compile(r"Successful: (\d+)/(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One subject."""
+    """One fuzzer on one subject."""
 
     name: str
     programs: int
     findings: int
-    judgements: int
     wall_s: float
     cpu_s: float
-    draw_cpu_s: float
-    split: dict[str, float]  # stage -> CPU seconds of this process
 
     def text(self) -> str:
-        per_program = self.cpu_s / self.programs
-        parts = ", ".join(f"{stage} {seconds / self.programs * 1e3:.1f}" for stage, seconds in self.split.items())
+        each = self.cpu_s / self.programs
         return (
-            f"{self.name:28} {60 * self.programs / self.wall_s:7.0f}/min wall  {60 / per_program:7.0f}/min a CPU  "
-            f"{120 / per_program:7.0f}/min on 2 cores  {self.judgements} judgements, {self.findings} findings\n"
-            f"    CPU ms a program: {per_program * 1e3:.1f} = draw {self.draw_cpu_s / self.programs * 1e3:.1f}, {parts}"
+            f"{self.name:28} {self.programs:6} programs {60 * self.programs / self.wall_s:7.0f}/min wall"
+            f"  {each * 1e3:7.0f} CPU ms a program  {self.findings} findings"
         )
+
+
+def campaign(name: str, *, programs: int, seed: int, focus: str, workers: int, batch: int | None) -> Row:
+    """One campaign, as a user starts it, with an empty ledger (known issues are looked at before it, at any length)."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Path(folder) / "none.toml"
+        ledger.write_text("")
+        words = [
+            sys.executable,
+            "-m",
+            "oracle",
+            "fuzz",
+            "--subject",
+            name,
+            "--count",
+            str(programs),
+            "--seed",
+            str(seed),
+        ]
+        words += ["--focus", focus, "--workers", str(workers), "--no-reduce", "--json", "--known", str(ledger)]
+        words += ["--batch", str(batch)] if batch else []
+        started = _children_cpu()
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        cpu_s = _children_cpu() - started
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"the campaign on {name} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    summary = json.loads(done.stdout.splitlines()[-1])["summary"]
+    findings = sum(summary["symptoms"].values())
+    return Row(name=name, programs=summary["programs"], findings=findings, wall_s=summary["wall_s"], cpu_s=cpu_s)
+
+
+def torchfuzz(path: Path, *, programs: int, workers: int) -> Row:
+    """PyTorch's own generator: draws, compiles and compares one program a process.
+
+    Raises SystemExit where not every program ran: it ends with 0 whatever became of them.
+    """
+    places = (path, path / "fuzzer.py", path / "tools" / "experimental" / "torchfuzz" / "fuzzer.py")
+    script = next((place for place in places if place.is_file()), None)
+    if script is None:
+        raise SystemExit(f"no fuzzer.py in {path}")
+    started_cpu, started = _children_cpu(), time.perf_counter()
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [sys.executable, script.name, "--start", "0", "--count", str(programs), "-p", str(workers)],
+            cwd=script.parent, capture_output=True, text=True, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": cache},
+        )  # fmt: skip
+    wall_s = time.perf_counter() - started
+    said = _SUCCESSFUL.search(done.stdout + done.stderr)
+    if said is None or said[1] != said[2]:
+        raise SystemExit(f"torchfuzz did not run its programs ({said and said[0]}):\n{done.stderr[-2000:]}")
+    return Row(name="torchfuzz", programs=int(said[2]), findings=0, wall_s=wall_s, cpu_s=_children_cpu() - started_cpu)
 
 
 class StageClock:
@@ -72,77 +119,39 @@ class StageClock:
 
     def split(self) -> dict[str, float]:
         self("")
-        named = {"eager": 0.0, "subject": 0.0, "judge": 0.0, "truth and noise": 0.0}
+        named = {"draw": 0.0, "eager": 0.0, "subject": 0.0, "judge": 0.0, "truth and noise": 0.0}
         for stage, seconds in self.seconds.items():
             if stage in ("eager", "eager again"):
                 named["eager"] += seconds
-            elif stage in ("subject", "judge"):
+            elif stage in ("draw", "subject", "judge"):
                 named[stage] += seconds
             elif stage in ("truth", "noise", "loud noise", "relaid"):
                 named["truth and noise"] += seconds
         return named
 
 
-def measure(spec: SubjectSpec, *, programs: int, seed: int, focus: str) -> Row:
-    """Draw and judge so many programs, as a worker would."""
-    batch_size = default_batch_size(spec)
+def split(spec: SubjectSpec, *, programs: int, seed: int, focus: str) -> str:
+    """Where the time goes when programs are judged alone in this process, which compiles for itself."""
     warm_up({"subject": spec.to_json()}, _silent)
     payload: dict[str, Any] = {
         "subject": spec.to_json(), "settings": {"focus": focus}, "steering": {}, "seed": seed, "limit_s": _LIMIT_S,
-        "configs": {}, "batch_size": batch_size,
+        "configs": {}, "batch_size": 1,
     }  # fmt: skip
-    groups = [list(range(at, min(at + _CHUNK, programs))) for at in range(0, programs, _CHUNK)]
-    sort_s = 0.0
-    if batch_size > 1:
-        started = _cpu()
-        groups = _batches(payload, programs, batch_size)
-        sort_s = _cpu() - started
-    clock, started_wall, started = StageClock(), time.perf_counter(), _cpu()
-    done = [judge_range({**payload, "numbers": numbers}, clock) for numbers in groups]
-    return Row(
-        name=spec.name,
-        programs=sum(len(value["programs"]) for value in done),
-        findings=sum(len(value["findings"]) for value in done),
-        judgements=sum(value["judgements"] for value in done),
-        wall_s=time.perf_counter() - started_wall,
-        cpu_s=_cpu() - started + sort_s,
-        draw_cpu_s=sum(value["draw_cpu_s"] for value in done) + sort_s,
-        split=clock.split(),
-    )
-
-
-def _batches(payload: dict[str, Any], programs: int, size: int) -> list[list[int]]:
-    """As a campaign groups a round: by kind of call plan, each tenth program alone."""
-    drawn = draw_range({**payload, "numbers": list(range(programs))}, _silent)["programs"]
-    parsed = [FuzzProgram.from_json(item["program"]) for item in drawn]
-    numbers = [item["number"] for item in drawn]
-    keys = [None if n % SINGLES_EVERY == 0 else batch_key(p) for n, p in zip(numbers, parsed, strict=True)]
-    return [[numbers[position] for position in group] for group in grouped(parsed, keys, size)]
-
-
-def torchfuzz(path: Path, *, programs: int) -> str:
-    """A line for PyTorch's own generator: draws, compiles and compares one program a process."""
-    places = (path, path / "fuzzer.py", path / "tools" / "experimental" / "torchfuzz" / "fuzzer.py")
-    script = next((place for place in places if place.is_file()), None)
-    if script is None:
-        return f"torchfuzz: no fuzzer.py in {path}"
-    with tempfile.TemporaryDirectory() as folder:
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, str(script), "--start", "0", "--count", str(programs), "-p", "1"],
-            cwd=folder, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        wall = time.perf_counter() - started
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    name, each = f"torchfuzz (exit {done.returncode})", max(cpu, 1e-9) / programs
-    rates = f"{60 * programs / wall:7.0f}/min wall  {60 / each:7.0f}/min a CPU  {120 / each:7.0f}/min on 2 cores"
-    return f"{name:28} {rates}"
+    clock = StageClock()
+    for at in range(0, programs, _CHUNK):
+        judge_range({**payload, "numbers": list(range(at, min(at + _CHUNK, programs)))}, clock)
+    parts = ", ".join(f"{stage} {seconds / programs * 1e3:.1f}" for stage, seconds in clock.split().items())
+    return f"    CPU ms a program, alone: {parts}"
 
 
 def _cpu() -> float:
     """Of this process and of children that have ended."""
     return sum(os.times()[:4])
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _silent(stage: str) -> None:
@@ -152,19 +161,31 @@ def _silent(stage: str) -> None:
 def main() -> None:
     """Print a row for each subject."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", type=int, default=400, help="for each subject")
+    parser.add_argument("--programs", type=int, default=2000, help="for each subject")
     parser.add_argument("--subject", action="append", help="repeatable; default: the ladder of torch.compile")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--focus", default="all")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--batch", type=int, help="programs in one compile; default: the campaign's own")
+    parser.add_argument("--split", action="store_true", help="also where the time of 100 programs goes")
     parser.add_argument("--torchfuzz", type=Path, help="PyTorch's tree, or its tools/experimental/torchfuzz")
+    parser.add_argument("--torchfuzz-programs", type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"load of the machine: {', '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} cores")
     for name in options.subject or SUBJECTS:
-        spec = resolve(name)
-        print(measure(spec, programs=options.programs, seed=options.seed, focus=options.focus).text(), flush=True)
+        row = campaign(
+            name, programs=options.programs, seed=options.seed, focus=options.focus, workers=options.workers,
+            batch=options.batch,
+        )  # fmt: skip
+        print(row.text(), flush=True)
+        if options.split:
+            print(split(resolve(name), programs=100, seed=options.seed, focus=options.focus), flush=True)
     if options.torchfuzz:
-        print(torchfuzz(options.torchfuzz, programs=max(10, options.programs // 20)), flush=True)
+        print(
+            torchfuzz(options.torchfuzz, programs=options.torchfuzz_programs, workers=options.workers).text(),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
