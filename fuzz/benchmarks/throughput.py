@@ -60,7 +60,7 @@ def campaign(name: str, *, programs: int, seed: int, focus: str, workers: int, b
         words = [
             sys.executable,
             "-m",
-            "oracle",
+            "oracle.cli",
             "fuzz",
             "--subject",
             name,
@@ -74,7 +74,7 @@ def campaign(name: str, *, programs: int, seed: int, focus: str, workers: int, b
         started = _children_cpu()
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
         cpu_s = _children_cpu() - started
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1) or not done.stdout:
         raise SystemExit(f"the campaign on {name} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     summary = json.loads(done.stdout.splitlines()[-1])["summary"]
     findings = sum(summary["symptoms"].values())
