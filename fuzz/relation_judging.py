@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fuzz.builds.inductor import in_turn
 from fuzz.fresh import judge_in_fresh_process
 from fuzz.judging import judge as judge_program
 from fuzz.metamorphic import RELATIONS, Related, Relation, Road, drawn_relations, relation_named
@@ -90,6 +91,7 @@ def judge_relations(
     return found
 
 
+@in_turn(shares_builds=False)
 def judge_related(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: {"subject", "program", "relation" or "turn", "times"} -> {"relation", "shown", "runs", "verdict", ...}.
 
