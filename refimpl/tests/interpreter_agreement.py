@@ -7,13 +7,17 @@ import io
 import random
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 from refimpl.capture.interpreter.concrete import ConcreteDomain
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.machine import Machine
+from refimpl.capture.interpreter.signals import Enter, Returned, Yielded
 from refimpl.tests.random_programs import random_program
 
 SOURCES = Path(__file__).with_name("interpreted_programs.txt")
@@ -37,6 +41,53 @@ class Observed:
     printed: str
 
 
+class SteppedDomain(ConcreteDomain):
+    """Runs one instruction at a time; between two, frames are taken apart and made anew. Generators do not nest machines."""
+
+    def __init__(self, enters: Callable[[FunctionType], bool]) -> None:
+        super().__init__(enters)
+        self.frames_of_generators: weakref.WeakKeyDictionary[Any, FrameState] = weakref.WeakKeyDictionary()
+
+    def run(self, frame: FrameState, thrown: Any = None) -> Returned | Yielded:
+        if thrown is not None:
+            try:
+                return super().run(frame, thrown)
+            finally:
+                del thrown
+        machine = Machine(self)
+        machine.push(frame)
+        while True:
+            outcome = machine.step()
+            if outcome is not None:
+                return outcome
+            machine.frames = [self._remade(known) for known in machine.frames]
+
+    def _remade(self, frame: FrameState) -> FrameState:
+        if frame.code.is_generator:  # its generator object holds it
+            return frame
+        made = frame.snapshot().thaw()
+        made.is_running = True
+        return made
+
+    def generator(self, frame: FrameState, function: FunctionType) -> Any:
+        made = super().generator(frame, function)
+        self.frames_of_generators[made] = frame
+        return made
+
+    def next(self, iterator: Any) -> Any:
+        return self._resumed(iterator, None) or super().next(iterator)
+
+    def send(self, receiver: Any, value: Any) -> Any:
+        return self._resumed(receiver, value) or super().send(receiver, value)
+
+    def _resumed(self, iterator: Any, sent: Any) -> Enter | None:
+        frame = self.frames_of_generators.get(iterator) if type(iterator) is GeneratorType else None
+        if frame is None or frame.is_running or frame.is_done or not frame.is_started:
+            return None
+        frame.stack.append(sent)
+        return Enter(frame)
+
+
 def programs() -> list[InterpretedProgram]:
     """Those of the text file that this Python can run."""
     found: list[InterpretedProgram] = []
@@ -54,14 +105,21 @@ def random_programs(first: int, count: int) -> Iterator[InterpretedProgram]:
         yield InterpretedProgram(f"random_{seed}", random_program(random.Random(seed)))
 
 
-def difference(program: InterpretedProgram, *, enters: bool) -> str | None:
-    """What the interpreter does otherwise than CPython; None if nothing. `enters`: it runs called functions too."""
+MODES = ("inlined", "called", "stepped")
+
+
+def difference(program: InterpretedProgram, mode: str) -> str | None:
+    """What the interpreter does otherwise than CPython; None if nothing.
+
+    Modes: called functions are interpreted too, or run by CPython, or everything is run one instruction at a time.
+    """
     expected = observe(program, lambda function: function())
-    domain = ConcreteDomain(enters=lambda function: function.__code__.co_filename == program.name and enters)
+    kind = SteppedDomain if mode == "stepped" else ConcreteDomain
+    domain = kind(enters=lambda function: function.__code__.co_filename == program.name and mode != "called")
     seen = observe(program, lambda function: domain.call_function(function, (), {}))
     if expected == seen:
         return None
-    return f"{program.name} (enters={enters}):\n  CPython:     {expected}\n  interpreter: {seen}"
+    return f"{program.name} ({mode}):\n  CPython:     {expected}\n  interpreter: {seen}"
 
 
 def observe(program: InterpretedProgram, run: Callable[[FunctionType], Any]) -> Observed:

@@ -24,23 +24,24 @@ from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.signals import Returned
-from refimpl.tests.interpreter_agreement import InterpretedProgram, difference, programs, random_programs
+from refimpl.tests.interpreter_agreement import MODES, InterpretedProgram, difference, programs, random_programs
 
 PROGRAMS = programs()
 VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13))
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("enters", [True, False], ids=["inlined", "called"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_a_program_does_what_it_does_in_cpython(program: InterpretedProgram, enters: bool) -> None:
-    assert difference(program, enters=enters) is None
+def test_a_program_does_what_it_does_in_cpython(program: InterpretedProgram, mode: str) -> None:
+    assert difference(program, mode) is None
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_random_programs_do_what_they_do_in_cpython() -> None:
-    for program in random_programs(10_000, 60):
-        assert difference(program, enters=True) is None, program.source
+    for program in random_programs(10_000, 40):
+        assert difference(program, "inlined") is None, program.source
+        assert difference(program, "stepped") is None, program.source
 
 
 @functools.cache
@@ -66,7 +67,7 @@ def test_programs_do_what_they_do_in_other_versions_of_cpython(version: tuple[in
     if python is None:
         pytest.skip(f"no Python {version[0]}.{version[1]} on this machine")
     script = Path(__file__).with_name("without_torch.py")
-    done = subprocess.run([python, str(script), "40"], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run([python, str(script), "25"], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["version"] == list(version)
@@ -76,8 +77,10 @@ def test_programs_do_what_they_do_in_other_versions_of_cpython(version: tuple[in
 
 
 def test_the_comparison_finds_a_wrong_result() -> None:
-    program = InterpretedProgram("wrong", "import sys\ndef program():\n    x = 1\n    return sorted(sys._getframe().f_locals)")
-    assert "interpreter:" in str(difference(program, enters=False))
+    program = InterpretedProgram(
+        "wrong", "import sys\ndef program():\n    x = 1\n    return sorted(sys._getframe().f_locals)"
+    )
+    assert "interpreter:" in str(difference(program, "called"))
 
 
 # ------------------------------------------------------------------------------------------------------- frames are data

@@ -19,7 +19,7 @@ def main() -> None:
     sys.unraisablehook = lambda _: None  # generators that refuse to close
     agreement = importlib.import_module("refimpl.tests.interpreter_agreement")
     chosen = [*agreement.programs(), *agreement.random_programs(0, int(sys.argv[1]))]
-    differences = [agreement.difference(program, enters=enters) for program in chosen for enters in (True, False)]
+    differences = [agreement.difference(program, mode) for program in chosen for mode in agreement.MODES]
     report = {
         "version": list(sys.version_info[:2]),
         "compared": len(differences),

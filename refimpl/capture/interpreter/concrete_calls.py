@@ -50,8 +50,12 @@ class ConcreteCalls(Domain):
         if frame is None:
             return function(*args, **kwargs)  # raises
         if frame.code.is_generator:
-            return make_generator(frame, self.run, function.__name__, function.__qualname__)
+            return self.generator(frame, function)
         return self.run(frame).value
+
+    def generator(self, frame: FrameState, function: FunctionType) -> Any:
+        """The object that a call of a generator function gives."""
+        return make_generator(frame, self.run, function.__name__, function.__qualname__)
 
     # ------------------------------------------------------------------------------------------------------------- calls
 
@@ -78,7 +82,7 @@ class ConcreteCalls(Domain):
         if entered is None:
             return None
         if entered.code.is_generator:
-            return make_generator(entered, self.run, function.__name__, function.__qualname__)
+            return self.generator(entered, function)
         return Enter(entered)
 
     def _build_class(self, body: FunctionType, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

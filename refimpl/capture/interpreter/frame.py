@@ -46,6 +46,8 @@ class FrameState:
     offset: int = 0
     handled: Any = None  # the exception that this frame handles; None: what its caller handles
     then: Then = Then.PUSH
+    is_done: bool = False  # it has returned, or let an exception out
+    is_running: bool = False  # some machine has it on its stack
     shown: FrameType | None = None  # what tracebacks show in its place
 
     @property

@@ -18,26 +18,44 @@ Run = Callable[[FrameState, Any], Returned | Yielded]
 
 
 def make_generator(frame: FrameState, run: Run, name: str, qualname: str) -> Generator[Any, Any, Any]:
-    """A generator that has not begun. `run` resumes a frame, by an exception if one is given."""
-    generator: Any = _drive(frame, run)
+    """A generator that has not begun, or that goes on where its frame stands. `run` resumes a frame, by an exception if given.
+
+    Once it has begun, a machine may resume the frame as well, and the generator go on afterwards.
+    """
+    generator: Any = _drive(frame, run, is_paused=frame.is_started)
     generator.__name__, generator.__qualname__ = name, qualname
+    if frame.is_started:
+        next(generator)
     return generator
 
 
-def _drive(frame: FrameState, run: Run) -> Generator[Any, Any, Any]:
+def _drive(frame: FrameState, run: Run, *, is_paused: bool) -> Generator[Any, Any, Any]:
     # At most one exception, in a list: a local variable would be in the traceback of what it holds.
     thrown: list[BaseException] = []
+    result = None
+    sent = None
     while True:
-        outcome = _thrown_into(frame, run, thrown) if thrown else run(frame, None)
+        if is_paused:
+            try:
+                sent = yield result
+            except BaseException as error:
+                thrown.append(error)
+        is_paused = True
+        if frame.is_done:
+            if thrown:
+                raise thrown.pop()
+            return None
+        if thrown:
+            outcome = _thrown_into(frame, run, thrown)
+        else:
+            if frame.is_started:
+                frame.stack.append(sent)
+            sent = None  # not kept alive meanwhile
+            outcome = run(frame, None)
         if isinstance(outcome, Returned):
             return outcome.value
-        try:
-            sent = yield outcome.value
-        except BaseException as error:
-            thrown.append(error)
-        else:
-            frame.stack.append(sent)
-            del sent, outcome
+        result = outcome.value
+        del outcome
 
 
 def _thrown_into(frame: FrameState, run: Run, box: list[BaseException]) -> Returned | Yielded:
@@ -60,7 +78,8 @@ def _thrown_into(frame: FrameState, run: Run, box: list[BaseException]) -> Retur
 
 
 def _throw(frame: FrameState, run: Run, error: BaseException) -> Returned | Yielded:
-    frame.stack.append(None)  # the place of what would have been sent
+    if frame.is_started:
+        frame.stack.append(None)  # the place of what would have been sent
     try:
         return run(frame, error)
     finally:

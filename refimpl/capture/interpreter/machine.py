@@ -14,7 +14,15 @@ from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.operations import OPERATIONS
-from refimpl.capture.interpreter.signals import Enter, HandledChanged, Reraised, Returned, Signal, Yielded
+from refimpl.capture.interpreter.signals import (
+    HANDLED_CHANGED,
+    Enter,
+    HandledChanged,
+    Reraised,
+    Returned,
+    Signal,
+    Yielded,
+)
 
 _TABLE = [OPERATIONS.get(op) for op in [None, *Op]]  # by number
 DEPTH_LIMIT = 900  # of frames of one machine
@@ -29,7 +37,7 @@ class Machine:
 
     def run(self, frame: FrameState, thrown: Any = None) -> Returned | Yielded:
         """Run until the frame returns or yields. `thrown`: raise this where it stands now. Raises what the user's code raises."""
-        self.frames.append(frame)
+        self.push(frame)
         try:
             return self.resume(thrown)
         finally:
@@ -39,44 +47,21 @@ class Machine:
         """Run the frames that are there."""
         try:
             while True:
-                outcome = self._run_until_told(thrown)
+                outcome = self._run_until_told(self.advance, thrown)
                 thrown = None
                 if outcome is not None:
                     return outcome
         finally:
             del thrown
 
-    def _run_until_told(self, thrown: Any) -> Returned | Yielded | None:
-        """Run the topmost frame until it has something to tell, and see to that. What the lowest frame gives, at the end."""
-        frames, domain = self.frames, self.domain
-        frame = frames[-1]
-        error: Any = None
-        signal: Signal | None = None
-        try:
-            try:
-                if thrown is None:
-                    signal = domain.under(self._handled(), self.advance, frame)
-                else:
-                    domain.under(self._handled(), self._raising(thrown), frame)
-            except BaseException as raised:
-                error = domain.user_exception(raised)
-            match signal:
-                case None:
-                    self._unwind(error, is_new=True)
-                case Reraised():
-                    self._reraise(signal.error)
-                case Enter():
-                    self._enter(signal.frame)
-                case Returned() | Yielded():
-                    frames.pop()
-                    if not frames:
-                        return signal
-                    self._deliver(frame.then, signal)
-                case HandledChanged():
-                    pass
-            return None
-        finally:
-            del thrown, error, signal
+    def step(self) -> Returned | Yielded | None:
+        """Run one instruction of the topmost frame, calls of functions that are not entered included."""
+        return self._run_until_told(self._advance_by_one, None)
+
+    def push(self, frame: FrameState) -> None:
+        """Run this frame next."""
+        frame.is_running = True
+        self.frames.append(frame)
 
     def advance(self, frame: FrameState) -> Signal:
         """Run instructions of one frame until it has something to tell."""
@@ -87,6 +72,46 @@ class Machine:
             signal = table[instruction.op](domain, frame, instruction.arg)  # pyright: ignore[reportOptionalCall]
             if signal is not None:
                 return signal
+
+    def _advance_by_one(self, frame: FrameState) -> Signal:
+        instruction = frame.code.instructions[frame.offset]
+        frame.offset += 1
+        signal = OPERATIONS[instruction.op](self.domain, frame, instruction.arg)
+        return HANDLED_CHANGED if signal is None else signal
+
+    def _run_until_told(self, advance: Callable[[FrameState], Signal], thrown: Any) -> Returned | Yielded | None:
+        """Run the topmost frame until it has something to tell, and see to that. What the lowest frame gives, at the end."""
+        frame = self.frames[-1]
+        error: Any = None
+        signal: Signal | None = None
+        try:
+            try:
+                chosen = advance if thrown is None else self._raising(thrown)
+                signal = self.domain.under(self._handled(), chosen, frame)
+            except BaseException as raised:
+                error = self.domain.user_exception(raised)
+            match signal:
+                case None:
+                    self._unwind(error, is_new=True)
+                case Reraised():
+                    self._reraise(signal.error)
+                case Enter():
+                    self._enter(signal.frame)
+                case Returned() | Yielded():
+                    self._pop(is_done=isinstance(signal, Returned))
+                    if not self.frames:
+                        return signal
+                    self._deliver(frame.then, signal)
+                case HandledChanged():
+                    pass
+            return None
+        finally:
+            del thrown, error, signal
+
+    def _pop(self, *, is_done: bool) -> FrameState:
+        frame = self.frames.pop()
+        frame.is_running, frame.is_done = False, is_done
+        return frame
 
     def _raising(self, error: Any) -> Callable[[FrameState], Signal]:
         box = [error]
@@ -101,7 +126,7 @@ class Machine:
 
     def _enter(self, frame: FrameState) -> None:
         if len(self.frames) < DEPTH_LIMIT:
-            self.frames.append(frame)
+            self.push(frame)
             return
         error = None
         try:
@@ -147,7 +172,7 @@ class Machine:
                     frame.stack.append(error)
                     frame.offset = handler.target
                     return
-                frames.pop()
+                self._pop(is_done=True)
                 if frame.code.is_generator:
                     error = domain.leave_generator(error)
                 is_new = True
