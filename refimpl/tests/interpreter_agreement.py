@@ -60,7 +60,7 @@ class SteppedDomain(ConcreteDomain):
             outcome = machine.step()
             if outcome is not None:
                 return outcome
-            machine.frames = [self._remade(known) for known in machine.frames]
+            machine.frames[-2:] = [self._remade(known) for known in machine.frames[-2:]]
 
     def _remade(self, frame: FrameState) -> FrameState:
         if frame.code.is_generator:  # its generator object holds it

@@ -132,7 +132,7 @@ def yield_nothing() -> None:
 
 
 def outer(x: int) -> Any:
-    results = [1, *(2, 3), inner(x), inner(0)]
+    results = (1, len("ab"), inner(x), inner(0))
     return {"results": results}
 
 
@@ -148,7 +148,7 @@ def test_a_run_that_was_stopped_goes_on_from_a_snapshot_as_often_as_one_likes() 
         machine.frames[-1].stack.append(answer)  # in the place of the result of the call
         outcome = machine.resume()
         assert isinstance(outcome, Returned)
-        assert outcome.value == {"results": [1, 2, 3, answer + 3, 0]}
+        assert outcome.value == {"results": (1, 2, answer + 3, 0)}
 
 
 def test_a_run_that_was_stopped_can_go_on_by_an_exception() -> None:
