@@ -136,19 +136,18 @@ def outer(x: int) -> Any:
     return {"results": results}
 
 
-def test_a_run_that_was_stopped_goes_on_from_a_snapshot_as_often_as_one_likes() -> None:
+@pytest.mark.parametrize("answer", [100, -7])
+def test_a_run_that_was_stopped_goes_on_from_snapshots(answer: int) -> None:
     frames = stepped(outer, 3)
     assert [frame.code.name for frame in frames] == ["outer", "inner"]
     assert frames[-1].current.op is Op.CALL
     snapshots = [frame.snapshot() for frame in frames]
-    for answer in (100, -7):
-        domain = ConcreteDomain(enters=lambda function: True)
-        machine = Machine(domain)
-        machine.frames = [snapshot.thaw() for snapshot in snapshots]
-        machine.frames[-1].stack.append(answer)  # in the place of the result of the call
-        outcome = machine.resume()
-        assert isinstance(outcome, Returned)
-        assert outcome.value == {"results": (1, 2, answer + 3, 0)}
+    machine = Machine(ConcreteDomain(enters=lambda function: True))
+    machine.frames = [snapshot.thaw() for snapshot in snapshots]
+    machine.frames[-1].stack.append(answer)  # in the place of the result of the call
+    outcome = machine.resume()
+    assert isinstance(outcome, Returned)
+    assert outcome.value == {"results": (1, 2, answer + 3, 0)}
 
 
 def test_a_run_that_was_stopped_can_go_on_by_an_exception() -> None:

@@ -88,7 +88,7 @@ class FrameSnapshot:
     then: Then
 
     def thaw(self) -> FrameState:
-        """A frame that goes on from here. A snapshot can be thawed any number of times."""
+        """A frame that goes on from here. Iterators and lists under construction are on its stack: they go on where they are."""
         return FrameState(
             code=self.code, slots=list(self.slots), globals=self.globals, builtins=self.builtins, names=self.names,
             stack=list(self.stack), offset=self.offset, handled=self.handled, then=self.then,
