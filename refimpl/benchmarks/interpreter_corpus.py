@@ -24,22 +24,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = (
-    "abc", "argparse", "ast", "base64", "bisect", "calendar", "cmd", "code", "codeop", "collections", "colorsys", "compileall",
-    "configparser", "contextlib", "copy", "copyreg", "csv", "dataclasses", "difflib", "dis", "email", "enum", "filecmp", "fileinput",
-    "fnmatch", "fractions", "functools", "genericpath", "getopt", "gettext", "glob", "graphlib", "heapq", "hmac", "html",
-    "http.cookies", "inspect", "ipaddress", "json", "keyword", "linecache", "locale", "mimetypes", "modulefinder", "netrc",
-    "numbers", "opcode", "operator", "optparse", "pathlib", "pickle", "pickletools", "pkgutil", "plistlib", "posixpath", "pprint",
-    "pyclbr", "queue", "quopri", "random", "re", "reprlib", "sched", "secrets", "shelve", "shlex", "statistics", "string",
-    "stringprep", "symtable", "tabnanny", "tempfile", "textwrap", "timeit", "tokenize", "tomllib", "traceback", "types", "typing",
-    "urllib.parse", "uu", "wave", "weakref", "xdrlib", "zipapp", "zipfile", "exceptions", "generators", "with", "patma", "grammar",
-    "listcomps", "dictcomps", "setcomps", "genexps", "named_expressions", "fstring", "exception_group", "except_star", "raise",
-    "scope", "super", "unpack", "unpack_ex", "extcall", "call", "keywordonlyarg", "positional_only_arg", "decorators", "class",
-    "descr", "property", "metaclass", "augassign", "binop", "compare", "contains", "iter", "opcodes", "pow", "richcmp", "slice",
-    "string_literals", "syntax", "yield_from", "pep479", "pep646_syntax", "funcattrs", "global", "enumerate", "range", "set", "tuple",
-    "list", "dict", "userdict", "userlist", "userstring", "bool", "bytes", "complex", "float", "int", "generator_stop", "sort",
-    "structseq", "type_params", "type_aliases", "unary", "with", "dynamic", "crossinterp",
-)  # fmt: skip
+MODULES = """
+    abc argparse ast augassign base64 binop bisect bool calendar call class cmd code codeop collections colorsys
+    compare complex configparser contains contextlib copy copyreg csv dataclasses decorators descr dict dictcomps
+    difflib dis email enum enumerate except_star exception_group exceptions extcall filecmp fileinput float fnmatch
+    fractions fstring funcattrs functools generator_stop generators genericpath genexps getopt gettext glob global
+    grammar graphlib heapq hmac html http.cookies inspect int ipaddress iter json keyword keywordonlyarg linecache
+    list listcomps locale metaclass mimetypes modulefinder named_expressions netrc numbers opcode opcodes operator
+    optparse pathlib patma pep479 pep646_syntax pickle pickletools pkgutil plistlib positional_only_arg posixpath
+    pow pprint property pyclbr queue quopri raise random range re reprlib richcmp sched scope secrets set setcomps
+    shelve shlex slice sort statistics string string_literals stringprep super symtable syntax tabnanny tempfile
+    textwrap timeit tokenize tomllib traceback tuple type_aliases type_params types typing unary unpack unpack_ex
+    urllib.parse userdict userlist userstring uu wave weakref with xdrlib yield_from zipapp zipfile
+""".split()
 
 
 def main() -> None:
@@ -214,6 +211,7 @@ def _replace(function: Any, domain: Any, used: set[int], replaced: set[types.Cod
         return  # CPython sorts them; a closure in another order cannot be given to the stub
     consts = tuple(run if value == "run" else value for value in stub.co_consts)
     changes: dict[str, Any] = {"co_consts": consts, "co_name": code.co_name, "co_filename": code.co_filename}
+    changes["co_firstlineno"] = code.co_firstlineno
     if hasattr(code, "co_qualname"):
         changes["co_qualname"] = getattr(code, "co_qualname")
     function.__code__ = stub.replace(**changes)

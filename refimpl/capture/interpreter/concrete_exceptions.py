@@ -14,6 +14,7 @@ from refimpl.capture.interpreter.signals import Signal
 from refimpl.capture.interpreter.tracebacks import with_entry, without_interpreter
 
 _EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # from 3.11 on
+_LEAVES_ONE_ALONE = sys.version_info >= (3, 12)  # a single exception raised by `except*` is not put into a group
 
 
 class ConcreteExceptions(Domain):
@@ -111,7 +112,7 @@ class ConcreteExceptions(Domain):
             return rest
         if rest is not None:
             raised.append(rest)
-        return _EXCEPTION_GROUP("", raised)
+        return raised[0] if len(raised) == 1 and _LEAVES_ONE_ALONE else _EXCEPTION_GROUP("", raised)
 
     def stop_value(self, error: Any) -> tuple[bool, Any]:
         return (True, error.value) if isinstance(error, StopIteration) else (False, None)
@@ -167,7 +168,7 @@ def _leaves(error: Any) -> list[Any]:
 def _is_part(error: Any, original: Any) -> bool:
     """Whether the exception came out of the group by splitting, and not by `raise` of a new one."""
     return (
-        isinstance(error, _EXCEPTION_GROUP)
+        getattr(error, "__notes__", None) is getattr(original, "__notes__", None)
         and error.__cause__ is original.__cause__
         and error.__context__ is original.__context__
         and error.__traceback__ is original.__traceback__

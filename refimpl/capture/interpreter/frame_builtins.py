@@ -9,6 +9,7 @@ from types import CellType
 from typing import Any
 
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.interpreter.tracebacks import caller
 
 _Call = Callable[[FrameState, list[Any], dict[str, Any]], Any]
 
@@ -86,7 +87,8 @@ def _evaluate(function: Callable[..., Any]) -> _Call:
             return None
         names = args[2] if len(args) > 2 else kwargs.get("locals")
         others = {key: value for key, value in kwargs.items() if key not in ("globals", "locals")}
-        return lambda: function(args[0], frame.globals, locals_of(frame) if names is None else names, **others)
+        given_names = locals_of(frame) if names is None else names
+        return lambda: caller(frame)(function, (args[0], frame.globals, given_names), others)
 
     return rule
 

@@ -6,8 +6,9 @@ Differs: the generator's state is a FrameState that any machine may resume; the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
-from types import GeneratorType
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 from refimpl.capture.bytecode.instructions import Op
@@ -105,7 +106,7 @@ def _pass_on(receiver: Any, thrown: BaseException) -> tuple[Any, BaseException |
     """What the receiver yields, or what it raises. An exception it cannot be told comes back."""
     try:
         if isinstance(thrown, GeneratorExit):
-            close = receiver.close if isinstance(receiver, GeneratorType) else getattr(receiver, "close", None)
+            close = receiver.close if isinstance(receiver, GeneratorType) else _close_of(receiver)
             if close is not None:
                 close()
             return None, thrown
@@ -115,3 +116,15 @@ def _pass_on(receiver: Any, thrown: BaseException) -> tuple[Any, BaseException |
         return throw(thrown), None
     except BaseException as raised:
         return None, raised
+
+
+def _close_of(receiver: Any) -> Any:
+    """Its method `close`, if it has one. What looking it up raises is said to nobody but `sys.unraisablehook`."""
+    try:
+        return getattr(receiver, "close", None)
+    except BaseException as error:
+        said: Any = SimpleNamespace(
+            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None, object=receiver
+        )
+        sys.unraisablehook(said)
+        return None

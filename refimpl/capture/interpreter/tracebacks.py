@@ -5,12 +5,18 @@ Differs: exceptions have the traceback that the program run by CPython would hav
 """
 
 from __future__ import annotations
+import __future__
 
+import functools
+import operator
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from refimpl.capture.interpreter.frame import FrameState
 
+_FUTURE = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
 _PACKAGE = __name__.rpartition(".")[0]
 _MARK = "interpreted_call"  # first local variable of the frames that `caller` makes
 
@@ -27,7 +33,13 @@ _GENERATOR_CODE = _never_run.__code__
 
 
 def _named_like(code: CodeType, user: CodeType, line: int) -> CodeType:
-    changes: dict[str, Any] = {"co_name": user.co_name, "co_filename": user.co_filename, "co_firstlineno": line}
+    changes: dict[str, Any] = {
+        "co_name": user.co_name,
+        "co_filename": user.co_filename,
+        "co_firstlineno": line,
+        # `eval`, `exec` and `compile` read strings as the caller's file was read.
+        "co_flags": code.co_flags & ~_FUTURE | user.co_flags & _FUTURE,
+    }
     if hasattr(user, "co_qualname"):
         changes["co_qualname"] = getattr(user, "co_qualname")
     return code.replace(**changes)
