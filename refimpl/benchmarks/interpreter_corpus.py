@@ -2,9 +2,9 @@
 
     python3.12 refimpl/benchmarks/interpreter_corpus.py [MODULE ...] [--seconds N]
 
-Any Python 3.10 to 3.13 that has its `test` package will do; neither torch nor refimpl needs to be installed. Each module's tests run
-twice, in processes of their own: as they are, and with the code of every function of the module and of its tests replaced by a
-call of the interpreter. A test agrees if its outcome is the same. Prints a line for each module and the sums.
+Any Python 3.10 to 3.13 that has its `test` package will do; neither torch nor refimpl needs to be installed. The tests of each
+module run twice, in processes of their own: as they are, and with the code of every function of the module and of its tests
+replaced by a call of the interpreter. A test agrees if its outcome is the same. Prints a line for each module and the sums.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = """
+_NAMES = """
     abc argparse ast augassign base64 binop bisect bool calendar call class cmd code codeop collections colorsys
     compare complex configparser contains contextlib copy copyreg csv dataclasses decorators descr dict dictcomps
     difflib dis email enum enumerate except_star exception_group exceptions extcall filecmp fileinput float fnmatch
@@ -36,7 +36,8 @@ MODULES = """
     shelve shlex slice sort statistics string string_literals stringprep super symtable syntax tabnanny tempfile
     textwrap timeit tokenize tomllib traceback tuple type_aliases type_params types typing unary unpack unpack_ex
     urllib.parse userdict userlist userstring uu wave weakref with xdrlib yield_from zipapp zipfile
-""".split()
+"""
+MODULES = tuple(_NAMES.split())
 
 
 def main() -> None:
