@@ -15,6 +15,7 @@ from types import FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 from refimpl.capture.interpreter.concrete import ConcreteDomain
+from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.signals import Enter, Returned, Yielded
@@ -75,7 +76,31 @@ class SteppedDomain(ConcreteDomain):
         return made
 
     def next(self, iterator: Any) -> Any:
-        return self._resumed(iterator, None) or super().next(iterator)
+        return self._resumed(iterator, None) or self._special(iterator, "__next__") or super().next(iterator)
+
+    def truth(self, value: Any) -> bool | Enter:
+        return self._special(value, "__bool__") or super().truth(value)
+
+    def binary(self, sign: str, left: Any, right: Any) -> Any:
+        entered = self._special(left, "__matmul__", right) if sign == "@" else None
+        return entered or super().binary(sign, left, right)
+
+    def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
+        return self._special(value, "__setattr__", name, attribute) or super().store_attr(value, name, attribute)
+
+    def delete_attr(self, value: Any, name: str) -> Enter | None:
+        return self._special(value, "__delattr__", name) or super().delete_attr(value, name)
+
+    def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
+        return self._special(value, "__as_list__") or super().unpack(value, before, after)
+
+    def _special(self, value: Any, name: str, *args: Any) -> Enter | None:
+        """The frame of a special method that is a function of the program."""
+        function = getattr(type(value), name, None)
+        if type(function) is not FunctionType or not self.enters(function):
+            return None
+        frame = frame_of(function, (value, *args), {})
+        return None if frame is None or frame.code.is_generator else Enter(frame)
 
     def send(self, receiver: Any, value: Any) -> Any:
         return self._resumed(receiver, value) or super().send(receiver, value)

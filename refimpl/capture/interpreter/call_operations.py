@@ -12,7 +12,7 @@ from refimpl.capture.interpreter.signals import Enter, Exhausted, Returned, Yiel
 
 def _put(frame: FrameState, value: Any) -> Enter | None:
     if type(value) is Enter:
-        return value
+        return value.for_(Then.PUSH)
     frame.stack.append(value)
     return None
 
@@ -97,9 +97,7 @@ def _send(domain: Domain, frame: FrameState, target: int) -> Enter | None:
         frame.stack[-1] = item.value
         frame.offset = target
         return None
-    if type(item) is Enter and item.frame.code.is_generator:
-        item.frame.then = Then.DELEGATE
-    return _put(frame, item)
+    return item.for_(Then.DELEGATE) if type(item) is Enter else _put(frame, item)
 
 
 CALL_OPERATIONS = {

@@ -15,7 +15,7 @@ from refimpl.capture.interpreter import native_helpers
 from refimpl.capture.interpreter.concrete_calls import ConcreteCalls
 from refimpl.capture.interpreter.concrete_exceptions import ConcreteExceptions
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.interpreter.signals import Exhausted
+from refimpl.capture.interpreter.signals import Enter, Exhausted
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "-": operator.neg, "+": operator.pos, "~": operator.invert, "not": operator.not_,
@@ -45,7 +45,7 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
     def constant(self, value: Any) -> Any:
         return value
 
-    def truth(self, value: Any) -> bool:
+    def truth(self, value: Any) -> bool | Enter:
         return bool(value)
 
     def is_none(self, value: Any) -> bool:
@@ -71,19 +71,19 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
     def load_attr(self, value: Any, name: str) -> Any:
         return getattr(value, name)
 
-    def store_attr(self, value: Any, name: str, attribute: Any) -> None:
+    def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
         setattr(value, name, attribute)
 
-    def delete_attr(self, value: Any, name: str) -> None:
+    def delete_attr(self, value: Any, name: str) -> Enter | None:
         delattr(value, name)
 
     def get_item(self, container: Any, key: Any) -> Any:
         return container[key]
 
-    def set_item(self, container: Any, key: Any, item: Any) -> None:
+    def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
         container[key] = item
 
-    def delete_item(self, container: Any, key: Any) -> None:
+    def delete_item(self, container: Any, key: Any) -> Enter | None:
         del container[key]
 
     # ----------------------------------------------------------------------------------------------- containers, strings
@@ -108,7 +108,7 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
             case _:
                 raise AssertionError(kind)
 
-    def grow(self, how: str, container: Any, *items: Any) -> None:
+    def grow(self, how: str, container: Any, *items: Any) -> Enter | None:
         match how:
             case "append":
                 container.append(items[0])
@@ -144,7 +144,7 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
     def list_to_tuple(self, value: Any) -> Any:
         return tuple(value)
 
-    def unpack(self, value: Any, before: int, after: int | None) -> list[Any]:
+    def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
         return native_helpers.unpacking(before, after)(value)
 
     def convert(self, kind: str, value: Any) -> Any:

@@ -3,8 +3,10 @@
 Counterpart: torch/_dynamo/variables/base.py VariableTracker
 Differs: the loop holds values without looking into them; one object per domain answers for all of them.
 
-A method raises what the user's program is to see (see `user_exception`). Methods that may run a function of the user's return
-`Enter` to have its frame run by the loop, which then puts the result where the method's would go.
+A method raises what the user's program is to see (see `user_exception`). Where a method would run a function of the user's, it
+may return `Enter` to have that function's frame run by the loop, which puts the result where the method's would go (`Then`). An
+operation of several steps is a function in Python that does them. Methods whose answer is no value of the program (`matches`,
+`is_none`, `cell_value` and others) cannot.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.interpreter.signals import Signal
+from refimpl.capture.interpreter.signals import Enter, Signal
 
 
 class Domain(ABC):
@@ -27,8 +29,8 @@ class Domain(ABC):
         """The value of an object that stands in the code."""
 
     @abstractmethod
-    def truth(self, value: Any) -> bool:
-        """Whether a branch is taken: a plain bool."""
+    def truth(self, value: Any) -> bool | Enter:
+        """Whether a branch is taken: a plain bool, or a frame that gives a value whose truth is one."""
 
     @abstractmethod
     def is_none(self, value: Any) -> bool:
@@ -61,11 +63,11 @@ class Domain(ABC):
         """`value.name`. May be `Enter`."""
 
     @abstractmethod
-    def store_attr(self, value: Any, name: str, attribute: Any) -> None:
+    def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
         """`value.name = attribute`."""
 
     @abstractmethod
-    def delete_attr(self, value: Any, name: str) -> None:
+    def delete_attr(self, value: Any, name: str) -> Enter | None:
         """`del value.name`."""
 
     @abstractmethod
@@ -77,11 +79,11 @@ class Domain(ABC):
         """`container[key]`. May be `Enter`."""
 
     @abstractmethod
-    def set_item(self, container: Any, key: Any, item: Any) -> None:
+    def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
         """`container[key] = item`."""
 
     @abstractmethod
-    def delete_item(self, container: Any, key: Any) -> None:
+    def delete_item(self, container: Any, key: Any) -> Enter | None:
         """`del container[key]`."""
 
     # ----------------------------------------------------------------------------------------------- containers, strings
@@ -91,7 +93,7 @@ class Domain(ABC):
         """A "tuple", "list", "set", "slice" or "string" of the items; a "dict" of keys and values in turn."""
 
     @abstractmethod
-    def grow(self, how: str, container: Any, *items: Any) -> None:
+    def grow(self, how: str, container: Any, *items: Any) -> Enter | None:
         """What displays and comprehensions do to a container of theirs: "append", "add", "put" (key, value), "extend",
         "update_set", "update_dict", or "merge" (mapping, function that gets it as keywords)."""
 
@@ -104,8 +106,11 @@ class Domain(ABC):
         """A tuple of the elements of a list that was just built."""
 
     @abstractmethod
-    def unpack(self, value: Any, before: int, after: int | None) -> list[Any]:
-        """The elements, first to last; with `after`, a list of those between the first and the last ones among them."""
+    def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
+        """The elements, first to last; with `after`, a list of those between the first and the last ones among them.
+
+        Or a frame that gives a sequence to unpack in the value's place.
+        """
 
     @abstractmethod
     def convert(self, kind: str, value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.domain import Domain
-from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.signals import HANDLED_CHANGED, Enter, HandledChanged, Reraised
 
 
@@ -72,7 +72,7 @@ def _with_enter(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     exit_, result = domain.enter_context(frame, frame.stack.pop())
     frame.stack.append(exit_)
     if type(result) is Enter:
-        return result
+        return result.for_(Then.PUSH)
     frame.stack.append(result)
     return None
 
@@ -80,7 +80,7 @@ def _with_enter(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
 def _with_except_start(domain: Domain, frame: FrameState, depth: int) -> Enter | None:
     result = domain.exit_context(frame, frame.stack[-depth], frame.stack[-1])
     if type(result) is Enter:
-        return result
+        return result.for_(Then.PUSH)
     frame.stack.append(result)
     return None
 

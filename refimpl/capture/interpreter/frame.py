@@ -29,8 +29,11 @@ class Then(Enum):
     """What the frame below does with what a frame gives."""
 
     PUSH = "a call: the result is put on the stack"
-    ITERATE = "a step of a loop: what is yielded is put on the stack, a return ends the loop"
-    DELEGATE = "`yield from`: what is yielded is passed on, a return is the value of the expression"
+    DROP = "an assignment to an attribute or item: there is no result"
+    ITERATE = (
+        "a step of a loop: what a generator yields or `__next__` returns is put on the stack, the end ends the loop"
+    )
+    DELEGATE = "`yield from`: the same, and what is returned at the end is the value of the expression"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -101,7 +101,7 @@ class Machine:
                     self._pop(is_done=isinstance(signal, Returned))
                     if not self.frames:
                         return signal
-                    self._deliver(frame.then, signal)
+                    self._deliver(frame, signal)
                 case HandledChanged():
                     pass
             return None
@@ -135,16 +135,23 @@ class Machine:
             error = self.domain.user_exception(raised)
         self._unwind(error, is_new=True)
 
-    def _deliver(self, then: Then, signal: Returned | Yielded) -> None:
+    def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
         """Give the frame that is now on top what the one above it gave."""
-        frame = self.frames[-1]
-        if isinstance(signal, Yielded) or then is Then.PUSH:
-            frame.stack.append(signal.value)
+        if above.then is Then.DROP:
             return
+        is_end = isinstance(signal, Returned) and above.code.is_generator and above.then is not Then.PUSH
+        if is_end:
+            self._end_iteration(above.then, signal.value)
+        else:
+            self.frames[-1].stack.append(signal.value)
+
+    def _end_iteration(self, then: Then, value: Any) -> None:
+        """The loop or `yield from` of the frame on top is over."""
+        frame = self.frames[-1]
         if then is Then.ITERATE:
             frame.stack.pop()
         else:
-            frame.stack[-1] = signal.value
+            frame.stack[-1] = value
         frame.offset = frame.current.arg
 
     def _reraise(self, error: Any) -> None:
@@ -175,6 +182,11 @@ class Machine:
                 self._pop(is_done=True)
                 if frame.code.is_generator:
                     error = domain.leave_generator(error)
+                elif frame.then in (Then.ITERATE, Then.DELEGATE):
+                    is_stop, value = domain.stop_value(error)
+                    if is_stop:
+                        self._end_iteration(frame.then, value)
+                        return
                 is_new = True
             domain.leave(error)
         finally:

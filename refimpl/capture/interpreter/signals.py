@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.frame import FrameState, Then
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,11 @@ class Enter:
     """Run this frame first; its `then` says what is done with what it gives."""
 
     frame: FrameState
+
+    def for_(self, then: Then) -> Enter:
+        """The same, for an instruction that does this with the result."""
+        self.frame.then = then
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,14 @@ from refimpl.capture.interpreter.signals import Enter, Exhausted
 def _put(frame: FrameState, value: Any) -> Enter | None:
     """The result of an instruction, or the frame that will give it."""
     if type(value) is Enter:
-        return value
+        return value.for_(Then.PUSH)
     frame.stack.append(value)
     return None
+
+
+def _drop(entered: Enter | None) -> Enter | None:
+    """An instruction without result, and the frame that will do it, if any."""
+    return None if entered is None else entered.for_(Then.DROP)
 
 
 def _unary(domain: Domain, frame: FrameState, sign: str) -> Enter | None:
@@ -49,13 +54,13 @@ def _load_attr(domain: Domain, frame: FrameState, name: str) -> Enter | None:
     return _put(frame, domain.load_attr(frame.stack.pop(), name))
 
 
-def _store_attr(domain: Domain, frame: FrameState, name: str) -> None:
+def _store_attr(domain: Domain, frame: FrameState, name: str) -> Enter | None:
     value = frame.stack.pop()
-    domain.store_attr(value, name, frame.stack.pop())
+    return _drop(domain.store_attr(value, name, frame.stack.pop()))
 
 
-def _delete_attr(domain: Domain, frame: FrameState, name: str) -> None:
-    domain.delete_attr(frame.stack.pop(), name)
+def _delete_attr(domain: Domain, frame: FrameState, name: str) -> Enter | None:
+    return _drop(domain.delete_attr(frame.stack.pop(), name))
 
 
 def _load_super_attr(domain: Domain, frame: FrameState, arg: tuple[str, bool]) -> Enter | None:
@@ -69,14 +74,14 @@ def _binary_subscr(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     return _put(frame, domain.get_item(frame.stack.pop(), key))
 
 
-def _store_subscr(domain: Domain, frame: FrameState, arg: Any) -> None:
+def _store_subscr(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     item, container, key = _take(frame, 3)
-    domain.set_item(container, key, item)
+    return _drop(domain.set_item(container, key, item))
 
 
-def _delete_subscr(domain: Domain, frame: FrameState, arg: Any) -> None:
+def _delete_subscr(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     container, key = _take(frame, 2)
-    domain.delete_item(container, key)
+    return _drop(domain.delete_item(container, key))
 
 
 # ----------------------------------------------------------------------------------------------------- containers, strings
@@ -105,42 +110,47 @@ def _build_const_key_map(domain: Domain, frame: FrameState, count: int) -> None:
 
 
 def _grow(how: str) -> Any:
-    def operation(domain: Domain, frame: FrameState, depth: int) -> None:
+    def operation(domain: Domain, frame: FrameState, depth: int) -> Enter | None:
         item = frame.stack.pop()
-        domain.grow(how, frame.stack[-depth], item)
+        return _drop(domain.grow(how, frame.stack[-depth], item))
 
     return operation
 
 
-def _map_add(domain: Domain, frame: FrameState, depth: int) -> None:
+def _map_add(domain: Domain, frame: FrameState, depth: int) -> Enter | None:
     key, value = _take(frame, 2)
-    domain.grow("put", frame.stack[-depth], key, value)
+    return _drop(domain.grow("put", frame.stack[-depth], key, value))
 
 
-def _dict_merge(domain: Domain, frame: FrameState, depth: int) -> None:
+def _dict_merge(domain: Domain, frame: FrameState, depth: int) -> Enter | None:
     mapping = frame.stack.pop()
-    domain.grow("merge", frame.stack[-depth], mapping, frame.stack[-depth - 2])
+    return _drop(domain.grow("merge", frame.stack[-depth], mapping, frame.stack[-depth - 2]))
 
 
 def _list_to_tuple(domain: Domain, frame: FrameState, arg: Any) -> None:
     frame.stack.append(domain.list_to_tuple(frame.stack.pop()))
 
 
-def _unpack_sequence(domain: Domain, frame: FrameState, count: int) -> None:
-    frame.stack.extend(reversed(domain.unpack(frame.stack.pop(), count, None)))
+def _unpack_sequence(domain: Domain, frame: FrameState, count: int) -> Enter | None:
+    return _unpack_ex(domain, frame, (count, None))
 
 
-def _unpack_ex(domain: Domain, frame: FrameState, arg: tuple[int, int]) -> None:
-    frame.stack.extend(reversed(domain.unpack(frame.stack.pop(), *arg)))
+def _unpack_ex(domain: Domain, frame: FrameState, arg: tuple[int, int | None]) -> Enter | None:
+    found = domain.unpack(frame.stack.pop(), *arg)
+    if isinstance(found, Enter):  # gives a sequence, which this instruction then unpacks
+        frame.offset -= 1
+        return found.for_(Then.PUSH)
+    frame.stack.extend(reversed(found))
+    return None
 
 
-def _convert(domain: Domain, frame: FrameState, kind: str) -> None:
-    frame.stack.append(domain.convert(kind, frame.stack.pop()))
+def _convert(domain: Domain, frame: FrameState, kind: str) -> Enter | None:
+    return _put(frame, domain.convert(kind, frame.stack.pop()))
 
 
-def _format(domain: Domain, frame: FrameState, has_spec: bool) -> None:
+def _format(domain: Domain, frame: FrameState, has_spec: bool) -> Enter | None:
     spec = frame.stack.pop() if has_spec else None
-    frame.stack.append(domain.format(frame.stack.pop(), spec))
+    return _put(frame, domain.format(frame.stack.pop(), spec))
 
 
 # ---------------------------------------------------------------------------------------------------------------- iteration
@@ -156,9 +166,7 @@ def _for_iter(domain: Domain, frame: FrameState, target: int) -> Enter | None:
         frame.stack.pop()
         frame.offset = target
         return None
-    if type(item) is Enter and item.frame.code.is_generator:
-        item.frame.then = Then.ITERATE
-    return _put(frame, item)
+    return item.for_(Then.ITERATE) if type(item) is Enter else _put(frame, item)
 
 
 # ----------------------------------------------------------------------------------------------------------------- patterns
@@ -171,22 +179,22 @@ def _is_pattern(kind: str) -> Any:
     return operation
 
 
-def _match_keys(domain: Domain, frame: FrameState, arg: Any) -> None:
-    frame.stack.append(domain.match_keys(frame.stack[-2], frame.stack[-1]))
+def _match_keys(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
+    return _put(frame, domain.match_keys(frame.stack[-2], frame.stack[-1]))
 
 
-def _match_class(domain: Domain, frame: FrameState, positional: int) -> None:
+def _match_class(domain: Domain, frame: FrameState, positional: int) -> Enter | None:
     subject, kind, names = _take(frame, 3)
-    frame.stack.append(domain.match_class(subject, kind, positional, names))
+    return _put(frame, domain.match_class(subject, kind, positional, names))
 
 
 def _get_len(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     return _put(frame, domain.length(frame.stack[-1]))
 
 
-def _dict_without_keys(domain: Domain, frame: FrameState, arg: Any) -> None:
+def _dict_without_keys(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     keys = frame.stack.pop()
-    frame.stack.append(domain.without_keys(frame.stack[-1], keys))
+    return _put(frame, domain.without_keys(frame.stack[-1], keys))
 
 
 VALUE_OPERATIONS = {

@@ -6,7 +6,8 @@ from typing import Any
 
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.domain import Domain
-from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
+from refimpl.capture.interpreter.signals import Enter
 
 
 def _pop(domain: Domain, frame: FrameState, arg: Any) -> None:
@@ -142,14 +143,21 @@ def _jump(domain: Domain, frame: FrameState, target: int) -> None:
     frame.offset = target
 
 
-def _pop_jump_if_true(domain: Domain, frame: FrameState, target: int) -> None:
-    if domain.truth(frame.stack.pop()):
-        frame.offset = target
+def _pop_jump_if_true(domain: Domain, frame: FrameState, target: int) -> Enter | None:
+    return _jump_if(domain.truth(frame.stack.pop()), True, frame, target)
 
 
-def _pop_jump_if_false(domain: Domain, frame: FrameState, target: int) -> None:
-    if not domain.truth(frame.stack.pop()):
+def _pop_jump_if_false(domain: Domain, frame: FrameState, target: int) -> Enter | None:
+    return _jump_if(domain.truth(frame.stack.pop()), False, frame, target)
+
+
+def _jump_if(truth: bool | Enter, wanted: bool, frame: FrameState, target: int) -> Enter | None:
+    if truth is wanted:
         frame.offset = target
+    elif type(truth) is Enter:  # gives a bool, by which this instruction then jumps
+        frame.offset -= 1
+        return truth.for_(Then.PUSH)
+    return None
 
 
 def _pop_jump_if_none(domain: Domain, frame: FrameState, target: int) -> None:
