@@ -29,7 +29,6 @@ _RULES: dict[tuple[int, int], dict[str, Rule]] = {
     (3, 13): RULES_313,
 }
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_PROLOGUE = -1  # label of what 3.10 does when it makes a frame
 _BLOCKS_ON_STACK = _VERSION == (3, 10)
 
 # By the identity of the code object, which the value holds: equal code objects of two functions are different places for the
@@ -62,33 +61,23 @@ def _normalized(code: CodeType) -> NormalizedCode:
     low = Lowering(code, raw)
     regions, extra = regions_by_blocks(raw) if _BLOCKS_ON_STACK else (_table_regions(code, raw), [])
     drafts: list[Draft] = []
-    index_of: dict[Label, int] = {}
-
-    def add(label: Label, steps: list[Draft]) -> None:
-        for step in range(len(steps) + 1):
-            index_of[label._replace(step=step)] = len(drafts) + step
-        drafts.extend(steps)
-
-    add(Label(_PROLOGUE), [Draft(op, arg, None, 0, None) for op, arg in _prologue(low)])
+    first: dict[int, int] = {}  # start of a label -> its first draft
+    drafts += [Draft(op, arg, None, 0, None) for op, arg in _prologue(low)]
     for instruction in raw:
         rule = rules.get(instruction.name)
         if rule is None:
             raise UnsupportedCode(code, f"{instruction.name} is not known", instruction.line)
         region = regions.get(instruction.start)
-        steps = rule(low, instruction)
-        add(
-            Label(instruction.start),
-            [
-                Draft(op, arg, instruction.line, instruction.start, None if op in CANNOT_RAISE else region)
-                for op, arg in steps
-            ],
-        )
+        first[instruction.start] = len(drafts)
+        for op, arg in rule(low, instruction):
+            drafts.append(Draft(op, arg, instruction.line, instruction.start, None if op in CANNOT_RAISE else region))
     for label, steps_of_block in extra:
-        add(label, steps_of_block)
+        first[label.start] = len(drafts)
+        drafts += steps_of_block
     slots = slot_names(code)
     return NormalizedCode(
         code=code,
-        instructions=without_empty_slots(drafts, index_of),
+        instructions=without_empty_slots(drafts, first),
         slots=slots,
         cells=frozenset(slots.index(name) for name in code.co_cellvars),
         first_free=len(slots) - len(code.co_freevars),

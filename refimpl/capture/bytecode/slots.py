@@ -7,7 +7,7 @@ same on every way to an instruction. Counts, depths and rotations are then worke
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from refimpl.capture.bytecode.drafts import Draft, Label, Region, SlotOp
@@ -31,13 +31,17 @@ class _Lowered:
 
 
 class _Elimination:
-    def __init__(self, drafts: list[Draft], index_of: dict[Label, int]) -> None:
+    def __init__(self, drafts: list[Draft], starts: dict[int, int]) -> None:
         self.drafts = drafts
-        self.index_of = index_of
+        self.starts = starts
         self.depths: dict[int, int] = {}  # of blocks of 3.10, in slots
         self.shapes: dict[int, _Shape] = {}
         self.lowered: dict[int, _Lowered] = {}
         self.handlers: dict[int, tuple[int, int]] = {}  # draft -> draft of its handler, values that are left
+
+    def index_of(self, label: Label) -> int:
+        """The draft that a label stands for."""
+        return self.starts[label.start] + label.step
 
     def run(self) -> None:
         """Follow all ways from the first draft."""
@@ -55,7 +59,7 @@ class _Elimination:
                 work.append(self._handler(index, draft.region, shape))
             lowered = self.lowered[index] = self._lower(draft, shape)
             if draft.op in JUMPS:
-                work.append((self.index_of[draft.arg], self._after_jump(draft, shape)))
+                work.append((self.index_of(draft.arg), self._after_jump(draft, shape)))
             if draft.op not in ENDS:
                 work.append((index + 1, lowered.after))
 
@@ -64,7 +68,7 @@ class _Elimination:
         if depth > len(shape):
             raise MalformedCode(f"{self.drafts[index]} keeps {depth} of {len(shape)} slots for its handler")
         kept = shape[:depth]
-        target = self.index_of[region.target]
+        target = self.index_of(region.target)
         self.handlers[index] = target, sum(kept)
         return target, (*kept, False, True) if region.keeps_position else (*kept, True)
 
@@ -149,28 +153,25 @@ def _call(shape: _Shape, slots: int, has_names: bool) -> _Lowered:
     return _Lowered([(op, arguments)], (*shape[: len(shape) - slots - has_names], True))
 
 
-def without_empty_slots(drafts: list[Draft], index_of: dict[Label, int]) -> tuple[Instruction, ...]:
-    """Drafts that can be reached, as instructions. Raises MalformedCode where stacks do not fit together."""
-    elimination = _Elimination(drafts, index_of)
+def without_empty_slots(drafts: list[Draft], starts: dict[int, int]) -> tuple[Instruction, ...]:
+    """Drafts that can be reached, as instructions. `starts`: first draft of each label. Raises MalformedCode where stacks do not
+    fit together."""
+    elimination = _Elimination(drafts, starts)
     elimination.run()
-    instructions: list[Instruction] = []
-    first: dict[int, int] = {}  # draft -> its first instruction, or the next one's
-    for index, draft in enumerate(drafts):
-        first[index] = len(instructions)
+    first: list[int] = []  # of each draft: its first instruction, or the next one's
+    count = 0
+    for index in range(len(drafts)):
+        first.append(count)
         lowered = elimination.lowered.get(index)
-        for op, arg in () if lowered is None else lowered.steps:
-            instructions.append(Instruction(op, arg, draft.line, draft.offset, _pending(elimination, index)))
-    return tuple(_resolved(instruction, first, index_of) for instruction in instructions)
-
-
-def _pending(elimination: _Elimination, index: int) -> Handler | None:
-    found = elimination.handlers.get(index)
-    return None if found is None else Handler(*found)
-
-
-def _resolved(instruction: Instruction, first: dict[int, int], index_of: dict[Label, int]) -> Instruction:
-    handler = instruction.handler
-    if handler is not None:
-        handler = Handler(first[handler.target], handler.depth)
-    arg = first[index_of[instruction.arg]] if instruction.op in JUMPS else instruction.arg
-    return replace(instruction, arg=arg, handler=handler)
+        count += 0 if lowered is None else len(lowered.steps)
+    instructions: list[Instruction] = []
+    for index, draft in enumerate(drafts):
+        lowered = elimination.lowered.get(index)
+        if lowered is None or not lowered.steps:
+            continue
+        found = elimination.handlers.get(index)
+        handler = None if found is None else Handler(first[found[0]], found[1])
+        for op, arg in lowered.steps:
+            target = first[elimination.index_of(arg)] if op in JUMPS else arg
+            instructions.append(Instruction(op, target, draft.line, draft.offset, handler))
+    return tuple(instructions)
