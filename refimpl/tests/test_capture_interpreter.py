@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import glob
-import json
-import os
-import shutil
-import subprocess
-import sys
+import ast
 import threading
 from pathlib import Path
 from types import FunctionType
@@ -27,7 +21,6 @@ from refimpl.capture.interpreter.signals import Returned
 from refimpl.tests.interpreter_agreement import MODES, InterpretedProgram, difference, programs, random_programs
 
 PROGRAMS = programs()
-VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -42,38 +35,6 @@ def test_random_programs_do_what_they_do_in_cpython() -> None:
     for program in random_programs(10_000, 40):
         assert difference(program, "inlined") is None, program.source
         assert difference(program, "stepped") is None, program.source
-
-
-@functools.cache
-def other_python(version: tuple[int, int]) -> str | None:
-    """Another interpreter on this machine."""
-    name = f"python{version[0]}.{version[1]}"
-    candidates = [
-        shutil.which(name),
-        *sorted(glob.glob(os.path.expanduser(f"~/.pyenv/versions/{name[6:]}.*/bin/python"))),
-    ]
-    for candidate in candidates:
-        if candidate is not None:
-            probe = [candidate, "-c", "import sys; print(*sys.version_info[:2])"]
-            done = subprocess.run(probe, capture_output=True, text=True, check=False)
-            if done.stdout.split() == [str(number) for number in version]:
-                return candidate
-    return None
-
-
-@pytest.mark.parametrize("version", [v for v in VERSIONS if v != sys.version_info[:2]], ids=str)
-def test_programs_do_what_they_do_in_other_versions_of_cpython(version: tuple[int, int]) -> None:
-    python = other_python(version)
-    if python is None:
-        pytest.skip(f"no Python {version[0]}.{version[1]} on this machine")
-    script = Path(__file__).with_name("without_torch.py")
-    done = subprocess.run([python, str(script), "25"], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    report = json.loads(done.stdout.splitlines()[-1])
-    assert report["version"] == list(version)
-    assert report["compared"] > 200
-    assert report["differences"] == []
-    assert report["torch"] is False
 
 
 def test_the_comparison_finds_a_wrong_result() -> None:
@@ -194,9 +155,15 @@ def test_endless_recursion_is_the_users_error() -> None:
         ConcreteDomain(enters=lambda function: True).call_function(f, (0,), {})
 
 
-def test_the_interpreter_and_the_bytecode_need_no_torch() -> None:
+def test_the_interpreter_and_the_bytecode_import_nothing_that_needs_torch() -> None:
     folder = Path(str(package.__file__)).parent
-    for source in [*folder.glob("*.py"), *(folder.parent / "bytecode").glob("*.py")]:
-        assert "torch" not in source.read_text(encoding="utf-8").replace("Counterpart: torch/", "").replace(
-            "no torch", ""
-        ), source
+    sources = [*folder.glob("*.py"), *(folder.parent / "bytecode").glob("*.py")]
+    assert len(sources) > 20
+    for source in sources:
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                assert name.startswith(
+                    ("refimpl.capture.bytecode", "refimpl.capture.interpreter")
+                ) or not name.startswith(("torch", "refimpl")), f"{source.name} imports {name}"
