@@ -14,7 +14,6 @@ from refimpl.capture.interpreter.signals import Signal
 from refimpl.capture.interpreter.tracebacks import with_entry, without_interpreter
 
 _EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # from 3.11 on
-_LEAVES_ONE_ALONE = sys.version_info >= (3, 12)  # a single exception raised by `except*` is not put into a group
 
 
 class ConcreteExceptions(Domain):
@@ -112,7 +111,7 @@ class ConcreteExceptions(Domain):
             return rest
         if rest is not None:
             raised.append(rest)
-        return raised[0] if len(raised) == 1 and _LEAVES_ONE_ALONE else _EXCEPTION_GROUP("", raised)
+        return raised[0] if len(raised) == 1 else _EXCEPTION_GROUP("", raised)
 
     def stop_value(self, error: Any) -> tuple[bool, Any]:
         return (True, error.value) if isinstance(error, StopIteration) else (False, None)
