@@ -5,7 +5,7 @@ the first needs nothing, the second a run in fp64, the third several runs under 
 
 1. close to eager under the dtype's tolerance row;
 2. against fp64: `|subject - truth| <= k * max(|eager - truth|, eps * |truth|)`. Where eager is NaN or infinite only for want of
-   range, agreement with fp64 is agreement;
+   range, agreement with fp64 is agreement, and so is another overflow on the way to a number that the dtype could hold;
 3. against noise: `|subject - eager| <= k * spread`, where `spread` is how far eager's own runs under rounding noise move that
    element. This is what allows a reduction in another order whose terms cancel: the relative error of a sum near zero is
    unbounded, and no fixed tolerance is right. Few runs can hit the same rounding by chance, so an element that
@@ -333,6 +333,7 @@ class _FloatComparison:
         floor = torch.maximum(eager_error, self.row.eps * _finite(reference.abs()))
         is_right = (error <= self.row.k * floor + self.atol) & error.isfinite() & ~no_truth_here
         is_right |= _is_same_special(s, held)
+        is_right |= held.isfinite() & ~e.isfinite() & ~s.isfinite()  # which of NaN, -inf and inf is up to the order
         return reference, error, floor, is_right
 
     def _spread(self, suspects: Tensor, e: Tensor, runs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any

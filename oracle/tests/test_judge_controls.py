@@ -287,6 +287,20 @@ def test_a_number_where_eager_overflows_and_fp64_does_not_is_right():
     assert judged(returned(eager), returned(wrong * 2), truth=truth).status is Status.FAIL_ACCURACY
 
 
+def test_overflows_of_another_kind_on_the_way_to_a_number_are_right():
+    """float32: partial sums of 3e38, 3e38, -3e38, -3e38 overflow to inf, -inf or NaN by their order; the sum is 0."""
+    eager, truth = torch.tensor([float("nan")]), returned(torch.tensor([0.5], dtype=torch.float64))
+    for other in ("inf", "-inf"):
+        assert judged(returned(eager), returned(torch.tensor([float(other)])), truth=truth).status is Status.PASS
+    wrong = judged(returned(torch.tensor([0.5])), returned(eager), truth=truth, noise=[returned(torch.tensor([0.5]))])
+    assert wrong.status is Status.FAIL_ACCURACY
+    beyond = returned(
+        torch.tensor([1e39], dtype=torch.float64)
+    )  # not a number that the dtype holds: inf is right, NaN is not
+    infinite = torch.tensor([float("inf")])
+    assert judged(returned(infinite), returned(eager), truth=beyond).status is Status.FAIL_ACCURACY
+
+
 def test_infinity_where_fp64_is_beyond_the_range_of_the_dtype_is_right():
     eager, subject = torch.tensor([65504.0], dtype=torch.float16), torch.tensor([float("inf")], dtype=torch.float16)
     truth = returned(torch.tensor([65600.0], dtype=torch.float64))
