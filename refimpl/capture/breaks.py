@@ -1,0 +1,145 @@
+"""Graph breaks: where capture stops, with a registered reason, the user's line, and what can be done about it.
+
+Counterpart: torch/_dynamo/exc.py Unsupported, unimplemented; torch/_dynamo/graph_break_registry.json, graph_break_hints.py
+Differs: the kinds are a table in Python; an id is never used for another kind. A break is no error: it becomes one under
+`fullgraph` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+_NOT_YET = "This is a limit of refimpl.capture, not of your program."
+_FORBID = "Use torch._dynamo.disable or a graph break of your own to mark the place, if it is meant."
+_TENSORS = "Keep the value in tensors (torch.where, masks), or capture data-dependent values (capture_scalar_outputs)."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakKind:
+    """A row of the registry. Texts have `{details}` of the break in them."""
+
+    id: str
+    name: str
+    explanation: str
+    hints: tuple[str, ...]
+
+
+def _kinds(*kinds: BreakKind) -> Mapping[str, BreakKind]:
+    found = {kind.name: kind for kind in kinds}
+    assert len(found) == len(kinds) == len({kind.id for kind in kinds}), "names and ids of graph breaks are used once"
+    return MappingProxyType(found)
+
+
+def _kind(id_: str, name: str, explanation: str, *hints: str) -> BreakKind:
+    return BreakKind(id=id_, name=name, explanation=explanation, hints=hints)
+
+
+REGISTRY = _kinds(
+    _kind(
+        "RC0001",
+        "branch_on_tensor",
+        "the course depends on the value of a tensor ({what})",
+        _TENSORS,
+        "torch.cond captures both ways",
+    ),
+    _kind("RC0002", "data_dependent_read", "{what} reads a value out of a tensor", _TENSORS),
+    _kind(
+        "RC0003",
+        "dynamic_output_shape",
+        "the shape of what {what} gives depends on data",
+        "Set capture_dynamic_output_shape_ops.",
+    ),
+    _kind(
+        "RC0004",
+        "op_raises_on_fake",
+        "{what} raises {error} on tensors of these shapes and dtypes",
+        "Run the function eagerly: it raises there too.",
+    ),
+    _kind(
+        "RC0005",
+        "op_without_fake_kernel",
+        "{what} has no kernel for tensors without data",
+        "Register one with torch.library.register_fake.",
+    ),
+    _kind("RC0006", "not_a_graph_argument", "a {what} is given to a torch function", _NOT_YET),
+    _kind("RC0007", "op_returns", "{what} gives a {result}, which a graph cannot", _NOT_YET),
+    _kind(
+        "RC0010",
+        "call_of_native_code",
+        "{what} is written in C, and nothing is known of what it does",
+        "Wrap it in a custom operator (torch.library.custom_op).",
+        _FORBID,
+    ),
+    _kind(
+        "RC0011",
+        "call_of_skipped_function",
+        "{what} is marked to be left out of capture",
+        "Remove the mark, or call it outside.",
+    ),
+    _kind("RC0012", "unsupported_code", "{what} cannot be interpreted: {error}", _NOT_YET),
+    _kind("RC0013", "user_break", "the program asks for a graph break here", "Remove the call of graph_break()."),
+    _kind(
+        "RC0014",
+        "output_of_program",
+        "{what} writes to the outside",
+        "List it in reorderable_logging_functions if its time does not matter.",
+    ),
+    _kind("RC0015", "looks_at_frames", "{what} looks at the frames of the program", _FORBID),
+    _kind("RC0020", "unsupported_operation", "{what} is not known for a {kind}", _NOT_YET),
+    _kind("RC0021", "unsupported_input", "a {kind} is not known as an input ({what})", _NOT_YET),
+    _kind("RC0022", "cannot_rebuild", "a {kind} cannot be made again after the graph", _NOT_YET),
+    _kind(
+        "RC0023",
+        "effect_in_branch",
+        "a function given to {what} changes {kind}",
+        "Return the value in place of changing something.",
+    ),
+    _kind(
+        "RC0030",
+        "too_many_instructions",
+        "more than {what} instructions in one segment: a loop is unrolled",
+        "Put the loop's body into a function that is captured alone.",
+    ),
+    _kind("RC0031", "too_deep", "calls are nested more than {what} deep", "Look for recursion without an end."),
+    _kind(
+        "RC0032",
+        "recompile_limit",
+        "{what} was captured {kind} times for different inputs",
+        "mark_dynamic, or a higher recompile_limit",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UserLine:
+    """A place in the user's program."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f'File "{self.file}", line {self.line}, in {self.function}'
+
+
+class GraphBreak(Exception):
+    """Capture stops before the instruction that runs now. Raised inside of a domain; never seen by the user's program."""
+
+    def __init__(self, name: str, /, **details: Any) -> None:
+        self.kind = REGISTRY[name]
+        self.details = details
+        self.stack: tuple[UserLine, ...] = ()  # innermost last; known to whoever catches it
+        super().__init__(name)
+
+    @property
+    def explanation(self) -> str:
+        """What stands in the way."""
+        return self.kind.explanation.format(**self.details)
+
+    def __str__(self) -> str:
+        hints = "".join(f"\n  Hint: {hint}" for hint in self.kind.hints)
+        places = "".join(f"\n  {place}" for place in self.stack)
+        return f"graph break {self.kind.id} ({self.kind.name})\n  Explanation: {self.explanation}{hints}\nfrom user code:{places}"

@@ -1,0 +1,296 @@
+"""Where an object that a segment uses comes from: how it is read again when the segment is entered.
+
+Counterpart: torch/_dynamo/source.py Source and its subclasses
+Differs: a source says in Python how it is read from its base, no bytecode is made of it. Roots are the slots and stacks of
+frames, since a segment may begin anywhere, and objects that the segment keeps.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+# What reading can raise when objects are not as they were: the segment then does not fit.
+READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+
+
+class Source(ABC):
+    """A way to an object. Equal sources lead to the same object within one entry into a segment."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its text in graphs, guards and messages, as upstream writes it: `L['x']`, `G['f']`, `L['self']._modules['lin']`."""
+
+    @property
+    def base(self) -> Source | None:
+        """What it is read from; None for a root."""
+        return None
+
+    @abstractmethod
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        """Python that reads it. `base`: the expression of the base; `constant`: gives a name to an object that is kept."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def way(self) -> Iterator[Source]:
+        """The sources it is read through, the root first, itself last."""
+        if self.base is not None:
+            yield from self.base.way()
+        yield self
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSource(Source):
+    """A local variable of a frame, by number of the frame (0 is the lowest) and slot."""
+
+    frame: int
+    slot: int
+    variable: str
+
+    @property
+    def name(self) -> str:
+        return f"{_frame_name(self.frame)}['{self.variable}']"
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"frames[{self.frame}].slots[{self.slot}]"
+
+
+@dataclass(frozen=True, slots=True)
+class StackSource(Source):
+    """A value on a frame's stack, lowest first: what an expression that broke had worked out already."""
+
+    frame: int
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"{_frame_name(self.frame)}['stack{self.index}']"
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"frames[{self.frame}].stack[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptSource(Source):
+    """An object that the segment keeps: a function that was called, its globals, a class."""
+
+    kept: Any
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.text
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return constant(self.kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptSource) and other.kept is self.kept
+
+    def __hash__(self) -> int:
+        return id(self.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalSource(Source):
+    """A global variable of a function, in the dict that the namespace leads to."""
+
+    namespace: Source
+    variable: str
+
+    @property
+    def name(self) -> str:
+        return f"G['{self.variable}']"
+
+    @property
+    def base(self) -> Source:
+        return self.namespace
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{base}[{self.variable!r}]"
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSource(Source):
+    """`base.attribute`. Not for properties: reading a source runs no code of the user's."""
+
+    of: Source
+    attribute: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.{self.attribute}"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        if self.attribute.isidentifier() and not keyword.iskeyword(self.attribute):
+            return f"{base}.{self.attribute}"
+        return f"getattr({base}, {self.attribute!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSource(Source):
+    """`base[key]` of a list, tuple or dict; the key is a constant."""
+
+    of: Source
+    key: Any
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}[{self.key!r}]"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        is_literal = type(self.key) in (int, str, bool, type(None))
+        return f"{base}[{self.key!r}]" if is_literal else f"{base}[{constant(self.key)}]"
+
+    def __hash__(self) -> int:
+        return hash((self.of, type(self.key), self.key))
+
+    def __eq__(self, other: object) -> bool:
+        """`d[1]`, `d[True]` and `d[1.0]` are one item of a dict, but not always of an object."""
+        return (
+            isinstance(other, ItemSource)
+            and type(other.key) is type(self.key)
+            and other.key == self.key
+            and other.of == self.of
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DictKeySource(Source):
+    """The n-th key of a dict, for keys that are no constants."""
+
+    of: Source
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"list({self.of.name}.keys())[{self.index}]"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"[*{base}.keys()][{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSource(Source):
+    """`type(base)`."""
+
+    of: Source
+
+    @property
+    def name(self) -> str:
+        return f"type({self.of.name})"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"type({base})"
+
+
+@dataclass(frozen=True, slots=True)
+class CellSource(Source):
+    """What is in a cell: of a frame's slot, or of a closure (`f.__closure__[0]`). Reading an empty one is a ValueError."""
+
+    of: Source
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.cell_contents"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{base}.cell_contents"
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionSource(Source):
+    """A size, stride or the storage offset of a tensor."""
+
+    of: Source
+    which: str  # "size", "stride" or "storage_offset"
+    dim: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.expression(self.of.name, repr)
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{base}.{self.which}()" if self.dim is None else f"{base}.{self.which}()[{self.dim}]"
+
+
+def placeholder_name(source: Source) -> str:
+    """The target of the graph input that is read from the source: `L_self_modules_lin_parameters_weight_`."""
+    return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9]", "_", source.name))
+
+
+def _frame_name(frame: int) -> str:
+    return "L" if frame == 0 else f"F[{frame}]"
+
+
+@dataclass
+class ReaderBuilder:
+    """Straight-line Python in which each source is read once.
+
+    The function's argument is `frames`; more lines (guards) may be put between.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
+    _names: dict[Source, str] = field(default_factory=dict)
+    _constant_names: dict[int, str] = field(default_factory=dict)
+
+    def read(self, source: Source) -> str:
+        """The local variable that holds what the source leads to."""
+        known = self._names.get(source)
+        if known is None:
+            base = "" if source.base is None else self.read(source.base)
+            expression = source.expression(base, self.constant)
+            known = self._names[source] = f"v{len(self._names)}"
+            self.lines.append(f"{known} = {expression}")
+        return known
+
+    def constant(self, kept: Any) -> str:
+        """A global name of the function for an object."""
+        name = self._constant_names.get(id(kept))
+        if name is None:
+            name = self._constant_names[id(kept)] = f"c{len(self._constant_names)}"
+            self.constants[name] = kept
+        return name
+
+    def function(self, result: str, *, name: str = "read") -> Callable[[Any], Any]:
+        """A function of the frames that runs the lines and returns the expression `result`, or None where reading fails."""
+        body = "".join(f"        {line}\n" for line in [*self.lines, f"return {result}"])
+        source = f"def {name}(frames):\n    try:\n{body}    except READ_ERRORS:\n        return None\n"
+        namespace: dict[str, Any] = {**self.constants, "READ_ERRORS": READ_ERRORS, "__builtins__": __builtins__}
+        exec(compile(source, f"<{name} of a segment>", "exec"), namespace)
+        made = namespace[name]
+        made.source = source
+        return made
