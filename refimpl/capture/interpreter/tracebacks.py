@@ -7,8 +7,10 @@ Differs: exceptions have the traceback that the program run by CPython would hav
 from __future__ import annotations
 import __future__
 
+import dis
 import functools
 import operator
+import sys
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
@@ -17,6 +19,7 @@ from refimpl.capture.interpreter.frame import FrameState
 _FUTURE = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
+_HAS_POSITIONS = sys.version_info >= (3, 11)
 _PACKAGE = __name__.rpartition(".")[0]
 _MARK = "interpreted_call"  # first local variable of the frames that `caller` makes
 
@@ -48,16 +51,24 @@ def _named_like(code: CodeType, user: CodeType, line: int) -> CodeType:
 def shown_frame(frame: FrameState) -> FrameType:
     """A frame of Python's that has the name, file and globals of the user's. It is that of a generator that never runs."""
     if frame.shown is None:
-        user = frame.code.code
-        code = _named_like(_GENERATOR_CODE, user, user.co_firstlineno)
-        frame.shown = FunctionType(code, frame.globals)().gi_frame
+        frame.shown = FunctionType(_shown_code(frame.code.code), frame.globals)().gi_frame
     assert frame.shown is not None
     return frame.shown
 
 
+def _shown_code(user: CodeType) -> CodeType:
+    """A generator's code with the user's positions, so that tracebacks can mark the part of a line that an exception is from."""
+    code = _named_like(_GENERATOR_CODE, user, user.co_firstlineno)
+    if not _HAS_POSITIONS:
+        return code
+    filling = bytes([dis.opmap["NOP"], 0]) * ((len(user.co_code) - len(code.co_code)) // 2)
+    return code.replace(co_code=code.co_code + filling, co_linetable=user.co_linetable)
+
+
 def with_entry(traceback: TracebackType | None, frame: FrameState) -> TracebackType:
     """The traceback after it has passed through the frame."""
-    return TracebackType(traceback, shown_frame(frame), -1, frame.line())
+    lasti = frame.current.offset if frame.is_started and _HAS_POSITIONS else -1
+    return TracebackType(traceback, shown_frame(frame), lasti, frame.line())
 
 
 def without_interpreter(traceback: TracebackType | None) -> TracebackType | None:
