@@ -7,6 +7,7 @@ state, who shares storage with whom, the state of the random generators, the exc
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 import traceback
 import types
@@ -38,7 +39,8 @@ def observe(
     """Run the whole call plan of a fresh instance.
 
     `compile_target` turns the original into what is called; without it the original is called (eager).
-    `prepare_inputs` maps fresh arguments (widening). `around_call` wraps the bare call and its backward.
+    `prepare_inputs` maps fresh arguments (widening). `around_call` wraps the bare call and its backward. `seed_offset` moves the
+    seed of every call, and those that the program itself gives to `torch.manual_seed`.
     """
     target = instance.target
     phase, call = "compile", 0
@@ -54,7 +56,7 @@ def observe(
             if isinstance(target, torch.nn.Module):
                 target.zero_grad(set_to_none=True)
             seed_everything(instance.program.seed + call + seed_offset)
-            with around_call():
+            with around_call(), _seeds_moved(seed_offset):
                 inputs = (args, kwargs)
                 args, kwargs, is_derived = instance.arguments(args, kwargs)
                 named_inputs = _named(args, kwargs, inputs if is_derived else None)
@@ -240,6 +242,28 @@ def _alias_graph(leaves: Iterable[RawLeaf]) -> AliasGraph:
 
 def _groups(lists: Iterable[list[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(tuple(sorted(paths)) for paths in lists if len(paths) > 1))
+
+
+@contextlib.contextmanager
+def _seeds_moved(offset: int) -> Iterator[None]:
+    """A program that seeds the generator itself draws random numbers all the same: another stream is as good."""
+    if not offset:
+        yield
+        return
+    originals = {
+        module: module.manual_seed for module in (torch, torch.random)
+    }  # a compiler wraps the one, not the other
+    for module, original in originals.items():
+        module.manual_seed = functools.partial(_seed_moved, original, offset)
+    try:
+        yield
+    finally:
+        for module, original in originals.items():
+            module.manual_seed = original
+
+
+def _seed_moved(original: Callable[[int], torch.Generator], offset: int, seed: int) -> torch.Generator:
+    return original(int(seed) + offset)
 
 
 def _tangents(outputs: list[RawLeaf], seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:

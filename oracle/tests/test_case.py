@@ -65,12 +65,22 @@ def test_the_ground_truth_is_not_computed_for_what_is_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "is_random"), [("torch.rand_like(x)", True), ("x + 0 * torch.rand(3)", False), ("x", False)]
+    ("body", "is_random"),
+    [
+        ("torch.rand_like(x)", True),
+        ("x + 0 * torch.rand(3)", False),
+        ("x", False),
+        ("(torch.manual_seed(2), torch.rand_like(x))[1]", True),
+        ("(torch.random.manual_seed(2), torch.rand_like(x))[1]", True),
+        ("(torch.manual_seed(2), x)[1]", False),
+    ],
 )
 def test_whether_a_program_is_random_is_found_out(body: str, is_random: bool) -> None:
     state = state_of(f"def inputs(call): return (torch.ones(3),), {{}}\ndef program(x): return {body}\n")
+    before = torch.manual_seed, torch.random.manual_seed
     judged(state, load(resolve("eager")))
     assert state.is_random is is_random
+    assert (torch.manual_seed, torch.random.manual_seed) == before
 
 
 def test_a_leak_of_the_subject_is_a_finding_and_the_state_is_put_back() -> None:
