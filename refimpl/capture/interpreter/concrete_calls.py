@@ -67,7 +67,7 @@ class ConcreteCalls(Domain):
             entered = self._enter(target, args if target is function else [function.__self__, *args], kwargs)
             if entered is not None:
                 return entered
-        elif function is _BUILD_CLASS and len(args) > 1 and type(args[0]) is FunctionType and self.enters(args[0]):
+        elif function is _BUILD_CLASS and len(args) > 1 and self._enters_body(args[0]):
             return self._build_class(args[0], args[1], tuple(args[2:]), kwargs)
         special = special_call(frame, function, args, kwargs)
         if special is not None:
@@ -84,6 +84,15 @@ class ConcreteCalls(Domain):
         if entered.code.is_generator:
             return self.generator(entered, function)
         return Enter(entered)
+
+    def _enters_body(self, body: Any) -> bool:
+        if type(body) is not FunctionType or not self.enters(body):
+            return False
+        try:
+            normalize(body.__code__)
+        except UnsupportedCode:
+            return False
+        return True
 
     def _build_class(self, body: FunctionType, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         def run_body(names: Any) -> Any:
