@@ -250,9 +250,8 @@ def _seeds_moved(offset: int) -> Iterator[None]:
     if not offset:
         yield
         return
-    originals = {
-        module: module.manual_seed for module in (torch, torch.random)
-    }  # a compiler wraps the one, not the other
+    modules: tuple[Any, ...] = (torch, torch.random)  # a compiler wraps the one, not the other
+    originals = {module: module.manual_seed for module in modules}
     for module, original in originals.items():
         module.manual_seed = functools.partial(_seed_moved, original, offset)
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typing_extensions import assert_never
@@ -19,7 +21,7 @@ from oracle.verdict import Status
 _RANGE_SLACK_S = 300.0
 _DRAW_SECONDS_PER_PROGRAM = 5.0
 _REDUCTION_SLACK_S = 60.0
-_RANGES_PER_WORKER = 12  # in one run of the pool
+_PROGRAMS_OF_A_RUN = 240  # of the pool, for each worker: findings are confirmed and reduced between two runs
 _REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool: many programs that show one bug are reduced a few at a time
 JUDGE_RELATED = "fuzz.relation_judging:judge_related"
 _PROGRAMS_OF_A_RELATION = 4  # both in eager and on the subject
@@ -51,8 +53,20 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
                 others.append((number, work))
     if only_findings:
         return [*reductions, *others]
-    # Not all at once: findings are confirmed and reduced between two runs.
-    return [*reductions, *others, *relations, *sorts, *ranges[: _RANGES_PER_WORKER * settings.processes]]
+    least = 2 * settings.processes
+    return [
+        *reductions,
+        *others,
+        *relations,
+        *sorts,
+        *_first(ranges, _PROGRAMS_OF_A_RUN * settings.workers, least=least),
+    ]
+
+
+def _first(ranges: Sequence[tuple[int, Work]], programs: int, *, least: int) -> Sequence[tuple[int, Work]]:
+    """So many ranges that they hold about so many programs, and at least `least` of them."""
+    held = list(itertools.accumulate(len(work.numbers) for _, work in ranges))
+    return ranges[: max(least, bisect.bisect_right(held, programs))]
 
 
 def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignState) -> Task:
