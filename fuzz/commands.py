@@ -167,7 +167,6 @@ def _campaign(
             check_usable([settings.subject], pool)
             environment = fingerprint_with_worker(pool) if store is not None else {}
             _warm_up(settings, pool, cache)
-            rechecked = looked_at_again(issues, settings, pool)
             run_campaign(
                 settings,
                 state,
@@ -177,6 +176,7 @@ def _campaign(
                 on_progress=progress.update,
                 between_rounds=cache.prune,
             )
+            rechecked = looked_at_again(issues, settings, pool)  # last: new findings first
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the closing short
             is_interrupted = True
