@@ -43,6 +43,7 @@ NOISE_BUDGET_S = 20.0  # after which no more than NOISE_RUNS are made
 _NO_GUARDS = "not judged, for the subject guards its inputs only and the plan changes something else"
 OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
 OTHER_SEEDS = 12  # at most so many are tried before it is said that it does not
+MANY_SEEDS = 64  # runs in which a NaN or an infinity that depends on chance has to show once
 Progress = Callable[[str], None]
 _Ran = TypeVar("_Ran", Outcome, Outcome | None)
 
@@ -75,6 +76,7 @@ class EagerState:
     first: Outcome | None = None
     second: Outcome | None = None
     other_seed: Outcome | None = None  # eager under another seed, of programs that draw random numbers
+    many_seeds: list[Outcome] = field(default_factory=list)  # the same under many, where one is not enough
     is_random: bool | None = None
     leaks: tuple[str, ...] = ()  # process state that the program itself changes
     truth_run: bool = False
@@ -110,6 +112,20 @@ class EagerState:
             if not _have_equal_values(self.first, self.other_seed):
                 return True
         return False
+
+    def runs_under_many_seeds(self, progress: Progress, before: ProcessState) -> list[Outcome]:
+        """Of a random program in which the subject alone met a NaN or an infinity."""
+        if not self.many_seeds:
+            progress("noise")
+            started = time.monotonic()
+            for number in range(OTHER_SEEDS + 1, OTHER_SEEDS + 1 + MANY_SEEDS):
+                instance = self.make()
+                run = functools.partial(observe, instance, seed_offset=number * OTHER_SEED)
+                self.many_seeds.append(self._timed(run))
+                _restored(before)
+                if time.monotonic() - started > NOISE_BUDGET_S and len(self.many_seeds) >= OTHER_SEEDS:
+                    break
+        return self.many_seeds
 
     def ground_truth(self, progress: Progress, before: ProcessState) -> Outcome | None:
         """Eager in the widest dtype, or None where that has another meaning."""
@@ -306,6 +322,7 @@ def judge_subject(
         eager_draws=_draws(instance.program, eager.first),
         graphs=counters.graphs,
         other_seed=lambda: eager.other_seed,
+        many_seeds=lambda: eager.runs_under_many_seeds(progress, before),
     )
     if promised is not None:
         verdict = dataclasses.replace(

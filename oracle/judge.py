@@ -75,6 +75,7 @@ def judge(
     subject_is_export: bool = False,
     flushes_denormals: bool = False,
     other_seed: Callable[[], Outcome | None] = lambda: None,
+    many_seeds: Callable[[], Sequence[Outcome]] = tuple,
     loud_noise: Callable[[], Sequence[Outcome]] = tuple,
     relaid: Callable[[], Outcome | None] = lambda: None,
 ) -> Verdict:
@@ -90,7 +91,8 @@ def judge(
     `rng` is the subject's promise about random numbers. `eager_draws` says that eager takes some, and `is_random` that its
     result depends on them; then runs in fp64 and under noise count only if they left the generators in eager's state, which
     says that they drew the same numbers.
-    `other_seed` gives eager under another seed, the yardstick of distributions whose elements are not independent.
+    `other_seed` gives eager under another seed, the yardstick of distributions whose elements are not independent; `many_seeds`
+    gives eager under many, started where the subject alone met a NaN or an infinity.
 
     `graphs` is how many graphs the subject compiled: 0 makes agreement vacuous, other than on an exception.
     `flushes_denormals` is the subject's documented licence to treat subnormal numbers as zero. `subject_is_export` changes
@@ -111,7 +113,7 @@ def judge(
         draws_own=is_random and rng == "own",
         owes_stream=not (rng == "own" and (is_random or eager_draws)),
         flushes_denormals=flushes_denormals,
-        other_seed=RunsState(other_seed, tuple),
+        other_seed=RunsState(other_seed, many_seeds),
     )
     builder = FindingsBuilder(explained=list(verdict.explained))
     assert isinstance(eager, (Returned, Raised))  # anything else has been answered
@@ -233,6 +235,7 @@ def _compare_call(
                 compare_distribution(
                     pair,
                     other_seed=lambda p: settings.other_seed.truth_leaf(p.call, p.section, p.path),
+                    many_seeds=lambda p: settings.other_seed.noise_leaves(p.call, p.section, p.path),
                     builder=builder,
                 )
         elif section is OUTPUTS and policy.invariant:

@@ -292,6 +292,15 @@ def test_elements_that_depend_on_one_another_are_measured_against_eager_under_an
     assert verdict.status is Status.PASS
 
 
+def test_an_overflow_by_chance_is_one_that_eager_has_under_some_seed():
+    eager, subject = torch.tensor([0.0, 5.0]), torch.tensor([math.inf, 0.0])
+    runs = [returned(torch.tensor([0.0, 0.0])), returned(torch.tensor([-math.inf, 5.0]))]
+    assert judged(returned(eager), returned(subject), **own(many_seeds=lambda: runs)).status is Status.PASS
+    for wrong, seen in ((subject, runs[:1]), (torch.tensor([math.nan, 0.0]), runs)):
+        verdict = judged(returned(eager), returned(wrong), **own(many_seeds=lambda seen=seen: seen))
+        assert verdict.status is Status.FAIL_ACCURACY
+
+
 def test_two_runs_of_a_random_eager_need_not_agree():
     eager, again = returned(seeded(100, seed=1)), returned(seeded(100, seed=2))
     assert judged(eager, eager, eager_again=again, is_random=True).status is Status.PASS
