@@ -14,7 +14,7 @@ from oracle.configure import CONFIG_MODULES
 
 _DYNAMO, _FUNCTORCH, _INDUCTOR = CONFIG_MODULES
 # Options by module; each value differs from torch's own choice. Only what is said to change how, and not what, is computed:
-# neither fast math nor freezing, nor options that switch guards off. Not cpp.force_inline_kernel either: g++ refuses every kernel.
+# neither fast math nor freezing, nor options that switch guards off, nor cpp.force_inline_kernel (g++ refuses every kernel).
 OPTIONS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     _DYNAMO: {
         "assume_static_by_default": (False,),
