@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from fuzz.editing import fresh_name, used_names
+from fuzz.inlining import inlined
 from fuzz.opspec import OPERATORS
-from fuzz.reduce.editing import fresh_name, used_names
-from fuzz.reduce.lines import inlined
 from fuzz.render import render_operand, render_statement
 from fuzz.structure import Definition, Expr, FuzzProgram, Items, Lines, OpCall, Operand, Ref, Statement
 from oracle.errors import UsageError

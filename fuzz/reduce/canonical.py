@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuzz.reduce.editing import defined_names, with_renamed
+from fuzz.editing import defined_names, with_renamed
 from fuzz.render import needed_definitions, needed_state
 from fuzz.structure import Block, FuzzProgram, Statement, names_in, walk
 

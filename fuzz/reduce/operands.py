@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuzz.reduce.editing import Edit, defined_names, exchanged, paths, statement_at, tidied
+from fuzz.editing import Edit, defined_names, exchanged, paths, statement_at, tidied
 from fuzz.reduce.live import LiveCall
 from fuzz.reduce.search import SearchState
 from fuzz.structure import Expr, FuzzProgram, Items, OpCall, Operand, Ref

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fuzz.reduce.editing import Edit, add_argument, fresh_name, renamed_statement, tidied, used_names, with_renamed
+from fuzz.editing import Edit, add_argument, fresh_name, renamed_statement, tidied, used_names, with_renamed
 from fuzz.reduce.search import SearchState
 from fuzz.render import needed_definitions, needed_state, render_function
 from fuzz.structure import FuzzProgram, renamed

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 
-from fuzz.reduce.editing import Edit
+from fuzz.editing import Edit
 from fuzz.reduce.live import LiveCall, undefined_kinds, values_of
 from fuzz.structure import FuzzProgram
 

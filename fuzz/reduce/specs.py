@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuzz.reduce.editing import (
+from fuzz.editing import (
     Edit,
     drop_arguments,
     input_names,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuzz.reduce.editing import (
+from fuzz.editing import (
     Edit,
     add_argument,
     defined_names,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fuzz.bucket import Bucket, bucket_key, bucket_of, operators_of
+from fuzz.parsing import program_of
 from fuzz.reduce.canonical import canonical
-from fuzz.reduce.parsing import program_of
 from fuzz.render import render
 from fuzz.structure import Block, Definition, FuzzProgram, Lines, OpCall, Ref
 from fuzz.symptom import Symptom

@@ -24,7 +24,7 @@ from fuzz.campaign.work import selected_work, task_of
 from fuzz.corpus import Corpus
 from fuzz.fresh import asked_in_fresh_process
 from fuzz.metamorphic import RELATIONS, drawn_relations, relation_named
-from fuzz.reduce.parsing import program_of
+from fuzz.parsing import program_of
 from fuzz.relation_judging import judge_relation, judge_relations
 from fuzz.render import render, to_program
 from fuzz.structure import FuzzProgram

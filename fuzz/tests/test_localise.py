@@ -11,7 +11,7 @@ from torch._inductor import compile_fx
 
 from fuzz.culprit import find_culprit
 from fuzz.localise import LADDER, first_wrong_rung, judge_here, ladder_of
-from fuzz.reduce.parsing import program_of
+from fuzz.parsing import program_of
 from fuzz.reduce.trials import TrialProcess
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, symptom_of

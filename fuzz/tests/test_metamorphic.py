@@ -8,7 +8,7 @@ import pytest
 
 from fuzz.draw import RandomDraw
 from fuzz.metamorphic import RELATIONS, Road, relation_named
-from fuzz.reduce.parsing import program_of
+from fuzz.parsing import program_of
 from fuzz.relation_judging import judge_relation, judge_relations
 from fuzz.render import render
 from fuzz.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.reduce.parsing import program_of
+from fuzz.parsing import program_of
 from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
 from fuzz.render import render_function

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from fuzz.parsing import program_of
 from fuzz.reduce import Hint, reduce, reduce_counted
 from fuzz.reduce.live import undefined_kinds, values_of
-from fuzz.reduce.parsing import program_of
 from fuzz.render import render_function
 from fuzz.structure import Definition, Entries, FuzzProgram, Items, Lines, OpCall, Ref, StateEntry, names_in, walk
 from oracle.program import Call

@@ -20,7 +20,7 @@ from fuzz.campaign.state import CampaignState, Work, new_state
 from fuzz.campaign.summary import summary_json, summary_lines
 from fuzz.campaign.work import task_of
 from fuzz.judging import judge
-from fuzz.reduce.parsing import program_of
+from fuzz.parsing import program_of
 from fuzz.refusal import REFUSED, refusal_of
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram

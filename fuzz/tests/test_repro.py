@@ -13,7 +13,7 @@ import pytest
 
 import fuzz
 from fuzz.localise import judge_here
-from fuzz.reduce.parsing import program_of
+from fuzz.parsing import program_of
 from fuzz.reduce.trials import TrialProcess
 from fuzz.repro import repro_script
 from fuzz.structure import Definition, FuzzProgram, StateEntry

@@ -16,7 +16,7 @@ from fuzz.campaign.summary import bucket_json, summary_lines
 from fuzz.campaign.work import task_of
 from fuzz.corpus import Corpus
 from fuzz.localise import AGREES, SECOND, judge_here, second_opinion
-from fuzz.reduce.parsing import program_of
+from fuzz.parsing import program_of
 from fuzz.reduce.task import reduce_finding
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, symptom_of
