@@ -13,6 +13,8 @@ DEVICE = "cpu"
 class Counter(nn.Module):
     """a times the number of the call."""
 
+    steps: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.register_buffer("steps", torch.zeros((), device=DEVICE))
