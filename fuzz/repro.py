@@ -141,6 +141,7 @@ class _WriterState:
         self._tensors[id(tensor)] = name
         text = self._strided(tensor)
         text += ".conj()" if tensor.is_conj() else ""
+        text = f"torch._neg_view({text})" if tensor.is_neg() else text
         if isinstance(tensor, torch.nn.Parameter):
             text = f"torch.nn.Parameter({text}, requires_grad={tensor.requires_grad})"
         elif tensor.requires_grad:
@@ -318,7 +319,9 @@ def look(seen, call, leaves):
         seen[f"{call}kind of {path}"] = (tuple(leaf.shape), leaf.dtype)
         strides = [stride for stride, size in zip(leaf.stride(), leaf.shape) if size != 1]
         seen[f"{call}layout of {path}"] = strides if leaf.numel() else []
-        seen[f"{call}flags of {path}"] = (leaf.requires_grad, leaf.is_leaf, leaf.is_conj(), leaf.is_neg())
+        seen[f"{call}flags of {path}"] = (
+            leaf.requires_grad, leaf.is_leaf, leaf.is_conj(), leaf.is_neg(), leaf.is_inference(),
+        )
         if leaf.untyped_storage().nbytes():
             storages.setdefault(leaf.untyped_storage().data_ptr(), []).append((path, id(leaf)))
     groups = [[(path, [same for _, same in paths].index(mine)) for path, mine in paths] for paths in storages.values()]

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fuzz
 from fuzz.localise import judge_here
 from fuzz.parsing import program_of
 from fuzz.reduce.trials import TrialProcess
+from fuzz.render import to_program
 from fuzz.repro import repro_script
 from fuzz.structure import Definition, FuzzProgram, StateEntry
+from oracle.build import instantiate
 from oracle.errors import UsageError
 from oracle.program import Call
 from oracle.subjects.registry import resolve
@@ -89,6 +92,19 @@ def test_modules_globals_and_plans_are_in_the_script(tmp_path: Path) -> None:
     verdict = judge_here(program, subject)
     ended = _run(repro_script(program, subject, replace(verdict, status=Status.FAIL_ACCURACY)), tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("lazy", ["neg", "conj"])
+def test_lazy_bits_of_arguments_are_in_the_script(lazy: str) -> None:
+    spec = _tensor(2, 3, dtype="complex64", stride=[1, 2], **{lazy: True})
+    program = program_of("def program(a):\n    r = torch.neg(a)\n    return r\n", [spec])
+    script = repro_script(program, resolve("inductor"), Verdict(status=Status.FAIL_ACCURACY))
+    names: dict[str, Any] = {}
+    exec(script.partition("CALLS =")[0], names)
+    (made,), _ = names["inputs_0"]()
+    (expected,), _ = instantiate(to_program(program, name="lazy")).inputs(0)
+    assert (made.is_neg(), made.is_conj(), made.stride()) == (lazy == "neg", lazy == "conj", (1, 2))
+    torch.testing.assert_close(made, expected, rtol=0, atol=0)
 
 
 def test_a_subject_that_torch_does_not_have_is_refused() -> None:
