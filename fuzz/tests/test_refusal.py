@@ -142,7 +142,7 @@ def test_refused_programs_are_counted_by_reason_and_are_no_findings() -> None:
             {"number": n, "status": "fail_to_run", "features": [], "seen": [], "program": None} for n in numbers
         ],
         "findings": [_found(n, verdict) for n, verdict in zip(numbers, verdicts, strict=True)],
-        "errors": [], "ill": [], "left": [], "judgements": 24, "draw_cpu_s": 0.0, "judge_cpu_s": 0.0,
+        "errors": [], "judge_errors": [], "ill": [], "left": [], "judgements": 24, "draw_cpu_s": 0.0, "judge_cpu_s": 0.0,
     }  # fmt: skip
     state.add_work(Work(kind="range", numbers=numbers))
     task = task_of(0, state.work[0], SETTINGS, state)
