@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fuzz.editing import renamed_statement
 from fuzz.render import needed_definitions, render_function, render_statement
 from fuzz.structure import (
-    Block,
     Definition,
     FuzzProgram,
     Items,
@@ -25,6 +25,7 @@ from fuzz.structure import (
     StateEntry,
     Statement,
     renamed,
+    walk,
 )
 from oracle.program import Call
 from oracle.verdict import Verdict
@@ -162,7 +163,7 @@ def inlined(batch: Batch) -> FuzzProgram | None:
     for number, member in enumerate(batch.members):
         names = {name: _own(number, name) for name in (*member.arguments, *_bound(member.statements))}
         try:
-            statements += [_renamed_statement(statement, names) for statement in member.statements]
+            statements += [_inlinable(renamed_statement(statement, names)) for statement in member.statements]
         except _NotInlinableError:
             return None
         results.append(renamed(member.result, names))
@@ -235,33 +236,8 @@ def _bound(statements: Sequence[Statement]) -> list[str]:
     return [name for statement in statements for name in statement.results]
 
 
-def _renamed_statement(statement: Statement, names: Mapping[str, str]) -> Statement:
-    match statement:
-        case OpCall():
-            return replace(
-                statement,
-                args=tuple(renamed(arg, names) for arg in statement.args),
-                kwargs=tuple((key, renamed(arg, names)) for key, arg in statement.kwargs),
-                results=tuple(names.get(name, name) for name in statement.results),
-            )
-        case Lines():
-            if re.search(r"\b(?:return|yield|global|nonlocal)\b", statement.text):
-                raise _NotInlinableError
-            return replace(
-                statement,
-                text=_with_braced_names(statement.text, names),
-                uses=tuple(names.get(name, name) for name in statement.uses),
-                results=tuple(names.get(name, name) for name in statement.results),
-            )
-        case Block():
-            return replace(
-                statement,
-                header=_with_braced_names(statement.header, names),
-                body=tuple(_renamed_statement(inner, names) for inner in statement.body),
-                orelse=tuple(_renamed_statement(inner, names) for inner in statement.orelse),
-                uses=tuple(names.get(name, name) for name in statement.uses),
-            )
-
-
-def _with_braced_names(text: str, names: Mapping[str, str]) -> str:
-    return re.sub(r"\{([A-Za-z_][\w.]*)\}", lambda match: f"{{{names.get(match[1], match[1])}}}", text)
+def _inlinable(statement: Statement) -> Statement:
+    for inner in walk((statement,)):
+        if isinstance(inner, Lines) and re.search(r"\b(?:return|yield|global|nonlocal)\b", inner.text):
+            raise _NotInlinableError
+    return statement

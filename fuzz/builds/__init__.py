@@ -5,5 +5,5 @@ a small program under a tenth. Inductor makes a call for each kernel: most of a 
 
 Here several worker processes judge programs at once, a few of them running (`turns`), the others waiting for their kernels; what
 waits is compiled together. `unity.py` makes one source of many, `server.py` is the campaign's side, `inductor.py` the worker's.
-What Inductor generates and which flags it asks for stay as they are, and every program is still compiled alone.
+What Inductor generates and which flags it asks for stay as they are: no two graphs become one by this.
 """

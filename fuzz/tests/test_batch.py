@@ -142,3 +142,18 @@ def test_a_batch_is_inlined_for_the_reducer() -> None:
     returns = replace(SIN, statements=(Lines(text="return {a0}", uses=("a0",)), *SIN.statements))
     assert inlined(combine([returns, SIN])) is None
     assert inlined(combine([MODULE])) is None
+
+
+def test_a_branch_in_a_member_keeps_its_meaning_when_it_is_inlined() -> None:
+    branch = Block(
+        header="if {a0}.sum() > 99:",
+        body=(Lines(text="{v0} = {a0} + 1", uses=("a0",), results=("v0",)),),
+        orelse_header="elif {a0}.numel() == 3:",
+        orelse=(Lines(text="{v0} = {a0} - 1", uses=("a0",), results=("v0",)),),
+        uses=("a0",),
+    )
+    member = FuzzProgram(arguments=("a0",), calls=(Call(args=[tensor([3])]),), statements=(branch,), result=Ref("v0"))
+    flat = inlined(combine([SIN, member]))
+    assert flat is not None
+    assert "elif m1_a0.numel() == 3:" in render(flat)
+    assert judge(to_program(flat, name="flat"), load(resolve("eager"))).verdict.status is Status.PASS

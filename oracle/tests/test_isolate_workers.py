@@ -176,7 +176,7 @@ def test_an_idle_worker_that_is_killed_is_replaced() -> None:
         for _ in range(3):
             pid = value_of(run_one(pool, task("echo")))["pid"]
             os.kill(pid, 9)
-        value_of(run_one(pool, task("echo")))
+        assert value_of(run_one(pool, task("echo")))["pid"] != pid
 
 
 def test_a_death_blames_the_task_that_ran_and_not_the_one_that_waited() -> None:
