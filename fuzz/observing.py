@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import json
 import logging
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from oracle.build import ProgramLoadError, instantiate
 from oracle.hygiene import restore, snapshot
 from oracle.observe import observe
 from oracle.program import Program
+from oracle.subjects.base import Subject
+from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
 
 # Counters of dynamo that say what happened, other than how often something was looked up.
@@ -78,6 +81,19 @@ def compiler_features(spec: SubjectSpec) -> list[str]:
     found += [f"lowering:{name}" for name in _lowered]
     _lowered.clear()
     return sorted(set(found))
+
+
+def prepared_subject(data: Mapping[str, Any]) -> Subject:
+    """The subject of a task's payload, loaded once, in a process that is prepared for it."""
+    return _prepared(json.dumps(data, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=4)
+def _prepared(spec_json: str) -> Subject:
+    spec = SubjectSpec.from_json(json.loads(spec_json))
+    subject = load(spec)
+    prepare_process(spec)
+    return subject
 
 
 def prepare_process(spec: SubjectSpec) -> None:

@@ -11,7 +11,6 @@ wrong in both alike says nothing of the relation: judging the program alone show
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,7 @@ from fuzz.builds.inductor import in_turn
 from fuzz.fresh import judge_in_fresh_process
 from fuzz.judging import judge as judge_program
 from fuzz.metamorphic import RELATIONS, Related, Relation, Road, drawn_relations, relation_named
-from fuzz.observing import prepare_process
+from fuzz.observing import prepared_subject
 from fuzz.refusal import refusal_of
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
@@ -34,7 +33,6 @@ from oracle.program import ComparePolicy, Program
 from oracle.subjects.base import Subject
 from oracle.subjects.refimpl import ThroughRefimpl
 from oracle.subjects.registry import load, resolve
-from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 # Two programs of one meaning owe each other values; a copy more or less moves strides and aliases.
@@ -99,7 +97,7 @@ def judge_related(payload: Mapping[str, Any], progress: Progress) -> dict[str, A
     those that are asked in this turn. "relation" of the result is "" where none applies. Stages begin with its name.
     """
     progress("load")
-    subject = _subject(json.dumps(payload["subject"], sort_keys=True))
+    subject = prepared_subject(payload["subject"])
     program = FuzzProgram.from_json(payload["program"])
     name = payload.get("relation", "")
     asked = (relation_named(name),) if name else drawn_relations(payload["turn"], subject.spec)
@@ -128,14 +126,6 @@ def judge_related(payload: Mapping[str, Any], progress: Progress) -> dict[str, A
         "traceback": "" if result is None else result.traceback[-_TRACEBACK_CHARACTERS:],
         "replace_worker": bool(result is not None and result.leaked),
     }
-
-
-@functools.lru_cache(maxsize=4)
-def _subject(spec_json: str) -> Subject:
-    spec = SubjectSpec.from_json(json.loads(spec_json))
-    subject = load(spec)
-    prepare_process(spec)
-    return subject
 
 
 def _is_judged(result: CaseResult, subject: Subject) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ from fuzz.builds.inductor import in_turn
 from fuzz.coverage import program_features
 from fuzz.draw import RandomDraw
 from fuzz.judging import judge
-from fuzz.observing import aten_features, collect_garbage, compiler_features, prepare_process
+from fuzz.observing import aten_features, collect_garbage, compiler_features, prepared_subject
 from fuzz.opspec import OPERATORS
 from fuzz.render import render, to_program
 from fuzz.settings import Settings, Steering
@@ -27,8 +26,6 @@ from oracle.case import CaseResult
 from oracle.hygiene import differences, snapshot
 from oracle.program import Program
 from oracle.subjects.base import Subject
-from oracle.subjects.registry import load
-from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 _TRACEBACK_CHARACTERS = 3000
@@ -97,7 +94,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     """
     progress("load")
     started = os.times()
-    subject = _subject(json.dumps(payload["subject"], sort_keys=True))
+    subject = prepared_subject(payload["subject"])
     state = _RangeState(
         subject=subject, progress=progress, batch_size=payload["batch_size"], limit_s=payload["limit_s"]
     )
@@ -158,7 +155,7 @@ def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]
 def judge_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Judge one program up to `times` times, until it shows a finding; {"subject", "program", "times"} -> {"shown", ...}."""
     progress("load")
-    subject = _subject(json.dumps(payload["subject"], sort_keys=True))
+    subject = prepared_subject(payload["subject"])
     program = FuzzProgram.from_json(payload["program"])
     runs = 0
     while True:
@@ -180,7 +177,7 @@ def judge_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
 def judge_source(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Judge a program of `oracle.program`; {"subject", "program"} -> {"verdict"}."""
     progress("load")
-    subject = _subject(json.dumps(payload["subject"], sort_keys=True))
+    subject = prepared_subject(payload["subject"])
     result = judge(Program.from_json(payload["program"]), subject, progress=progress)
     return {"verdict": result.verdict.to_json(), "replace_worker": bool(result.leaked)}
 
@@ -194,20 +191,12 @@ def describe_grammar(payload: Mapping[str, Any], progress: Progress) -> dict[str
 def warm_up(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Judge one program, so that what the subject builds once for all (probes, precompiled headers) is there."""
     progress("subject")
-    subject = _subject(json.dumps(payload["subject"], sort_keys=True))
+    subject = prepared_subject(payload["subject"])
     program = draw_program(RandomDraw("warm up"), Settings(focus="ops", max_statements=1))
     return {"status": judge(to_program(program, name="warm up"), subject).verdict.status.value}
 
 
 _NO_SUBJECT: Any = None
-
-
-@functools.lru_cache(maxsize=4)
-def _subject(spec_json: str) -> Subject:
-    spec = SubjectSpec.from_json(json.loads(spec_json))
-    subject = load(spec)
-    prepare_process(spec)
-    return subject
 
 
 def _draw_all(payload: Mapping[str, Any], state: _RangeState) -> None:
