@@ -26,6 +26,7 @@ from fuzz.campaign.settings import (
     BATCHED_BLOCK,
     BATCHED_ROUND,
     INDUCTOR_CHUNK,
+    PROCESS_BYTES,
     CampaignSettings,
     default_batch_size,
     is_inductor,
@@ -54,6 +55,7 @@ INDUCTOR_PRELOAD = (
     "torch.utils.cpp_extension",
 )  # fmt: skip
 WARM_UP_S = 180.0
+START_S = 400.0  # of the process that workers are forked from, a trial of the compiler included
 
 
 def fuzz(
@@ -286,11 +288,21 @@ def _pool(settings: CampaignSettings, cache: CompilerCache) -> Iterator[Pool]:
 def _workers(settings: CampaignSettings, environment: Mapping[str, str]) -> Pool:
     return Pool(
         workers=settings.processes,
-        preload=(*PRELOAD, *INDUCTOR_PRELOAD) if settings.is_inductor else PRELOAD,
+        preload=_preload(settings),
         threads_per_worker=settings.threads,
         environment=environment,
+        max_worker_growth_bytes=PROCESS_BYTES,
         address_space_margin_bytes=ADDRESS_SPACE_MARGIN_BYTES,
+        start_timeout_s=START_S,
     )
+
+
+def _preload(settings: CampaignSettings) -> tuple[str, ...]:
+    if settings.is_inductor:
+        return (*PRELOAD, *INDUCTOR_PRELOAD, "fuzz.warming:inductor")
+    if settings.subject.kind in ("torch_compile", "backend"):
+        return (*PRELOAD, "fuzz.warming:aot_eager")
+    return PRELOAD
 
 
 def _warm_up(settings: CampaignSettings, pool: Pool, cache: CompilerCache) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch._decomp.decompositions_for_rng
 import torch._dynamo.guards
 import torch._dynamo.utils
 from torch._dynamo.utils import counters as dynamo_counters
@@ -108,18 +109,18 @@ def prepare_process(spec: SubjectSpec) -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _skip_guard_timing()
     _skip_configuration_logs()
+    _share_empty_random_state()
     if spec.kind == "torch_compile" and spec.options.get("backend") == "inductor":
         _note_lowerings()
 
 
 def collect_garbage() -> None:
-    """After a range of programs. What survives the first time is the compiler itself: it need not be walked again."""
+    """After a range of programs. What survives stays (the compiler itself, its caches): it is not walked again.
+
+    The compilers' caches grow with every program: after some thousands of them a walk took most of the time. A worker that
+    has grown too much is replaced by its pool.
+    """
     gc.collect()
-    _freeze_once()
-
-
-@functools.cache
-def _freeze_once() -> None:
     gc.freeze()
 
 
@@ -143,6 +144,22 @@ def _skip_configuration_logs() -> None:
 
 def _no_log(*args: Any) -> None:
     return None
+
+
+def _share_empty_random_state() -> None:
+    """AOT autograd makes a dozen empty tensors for every graph, in place of a random state that is not functionalized."""
+    state: Any = getattr(torch._decomp.decompositions_for_rng, "PhiloxState", None)
+    if state is not None and hasattr(state, "reset"):
+        state.reset = _reset_random_state
+
+
+_EMPTY = torch.tensor(())
+
+
+def _reset_random_state(self: Any) -> None:
+    self.seed = self.base_offset = _EMPTY
+    self.relative_offset = 0
+    self.offset_advanced_at_least_once = False
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,7 @@ BATCHED_BLOCK = 480  # programs that batches are formed of: enough of each kind 
 BATCHED_ROUND = 960
 SINGLES_EVERY = 10  # of batched subjects, each tenth program is compiled alone: a batch is fused otherwise
 _PROCESSES_A_WORKER = 10  # of inductor: the more, the more kernels share a call of the C++ compiler
+PROCESS_BYTES = 768 * 2**20  # of memory that one of them takes: fewer where the machine has less
 INDUCTOR_CHUNK = 5  # programs of one task: many processes are to end at about the same time
 TRIAL_PROGRAMS = 10  # judged first, one by one: does the subject work at all?
 
@@ -45,7 +47,10 @@ class CampaignSettings:
     @property
     def processes(self) -> int:
         """Worker processes; no more than `workers` of them run at a time, the others wait for their kernels."""
-        return _PROCESSES_A_WORKER * self.workers if self.is_inductor else self.workers
+        if not self.is_inductor:
+            return self.workers
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return max(self.workers, min(_PROCESSES_A_WORKER * self.workers, memory // PROCESS_BYTES))
 
     def is_scalar(self, number: int) -> bool:
         """Whether inductor makes loops without vector instructions of a program: of every second block."""

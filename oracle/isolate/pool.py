@@ -51,7 +51,8 @@ class Pool:
         start_timeout_s: float = 180.0,
     ) -> None:
         """
-        preload: modules that workers import before their first task; not charged to any task.
+        preload: modules that workers import before their first task, "module:function" for one whose function is called
+            then; not charged to any task.
         start_method: "forkserver" forks workers from a process that has preloaded; "spawn" gives each a fresh
             interpreter, as CUDA needs once a preloaded module has touched the device.
         threads_per_worker: for OpenMP, MKL and OpenBLAS; None leaves the environment as it is.

@@ -49,9 +49,13 @@ class WorkerPlace:
         )
 
 
-def preload_modules(modules: tuple[str, ...]) -> None:
-    for module in modules:
-        importlib.import_module(module)
+def preload_modules(names: tuple[str, ...]) -> None:
+    """Import each module; of "module:function", call the function as well."""
+    for name in names:
+        module, _, function = name.partition(":")
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
 
 
 def spawned_main(place_json: str) -> NoReturn:
