@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import sympy
 import torch
 import torch._decomp.decompositions_for_rng
 import torch._dynamo.guards
@@ -112,6 +113,8 @@ def prepare_process(spec: SubjectSpec) -> None:
     _share_empty_random_state()
     if spec.kind == "torch_compile" and spec.options.get("backend") == "inductor":
         _note_lowerings()
+        _skip_texts_of_cache_keys()
+        _remember_simplified()
 
 
 def collect_garbage() -> None:
@@ -144,6 +147,33 @@ def _skip_configuration_logs() -> None:
 
 def _no_log(*args: Any) -> None:
     return None
+
+
+def _skip_texts_of_cache_keys() -> None:
+    """Inductor hashes and prints the parts of every graph's cache key once more, for a debug log."""
+    pickler: Any = getattr(importlib.import_module("torch._inductor.codecache"), "FxGraphCachePickler", None)
+    if pickler is not None and hasattr(pickler, "debug_lines"):
+        pickler.debug_lines = _no_lines
+
+
+@functools.cache
+def _remember_simplified() -> None:
+    """Inductor asks sympy to simplify the same few indices in kernel after kernel: a tenth of its time."""
+    simplify: Any = sympy.simplify
+
+    @functools.lru_cache(maxsize=20_000, typed=True)
+    def remembered(expression: Any) -> Any:
+        return simplify(expression)
+
+    @functools.wraps(simplify)
+    def simplified(expression: Any, **options: Any) -> Any:
+        return simplify(expression, **options) if options else remembered(expression)
+
+    sympy.simplify = simplified
+
+
+def _no_lines(*args: Any) -> list[str]:
+    return []
 
 
 def _share_empty_random_state() -> None:

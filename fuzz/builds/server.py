@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import socket
@@ -64,6 +65,7 @@ class BuildServer:
 
     def __init__(self, *, turns: int) -> None:
         self._state = _State(free=turns)
+        self._turns = turns
         self._directory = tempfile.TemporaryDirectory(prefix="torch-oracle-builds-", ignore_cleanup_errors=True)
         self.path = str(Path(self._directory.name) / "socket")
         self.libraries = 0
@@ -174,19 +176,29 @@ class BuildServer:
             except OSError:
                 self._drop(client)
         while state.free and state.requests and self._is_worth_a_call():
-            self._call(self._next_requests())
+            self._call(self._next_requests(self._share()))
 
     def _is_worth_a_call(self) -> bool:
-        clients = self._state.clients.values()
-        is_anybody_running = any(client.has_turn for client in clients)
-        return not is_anybody_running or len(self._state.requests) >= _WORTH_A_CALL * len(clients)
+        is_anybody_running = any(client.has_turn for client in self._state.clients.values())
+        return not is_anybody_running or len(self._state.requests) >= self._least()
 
-    def _next_requests(self) -> list[_Request]:
+    def _least(self) -> int:
+        """So many requests are worth a call."""
+        return min(math.ceil(_WORTH_A_CALL * len(self._state.clients)), _MOST_JOBS // 2)
+
+    def _share(self) -> int:
+        """How many of the requests one call takes: not all, where another turn will soon be free for the others."""
+        waiting = len(self._state.requests)
+        return max(self._least(), math.ceil(waiting / self._turns)) if waiting >= 2 * self._least() else waiting
+
+    def _next_requests(self, most: int) -> list[_Request]:
         """Those that wait longest and the others that the same calls serve."""
         state = self._state
         first = {job.general_command() for job in state.requests[0].jobs}
         chosen, jobs = [], 0
         for request in list(state.requests):
+            if len(chosen) >= most:
+                break
             if chosen and (jobs + len(request.jobs) > _MOST_JOBS or not self._joins(request, first)):
                 continue
             state.requests.remove(request)
@@ -209,9 +221,8 @@ class BuildServer:
         try:
             groups = by_command([job for request in requests for job in request.jobs])
             for group in groups:
-                build(group)
+                self.libraries += len(build(group))
             self.calls += len(groups)
-            self.libraries += sum(map(len, groups))
         finally:
             self._done.append(requests)
             self._wake()

@@ -1,7 +1,8 @@
 """One translation unit of several kernels, and its compilation. Torch-free.
 
 Each source goes into a namespace of its own and is compiled with Inductor's own command line; the library stands at every path at
-which Inductor looks for one. Where that fails, nothing is made: whoever asked compiles alone, and gets the compiler's own error.
+which Inductor looks for one. Sources in which the compiler finds errors are left out: whoever asked for these compiles alone, and
+gets the compiler's own error.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from typing_extensions import Self
 
 LIMIT_S = 120.0  # of one call of the compiler
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
+_ERROR = re.compile(r"^[^\n:]*unity\.cpp:(\d+):\d+: (?:fatal )?error:", re.MULTILINE)
+_BEGIN = re.compile(r"namespace unity_(\d+) \{")
+_END = "// the end of one"
 _SSIZE_T = "#define PY_SSIZE_T_CLEAN"
 _RENAMED = ("kernel", "PyInit_kernel")  # what every source defines with C linkage
 
@@ -46,25 +50,56 @@ class BuildJob:
         return cls(source=data["source"], target=data["target"], command=data["command"])
 
 
-def build(jobs: Sequence[BuildJob]) -> bool:
-    """Make the libraries of jobs with one general command by one call of the compiler. False: none was made."""
-    if not jobs:
-        return True
-    where = Path(jobs[0].target).parent
+def build(jobs: Sequence[BuildJob]) -> list[BuildJob]:
+    """Make the libraries of jobs with one general command by one call of the compiler; a few where some do not compile.
+
+    Returns those that were made.
+    """
+    left = list(jobs)
     try:
-        with tempfile.TemporaryDirectory(prefix="unity-", dir=where) as folder:
-            source, library = Path(folder) / "unity.cpp", Path(folder) / "unity.so"
-            source.write_text(unity_source([(Path(job.source).read_text(), Path(job.target).name) for job in jobs]))
-            renames = {jobs[0].source: str(source), jobs[0].target: str(library)}
-            words = [renames.get(word, word) for word in shlex.split(jobs[0].command)]
-            done = subprocess.run(words, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)
-            if done.returncode or not library.exists():
-                return False
-            for job in jobs:
-                _put(library, Path(job.target))
+        while left:
+            guilty = _attempt(left)
+            if guilty is None:
+                return left
+            if not guilty:  # an error that is no source's own
+                return []
+            left = [job for number, job in enumerate(left) if number not in guilty]
     except (OSError, subprocess.TimeoutExpired):  # a full disk, a cache that was cleared: the one who asked will see it
-        return False
-    return True
+        return []
+    return []
+
+
+def _attempt(jobs: Sequence[BuildJob]) -> set[int] | None:
+    """One call of the compiler. None: the libraries are there. Otherwise the numbers of the jobs in which it found errors."""
+    with tempfile.TemporaryDirectory(prefix="unity-", dir=Path(jobs[0].target).parent) as folder:
+        source, library = Path(folder) / "unity.cpp", Path(folder) / "unity.so"
+        text = unity_source([(Path(job.source).read_text(), Path(job.target).name) for job in jobs])
+        source.write_text(text)
+        renames = {jobs[0].source: str(source), jobs[0].target: str(library)}
+        words = [renames.get(word, word) for word in shlex.split(jobs[0].command)]
+        environment = {**os.environ, "LC_ALL": "C"}
+        done = subprocess.run(
+            words, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S, env=environment, errors="replace"
+        )
+        if done.returncode or not library.exists():
+            return guilty_of(done.stderr, text)
+        for job in jobs:
+            _put(library, Path(job.target))
+    return None
+
+
+def guilty_of(messages: str, text: str) -> set[int]:
+    """The kernels of a unity source in whose lines the compiler's errors are."""
+    owners: list[int] = []
+    current = -1
+    for line in text.splitlines():
+        if (found := _BEGIN.fullmatch(line)) is not None:
+            current = int(found[1])
+        elif line == _END:
+            current = -1
+        owners.append(current)
+    lines = [int(number) for number in _ERROR.findall(messages)]
+    return {owners[line - 1] for line in lines if 0 < line <= len(owners)} - {-1}
 
 
 def _put(library: Path, target: Path) -> None:
@@ -92,7 +127,7 @@ def unity_source(kernels: Sequence[tuple[str, str]]) -> str:
         body = _INCLUDE.sub("", text).replace(_SSIZE_T, "")
         defines = "\n".join(f"#define {name} {name}_{number}" for name in _RENAMED)
         undefines = "\n".join(f"#undef {name}" for name in _RENAMED)
-        bodies.append(f"{defines}\nnamespace unity_{number} {{\n{body}\n}}\n{undefines}\n")
+        bodies.append(f"{defines}\nnamespace unity_{number} {{\n{body}\n}}\n{undefines}\n{_END}\n")
         choices.append(f'    if (name == "{library}") return unity_{number}::PyInit_kernel_{number}();')
     return "\n".join(
         [

@@ -55,16 +55,26 @@ def loaded(job: BuildJob) -> ModuleType:
 @needs_compiler
 def test_every_library_of_one_call_is_its_own(tmp_path: Path) -> None:
     jobs = [job(tmp_path, number) for number in (3, 1, 20)]
-    assert build(jobs)
+    assert build(jobs) == jobs
     assert [loaded(job).kernel() for job in jobs] == [6, 2, 40]
     left = {path.name for path in tmp_path.iterdir()} - {Path(j.source).name for j in jobs}
     assert left == {Path(j.target).name for j in jobs}
 
 
 @needs_compiler
-def test_where_one_source_does_not_compile_none_is_made(tmp_path: Path) -> None:
-    jobs = [job(tmp_path, 1), job(tmp_path, 2, text="this is no C++")]
-    assert not build(jobs)
+def test_a_source_that_does_not_compile_is_left_out_of_the_call(tmp_path: Path) -> None:
+    broken = _KERNEL.replace("twice(own)", "twice(owned)")
+    jobs = [job(tmp_path, 1), job(tmp_path, 2, text=broken), job(tmp_path, 3), job(tmp_path, 4, text="this is no C++")]
+    assert build(jobs) == [jobs[0], jobs[2]]
+    assert [loaded(jobs[0]).kernel(), loaded(jobs[2]).kernel()] == [2, 6]
+    assert not Path(jobs[1].target).exists()
+    assert not Path(jobs[3].target).exists()
+
+
+@needs_compiler
+def test_where_the_error_is_no_sources_own_none_is_made(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, 1, flags="-no-such-flag"), job(tmp_path, 2, flags="-no-such-flag")]
+    assert build(jobs) == []
     assert not any(Path(j.target).exists() for j in jobs)
 
 
@@ -73,7 +83,7 @@ def test_a_cache_that_was_cleared_is_no_error(tmp_path: Path) -> None:
     gone.mkdir()
     jobs = [job(gone, 1), job(gone, 2)]
     shutil.rmtree(gone)
-    assert not build(jobs)
+    assert build(jobs) == []
 
 
 def test_jobs_of_one_command_are_one_group_and_a_target_is_made_once(tmp_path: Path) -> None:
