@@ -302,16 +302,19 @@ def _shrinking(dim: int) -> Callable[[Spec, Call], Spec | None]:
 
 
 def reshaped(spec: Spec, shape: Sequence[int]) -> Spec:
-    """A smaller tensor laid out in the same way, holding the first of the values in every dimension."""
+    """A smaller tensor laid out in the same way, holding the first of the values in every dimension.
+
+    One that had no elements in a dimension, and shall have, holds numbers that do not matter.
+    """
     old = spec["shape"]
     changed = {**spec, "shape": [*shape]}
     changed.pop("storage_size", None)
     if "stride" in spec:
         changed["stride"] = _stride_like(spec["stride"], old, shape)
     fill = spec.get("fill", {})
-    if fill.get("kind") == "values":
+    if fill.get("kind") == "values" and all(new <= size for new, size in zip(shape, old, strict=True)):
         changed["fill"] = {**fill, "values": _first_values(fill["values"], old, shape)}
-    elif fill.get("kind") == "raw":
+    elif fill.get("kind") in ("values", "raw"):
         changed["fill"] = {"kind": "arange"} if spec["dtype"] != "bool" else {"kind": "bool"}
     return changed
 

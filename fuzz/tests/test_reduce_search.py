@@ -15,6 +15,7 @@ import pytest
 from fuzz.parsing import program_of
 from fuzz.reduce import Hint, reduce, reduce_counted
 from fuzz.reduce.live import undefined_kinds, values_of
+from fuzz.reduce.specs import reshaped
 from fuzz.render import render_function
 from fuzz.structure import Definition, Entries, FuzzProgram, Items, Lines, OpCall, Ref, StateEntry, names_in, walk
 from oracle.program import Call
@@ -232,3 +233,10 @@ def test_arguments_that_are_written_to_stay_apart() -> None:
     _searched(program, shows)
     assert tried
     assert not [p for p in tried if undefined_kinds(p) and "two writes to one place" in (undefined_kinds(p) or ())]
+
+
+def test_an_empty_tensor_that_becomes_larger_holds_other_numbers() -> None:
+    empty = {"$": "tensor", "shape": [2, 0], "dtype": "float32", "fill": {"kind": "values", "values": []}}
+    assert reshaped(empty, [2, 1])["fill"] == {"kind": "arange"}
+    full = {"$": "tensor", "shape": [2, 2], "dtype": "float32", "fill": {"kind": "values", "values": [1, 2, 3, 4]}}
+    assert reshaped(full, [2, 1])["fill"]["values"] == [1, 3]
