@@ -91,3 +91,23 @@ INPUTS_STAY = frozenset(
     """native_batch_norm _native_batch_norm_legit _batch_norm_with_update cudnn_batch_norm miopen_batch_norm
     batch_norm_update_stats multilabel_margin_loss_backward _fused_moving_avg_obs_fq_helper _thnn_fused_lstm_cell""".split()  # noqa: SIM905
 )
+
+CHOOSES_AMONG: dict[
+    str, str
+] = {}  # name -> what is chosen from; of 0 and -0, which are equal, a kernel may give either
+
+
+def _chooses(among: str, names: str) -> None:
+    for name in names.split():
+        CHOOSES_AMONG[name] = among
+
+
+_chooses(
+    "elements",
+    """maximum minimum fmax fmin max min amax amin aminmax _aminmax cummax cummin _cummax_helper _cummin_helper sort msort topk
+    kthvalue median nanmedian mode max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices max_pool1d
+    max_pool2d max_pool3d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d
+    mkldnn_max_pool2d _foreach_maximum _foreach_minimum unique _unique _unique2 unique_dim unique_consecutive""",
+)
+_chooses("elements and bounds", "clamp clamp_min clamp_max clip hardtanh _foreach_clamp_max _foreach_clamp_min")
+_chooses("elements and zero", "relu relu6")

@@ -11,6 +11,7 @@ inputs (`oracle.exact_ops`) are left alone, so a comparison of exact inputs neve
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from oracle.exact_ops import BOUNDED_DOMAIN_OPS, EXACT_OPS, INPUTS_STAY, RING_OPS, ROUNDED_AS_FIRST_INPUT
+from oracle.exact_ops import (
+    BOUNDED_DOMAIN_OPS,
+    CHOOSES_AMONG,
+    EXACT_OPS,
+    INPUTS_STAY,
+    RING_OPS,
+    ROUNDED_AS_FIRST_INPUT,
+)
 from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
@@ -26,6 +34,7 @@ _FLOAT8 = tuple(
     for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
     if hasattr(torch, name)
 )
+_SIGNED_ZEROS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _MOVABLE = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, *_FLOAT8}
 )
@@ -36,6 +45,9 @@ class _OpKind:
     """What the noise does with one aten overload."""
 
     is_exact: bool
+    chooses_among: str = (
+        ""  # "elements", "elements and bounds", "elements and zero": which of 0 and -0 it gives is open
+    )
     moves_inputs: bool = False
     is_ring: bool = False
     rounds_as_first_input: bool = False
@@ -49,7 +61,8 @@ class RoundingNoise(TorchDispatchMode):
 
     Copies of the float inputs and the float outputs of such an operator are each multiplied by
     1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more (`oracle.reduction_length`).
-    Zeros, infinities and NaNs stay, but for the signs of zeros that were added up; nothing finite becomes infinite.
+    Zeros, infinities and NaNs stay, but for the signs of zeros that were added up, or chosen among zeros of both signs;
+    nothing finite becomes infinite.
     Active in the backward pass as well, if that runs inside.
 
     Equal seeds give equal results for equal programs. The noise has generators of its own: the global ones are untouched.
@@ -73,7 +86,9 @@ class RoundingNoise(TorchDispatchMode):
             return NotImplemented  # the subclass computes with plain tensors, which come back here
         kind = _kind_of(func)
         if kind.is_exact or _is_exact_call(func, args, kwargs):
-            return func(*args, **kwargs)
+            is_open = kind.chooses_among and _has_both_zeros((args, kwargs), kind.chooses_among)
+            result = func(*args, **kwargs)
+            return self._with_either_zero(result, is_written=bool(kind.written)) if is_open else result
         if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
             return self._with_open_zeros(func(*args, **kwargs), kind)
         self.moved_ops += 1
@@ -108,6 +123,20 @@ class RoundingNoise(TorchDispatchMode):
             return result
         shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
         return torch.where(result == 0, torch.copysign(torch.zeros_like(result), shift), result)
+
+    def _with_either_zero(self, result: Any, *, is_written: bool) -> Any:
+        """The result of a choice among numbers that are 0 and -0: each zero in it becomes the one or the other."""
+
+        def flipped(out: Any) -> Any:
+            if not isinstance(out, torch.Tensor) or out.dtype not in _SIGNED_ZEROS:
+                return out
+            shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
+            either = torch.where(out == 0, torch.copysign(torch.zeros_like(out), shift), out)
+            if is_written:
+                return out.copy_(either)
+            return either if either.stride() == out.stride() else either.as_strided(out.shape, out.stride())
+
+        return tree_map(flipped, result)
 
     def _moved_as_first_input(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
@@ -208,7 +237,7 @@ def _classify(func: Any) -> _OpKind:
     is_view = any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
     # attention and recurrent kernels take a dropout probability, mostly zero; their masks do not depend on the values
     is_random = torch.Tag.nondeterministic_seeded in func.tags and "attention" not in name and "rnn" not in name
-    if is_view or is_random or (namespace == "aten" and name in EXACT_OPS):
+    if is_view or is_random:
         return _OpKind(is_exact=True)
     written: list[int | str] = []
     position = 0
@@ -218,6 +247,8 @@ def _classify(func: Any) -> _OpKind:
             if not argument.kwarg_only:
                 written.append(position)
         position += 0 if argument.kwarg_only else 1
+    if namespace == "aten" and name in EXACT_OPS:
+        return _OpKind(is_exact=True, chooses_among=CHOOSES_AMONG.get(name, ""), written=tuple(written))
     return _OpKind(
         is_exact=False,
         # operators of other libraries may write to what their schema calls read-only
@@ -228,6 +259,23 @@ def _classify(func: Any) -> _OpKind:
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),
     )
+
+
+def _has_both_zeros(values: Any, among: str) -> bool:
+    """Whether the float tensors, and the bounds or zero that they are compared with, hold 0 and -0."""
+    has_positive, has_negative = among == "elements and zero", False
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, torch.Tensor):
+            if leaf.dtype not in _SIGNED_ZEROS or leaf.layout is not torch.strided:
+                continue
+            zeros = leaf == 0
+            signs = leaf.signbit()
+            has_positive = has_positive or bool((zeros & ~signs).any())
+            has_negative = has_negative or bool((zeros & signs).any())
+        elif among == "elements and bounds" and isinstance(leaf, (int, float)) and leaf == 0:
+            has_negative = has_negative or math.copysign(1.0, leaf) < 0
+            has_positive = has_positive or math.copysign(1.0, leaf) > 0
+    return has_positive and has_negative
 
 
 def _is_exact_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

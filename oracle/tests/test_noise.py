@@ -353,3 +353,36 @@ def test_the_sign_of_a_zero_stays_through_arithmetic_on_elements_and_is_open_aft
     assert torch.equal(products.signbit(), zeros.signbit())
     assert 10 < int(sums.signbit().sum()) < 90
     assert not sums.any()
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda x: torch.maximum(x, -x),
+        lambda x: x.view(1, 10, 20).amax(2, keepdim=True).expand(1, 10, 20),
+        lambda x: torch.nn.functional.max_pool1d(x.view(1, 1, 200), 2),
+        lambda x: x.clamp(min=0.0),
+        lambda x: x.clone().relu_(),
+        lambda x: torch.fmin(x, x.flip(0), out=torch.empty(200)),
+        lambda x: x.view(100, 2).max(1).values,
+    ],
+)
+def test_of_two_zeros_of_different_sign_either_may_be_chosen(choose: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    zeros = torch.zeros(200) * torch.tensor([1.0, -1.0] * 100)
+    expected = choose(zeros)
+    signs = []
+    for seed in range(4):
+        with RoundingNoise(seed):
+            chosen = choose(zeros)
+        assert torch.equal(chosen, expected)  # as numbers
+        assert chosen.stride() == expected.stride()
+        signs.append(chosen.signbit())
+    assert any(not torch.equal(signs[0], other) for other in signs[1:])
+
+
+def test_a_choice_without_two_zeros_keeps_its_sign() -> None:
+    negative = torch.tensor([-0.0, -1.0, -0.0, -2.0])
+    with RoundingNoise(0):
+        assert negative.clamp(min=-5.0).signbit().all()
+        assert negative.view(2, 2).amax(1).signbit().all()
+        assert not torch.tensor([0.0, 1.0, 0.0]).relu().signbit().any()
