@@ -21,6 +21,10 @@ _EXCEPTIONS: dict[str, dict[str, str | None]] = {
     "193932/subclass_as_argument": {"inductor": "pass"},
     # Inductor has a decomposition of its own.
     "fuzzed/dropout_of_everything": {"inductor": "pass"},
+    # AOTAutograd's partitioner keeps the generator's state for what it computes again.
+    "102450/checkpoint_draws_again": {"aot_eager": "pass", "inductor": "pass"},
+    # Nothing is written in place after functionalization.
+    "fuzzed/foreach_lerp_backward": {"aot_eager": "pass", "inductor": "pass"},
     # Inductor checks the argument's shape.
     "found/data_set_elsewhere_after_write": {"inductor": "fail_to_run"},
     # Inductor hands the result out itself, not a view of it.

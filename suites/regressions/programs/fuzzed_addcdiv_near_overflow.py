@@ -1,0 +1,17 @@
+"""addcdiv of complex numbers near the largest one: a number; eager's overflows.
+
+Capture: a + value * (b / c) in place of the operator.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "capture", "precision")}
+DEVICE = "cpu"
+
+
+def program(a):
+    return torch.addcdiv(a, a, a, value=2)
+
+
+def inputs(call):
+    return (torch.tensor([1.7e308j], dtype=torch.complex128, device=DEVICE),), {}

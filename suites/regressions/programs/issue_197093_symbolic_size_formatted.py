@@ -1,0 +1,17 @@
+"""`f"{x.shape[0]:d}"` of a symbolic size: an internal error.
+
+Capture: the size reaches the format as a text.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "capture", "shapes"), "dynamic": True}
+DEVICE = "cpu"
+
+
+def program(x):
+    return x * len(f"{x.shape[0]:d}")
+
+
+def inputs(call):
+    return (torch.ones(3, device=DEVICE),), {}
