@@ -28,8 +28,8 @@ else:
 LEDGER = Path(__file__).with_name("known_issues.toml")
 _FIELDS = frozenset(
     [
-        "id", "link", "title", "rung", "statuses", "kinds", "operators", "extra", "culprits", "before", "lines", "arguments",
-        "shares_memory", "expires", "source", "calls", "config", "is_module", "dynamic",
+        "id", "link", "title", "rung", "statuses", "kinds", "operators", "one_of", "extra", "culprits", "before", "lines",
+        "arguments", "shares_memory", "expires", "source", "calls", "config", "is_module", "dynamic",
     ]
 )  # fmt: skip
 _REQUIRED = ("id", "link", "title", "rung", "statuses", "operators", "expires", "source")
@@ -46,6 +46,7 @@ class KnownIssue:
     statuses: tuple[str, ...]
     kinds: tuple[str, ...] = ("*",)
     operators: tuple[str, ...]
+    one_of: tuple[str, ...] = ()  # one of these must be in the program too
     extra: int = 0
     culprits: tuple[str, ...] = ("*",)
     before: tuple[str, ...] = ()  # globs, one of which what is done before a call must match
@@ -65,6 +66,7 @@ class KnownIssue:
             and bucket.status in self.statuses
             and any(fnmatchcase(bucket.kind, kind) for kind in self.kinds)
             and operators <= set(bucket.operators)
+            and (not self.one_of or not extra.isdisjoint(self.one_of))
             and len(extra) <= self.extra
             and (not bucket.culprit or any(fnmatchcase(bucket.culprit, glob) for glob in self.culprits))
             and (not self.before or any(fnmatchcase(text, glob) for text in texts for glob in self.before))
@@ -177,6 +179,7 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
         statuses=tuple(entry["statuses"]),
         kinds=tuple(entry.get("kinds", ("*",))),
         operators=tuple(entry["operators"]),
+        one_of=tuple(entry.get("one_of", ())),
         extra=entry.get("extra", 0),
         culprits=tuple(entry.get("culprits", ("*",))),
         before=tuple(entry.get("before", ())),

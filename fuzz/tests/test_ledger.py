@@ -76,6 +76,17 @@ def test_lines_of_the_program_can_be_asked_for() -> None:
     assert known_issue(out, load_ledger(), today=_TODAY) == _ISSUES["pytorch-133512-out"]
 
 
+def test_one_of_several_operators_can_be_asked_for() -> None:
+    strides = {"status": "fail_stride", "kind": "output.stride()"}
+    for operators, expected in {
+        ("neg", "select"): "strides-of-view-of-result",
+        ("diagonal", "square"): "strides-of-view-of-result",
+        ("neg", "square"): None,
+    }.items():
+        found = known_issue(_bucket(operators=operators, **strides), load_ledger(), today=_TODAY)
+        assert found == (expected and _ISSUES[expected])
+
+
 def test_an_argument_can_be_asked_for() -> None:
     def read(**spec: Any) -> Bucket:
         arguments = [{"$": "tuple", "items": [{"$": "tensor", "shape": [3], "dtype": "float32", **spec}]}]
