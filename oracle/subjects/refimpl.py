@@ -21,8 +21,12 @@ from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
 from refimpl.aot.functional_transform import functionalize
+from refimpl.backends.registry import lookup_backend
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
 from refimpl.pipeline import Partition, compile_aot
 
+RECOMPILE_LIMIT = 64  # a plan may need more than the default of 8; past the limit it runs without graphs
 SOURCE_FOLDER = Path(refimpl.__file__).parent
 # kind of subject -> how forward and backward are told apart: not at all, by need, or by the smallest cut
 PARTITIONS: Mapping[str, Partition] = MappingProxyType(
@@ -103,6 +107,38 @@ class RefimplAot:
 
     def counters(self) -> Counters:
         return Counters(graphs=self._graphs, graph_breaks=0)
+
+
+class RefimplCapture:
+    """refimpl.capture: segments with guards, what lies between them interpreted."""
+
+    def __init__(self, spec: SubjectSpec) -> None:
+        self.spec = spec
+        self._options: list[CaptureOptions] = []
+
+    def reset(self) -> None:
+        self._options.clear()
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        options = self.spec.options
+        made = CaptureOptions(
+            backend=lookup_backend(options.get("backend", "eager")), fullgraph=bool(options.get("fullgraph", False)),
+            recompile_limit=RECOMPILE_LIMIT,
+        )  # fmt: skip
+        self._options.append(made)
+        return with_options(request.target, made)
+
+    def counters(self) -> Counters:
+        segments = [
+            segment
+            for options in self._options
+            for function in options.functions.values()
+            for segment in function.cache.segments()
+        ]
+        return Counters(
+            graphs=sum(segment.graph is not None for segment in segments),
+            graph_breaks=sum(segment.reason is not None for segment in segments),
+        )
 
 
 class ThroughRefimpl:

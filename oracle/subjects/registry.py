@@ -149,6 +149,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         options={"dynamic": _FLAG},
         description="the same, split by need: refimpl.compile_aot as it comes",
     ),
+    "refimpl.capture": BuiltIn(
+        kind="refimpl.capture",
+        code="oracle.subjects.refimpl:RefimplCapture",
+        options={"fullgraph": _FLAG, "backend": OptionSpec(types=(str,))},
+        description="the reference implementation's capture; graphs run as they are (begun: sizes are not symbolic yet)",
+    ),
 }
 _GIVEN_BY_USER = {
     "backend": BuiltIn(

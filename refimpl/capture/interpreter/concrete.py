@@ -17,10 +17,10 @@ from refimpl.capture.interpreter.concrete_exceptions import ConcreteExceptions
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 
-_UNARY: dict[str, Callable[[Any], Any]] = {
+UNARY: dict[str, Callable[[Any], Any]] = {
     "-": operator.neg, "+": operator.pos, "~": operator.invert, "not": operator.not_,
 }  # fmt: skip
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "&": operator.and_, "//": operator.floordiv, "<<": operator.lshift, "@": operator.matmul,
     "*": operator.mul, "%": operator.mod, "|": operator.or_, "**": operator.pow, ">>": operator.rshift, "-": operator.sub,
     "/": operator.truediv, "^": operator.xor,
@@ -28,7 +28,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "*=": operator.imul, "%=": operator.imod, "|=": operator.ior, "**=": operator.ipow, ">>=": operator.irshift,
     "-=": operator.isub, "/=": operator.itruediv, "^=": operator.ixor,
 }  # fmt: skip
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _CONVERT: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
@@ -52,13 +52,13 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
         return value is None
 
     def unary(self, sign: str, value: Any) -> Any:
-        return _UNARY[sign](value)
+        return UNARY[sign](value)
 
     def binary(self, sign: str, left: Any, right: Any) -> Any:
-        return _BINARY[sign](left, right)
+        return BINARY[sign](left, right)
 
     def compare(self, sign: str, left: Any, right: Any) -> Any:
-        return _COMPARE[sign](left, right)
+        return COMPARE[sign](left, right)
 
     def identical(self, left: Any, right: Any, inverted: bool) -> Any:
         return (left is right) is not inverted

@@ -1,0 +1,175 @@
+"""Guards: under which conditions a segment's graph is right for what the frames hold.
+
+Counterpart: torch/_dynamo/guards.py GuardBuilder, CheckFunctionManager
+Differs: records first, with one line of Python each; one function of a segment reads every source once and checks in the order in
+which things were looked at. No C++ guard manager.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import UserLine
+from refimpl.capture.sources import ReaderBuilder, Source
+
+Constant = Callable[[Any], str]
+
+
+class GuardKind(Enum):
+    """What is checked of an object."""
+
+    TYPE = "its class"
+    ID = "it is the object that was seen"
+    EQUALS = "its class and value"
+    LENGTH = "its length"
+    KEYS = "its keys, in order"
+    LACKS = "it has no such key"
+    EMPTY = "it is empty"
+    TENSOR = "class, dtype, device, sizes, strides, requires_grad and dispatch keys of a tensor"
+    DISTINCT = "it is another object than a second one"
+    SAME = "it is the object that another way leads to"
+    STATE = "grad mode, autocast, default dtype and other state of torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One condition. `seen` is what makes it hold; `line` where the program looked."""
+
+    kind: GuardKind
+    source: Source
+    seen: Any
+    line: UserLine | None = None
+
+    def condition(self, read: Callable[[Source], str], constant: Constant) -> str:
+        """A Python expression that is true where the guard holds."""
+        return _CONDITIONS[self.kind](read(self.source), self.seen, read, constant)
+
+    def __str__(self) -> str:
+        return f"{self.kind.name} {self.source.name} {self.seen!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What a guard on a tensor compares. `sizes` and `strides` have None where a symbol stands for the number."""
+
+    class_: type
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    keys: int
+    sizes: tuple[int | None, ...] | None
+    strides: tuple[int | None, ...] | None
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, dynamic: frozenset[int] = frozenset()) -> TensorFacts:
+        is_strided = tensor.layout is torch.strided
+        sizes = tuple(None if dim in dynamic else size for dim, size in enumerate(tensor.shape))
+        strides: tuple[int | None, ...] | None = None
+        if is_strided:
+            strides = tuple(None if dynamic else step for step in tensor.stride())
+        return cls(
+            class_=type(tensor), dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad,
+            keys=dispatch_keys(tensor), sizes=sizes, strides=strides,
+        )  # fmt: skip
+
+
+def dispatch_keys(tensor: torch.Tensor) -> int:
+    """The bits of the dispatcher: layout, device, conjugation, negation, inference and autograd in one number."""
+    return torch._C._dispatch_keys(tensor).raw_repr()
+
+
+def _equals(value: str, seen: Any, constant: Constant) -> str:
+    same_class = f"type({value}) is {constant(type(seen))}"
+    if isinstance(seen, float) and seen != seen:
+        return f"{same_class} and {value} != {value}"
+    if isinstance(seen, float) and seen == 0:
+        return f"{same_class} and {value} == 0 and {constant(math.copysign)}(1, {value}) == {math.copysign(1, seen)}"
+    if type(seen) in (int, bool, str, bytes) or (type(seen) is float and math.isfinite(seen)):
+        return f"{same_class} and {value} == {seen!r}"
+    if isinstance(seen, complex):
+        return f"{same_class} and repr({value}) == {repr(seen)!r}"
+    return f"{same_class} and {value} == {constant(seen)}"
+
+
+def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
+    parts = [
+        f"type({value}) is {constant(seen.class_)}",
+        f"{value}.dtype is {constant(seen.dtype)}",
+        f"{value}.device == {constant(seen.device)}",
+        f"{value}.requires_grad is {seen.requires_grad}",
+        f"{constant(dispatch_keys)}({value}) == {seen.keys}",
+    ]
+    parts += _numbers(f"{value}.shape", seen.sizes)
+    parts += [] if seen.strides is None else _numbers(f"{value}.stride()", seen.strides)
+    return " and ".join(parts)
+
+
+def _numbers(value: str, seen: Sequence[int | None] | None) -> list[str]:
+    if seen is None:
+        return []
+    if None not in seen:
+        return [f"{value} == {tuple(seen)!r}"]
+    known = [f"{value}[{index}] == {number}" for index, number in enumerate(seen) if number is not None]
+    return [f"len({value}) == {len(seen)}", *known]
+
+
+_CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Constant], str]] = {
+    GuardKind.TYPE: lambda value, seen, read, constant: f"type({value}) is {constant(seen)}",
+    GuardKind.ID: lambda value, seen, read, constant: f"{value} is {constant(seen)}",
+    GuardKind.EQUALS: lambda value, seen, read, constant: _equals(value, seen, constant),
+    GuardKind.LENGTH: lambda value, seen, read, constant: f"len({value}) == {seen}",
+    GuardKind.KEYS: lambda value, seen, read, constant: f"[*{value}] == {constant(seen)}",
+    GuardKind.LACKS: lambda value, seen, read, constant: f"{seen!r} not in {value}",
+    GuardKind.EMPTY: lambda value, seen, read, constant: f"not {value}",
+    GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
+    GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
+    GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
+    GuardKind.STATE: lambda value, seen, read, constant: f"{value}() == {constant(seen)}",
+}
+
+
+@dataclass(slots=True)
+class GuardList:
+    """The guards of a segment, each once, in order."""
+
+    guards: dict[tuple[Any, ...], Guard] = field(default_factory=dict)
+
+    def add(self, guard: Guard) -> None:
+        self.guards.setdefault((guard.kind, guard.source, _key(guard.seen)), guard)
+
+    def __iter__(self) -> Any:
+        return iter(self.guards.values())
+
+    def __len__(self) -> int:
+        return len(self.guards)
+
+    def reader(self, wanted: Sequence[Source]) -> Callable[[Any], Any]:
+        """A function of the frames: a tuple of what the wanted sources lead to; None where the segment does not fit."""
+        builder = ReaderBuilder()
+        for guard in self:
+            condition = guard.condition(builder.read, builder.constant)
+            builder.lines.append(f"if not ({condition}): return None")
+        names = [builder.read(source) for source in wanted]
+        return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check")
+
+    def failing(self, frames: Any) -> Guard | None:
+        """The first one that does not hold now: the reason to capture again."""
+        for guard in self:
+            builder = ReaderBuilder()
+            condition = guard.condition(builder.read, builder.constant)
+            if not builder.function(f"bool({condition})", name="explain")(frames):
+                return guard
+        return None
+
+
+def _key(seen: Any) -> Any:
+    """Objects by identity, what can be written down by value."""
+    if type(seen) in (int, str, bool, type(None)) or isinstance(seen, Source):
+        return type(seen), seen
+    return id(seen)

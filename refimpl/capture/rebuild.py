@@ -1,0 +1,214 @@
+"""Straight-line Python that makes, after the graph has run, the objects that a segment leaves: its result, or frames.
+
+Counterpart: torch/_dynamo/codegen.py PyCodegen; torch/_dynamo/resume_execution.py
+Differs: Python source of one function, not bytecode; frames are data and need no function made for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import fx
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.sources import Source
+from refimpl.capture.symbolic.values import (
+    CellValue,
+    CombinedIteratorValue,
+    ConstantValue,
+    DictValue,
+    DictViewValue,
+    FunctionValue,
+    IteratorValue,
+    MethodValue,
+    NativeMethodValue,
+    ObjectValue,
+    SequenceValue,
+    SliceValue,
+    SuperValue,
+    TensorValue,
+    UnreadValue,
+    Value,
+)
+
+_LITERALS = (int, str, bool, type(None), bytes)
+
+
+class Emitter:
+    """Collects lines. A value is made once, whatever refers to it.
+
+    The function that comes of it takes `out`, what the graph gave, and `kept`, what was read when the segment was entered.
+    """
+
+    def __init__(self, inputs: Sequence[Source]) -> None:
+        self.outputs: list[fx.Node] = []
+        self.sources: list[Source] = list(inputs)
+        self._places = {source: index for index, source in enumerate(self.sources)}
+        self._lines: list[str] = []
+        self._names: dict[int, str] = {}
+        self._made: list[Any] = []  # whose ids are in `_names`
+        self._constants: dict[str, Any] = {}
+        self._constant_names: dict[int, str] = {}
+
+    # ---------------------------------------------------------------------------------------------------------- values
+
+    def expression(self, value: Any) -> str:
+        """An expression for the object."""
+        if value is UNBOUND:
+            return self.constant(UNBOUND)
+        known = self._names.get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, Value) and value.source is not None and not isinstance(value, ConstantValue):
+            return self._named(value, self._kept(value.source))
+        return self._new(value)
+
+    def _new(self, value: Value) -> str:
+        match value:
+            case UnreadValue():
+                return self._kept(value.way)
+            case ConstantValue():
+                return self.constant(value.value)
+            case TensorValue():
+                return self._named(value, self._output(value.node))
+            case SequenceValue():
+                return self._sequence(value)
+            case DictValue():
+                name = self._named(value, "{}")
+                for key, item in value.items.values():
+                    self._lines.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
+                return name
+            case DictViewValue():
+                return self._named(value, f"{self.expression(value.over)}.{value.which}()")
+            case SliceValue():
+                return self._named(value, f"slice({self._list(value.parts)})")
+            case IteratorValue():
+                return self._iterator(value)
+            case CombinedIteratorValue():
+                parts = self._list(value.parts)
+                count = f", {value.count}" if value.class_ is enumerate else ""
+                return self._named(value, f"{value.class_.__name__}({parts}{count})")
+            case MethodValue():
+                function = self.expression(value.function)
+                return self._named(value, f"{self.constant(MethodType)}({function}, {self.expression(value.receiver)})")
+            case NativeMethodValue():
+                return self._named(value, f"getattr({self.expression(value.receiver)}, {value.name!r})")
+            case SuperValue():
+                return self._named(value, f"super({self.constant(value.class_)}, {self.expression(value.receiver)})")
+            case FunctionValue():
+                return self._function(value)
+            case CellValue():
+                name = self._named(value, f"{self.constant(CellType)}()")
+                if value.content is not UNBOUND:
+                    self._lines.append(f"{name}.cell_contents = {self.expression(value.content)}")
+                return name
+            case ObjectValue():
+                return self.constant(value.object)
+            case _:
+                raise GraphBreak("cannot_rebuild", kind=value.kind)
+
+    def _sequence(self, value: SequenceValue) -> str:
+        if value.class_ is list:
+            name = self._named(value, "[]")
+            if value.items:
+                self._lines.append(f"{name} += [{self._list(value.items)}]")
+            return name
+        items = "(" + "".join(f"{self.expression(item)}, " for item in value.items) + ")"
+        if value.class_ is tuple:
+            return self._named(value, items)
+        if value.class_ is torch.Size:
+            return self._named(value, f"{self.constant(torch.Size)}({items})")
+        raise GraphBreak("cannot_rebuild", kind=value.kind)
+
+    def _iterator(self, value: IteratorValue) -> str:
+        if isinstance(value.over, TensorValue):
+            name = self._named(value, f"iter([{self._list(value.items)}])")
+        else:
+            name = self._named(value, f"iter({self.expression(value.over)})")
+        if value.position:
+            is_dict = isinstance(value.over, (DictValue, DictViewValue))
+            step = (
+                f"for _ in range({value.position}): next({name})"
+                if is_dict
+                else f"{name}.__setstate__({value.position})"
+            )
+            self._lines.append(step)
+        return name
+
+    def _function(self, value: FunctionValue) -> str:
+        closure = "None" if value.closure is None else f"({self.expression(value.closure)})"
+        name = self._named(
+            value,
+            f"{self.constant(FunctionType)}({self.constant(value.code)}, {self.constant(value.globals)}, None, None, {closure})",
+        )
+        if value.qualname is not None:
+            self._lines.append(f"{name}.__qualname__ = {value.qualname!r}")
+        if value.defaults is not None:
+            self._lines.append(f"{name}.__defaults__ = {self.expression(value.defaults)}")
+        if value.keyword_defaults is not None:
+            self._lines.append(f"{name}.__kwdefaults__ = {self.expression(value.keyword_defaults)}")
+        if value.annotations is not None:
+            self._lines.append(
+                f"{name}.__annotations__ = {self.constant(_annotations)}({self.expression(value.annotations)})"
+            )
+        return name
+
+    def _list(self, values: Sequence[Any]) -> str:
+        return ", ".join(self.expression(value) for value in values)
+
+    def _kept(self, source: Source) -> str:
+        index = self._places.get(source)
+        if index is None:
+            index = self._places[source] = len(self.sources)
+            self.sources.append(source)
+        return f"kept[{index}]"
+
+    def _output(self, node: fx.Node) -> str:
+        if node not in self.outputs:
+            self.outputs.append(node)
+        return f"out[{self.outputs.index(node)}]"
+
+    def _named(self, value: Any, expression: str) -> str:
+        name = self._names[id(value)] = f"v{len(self._names)}"
+        self._made.append(value)
+        self._lines.append(f"{name} = {expression}")
+        return name
+
+    def constant(self, found: Any) -> str:
+        """An expression for an object that the segment keeps."""
+        if type(found) in _LITERALS:
+            return repr(found)
+        name = self._constant_names.get(id(found))
+        if name is None:
+            name = self._constant_names[id(found)] = f"c{len(self._constants)}"
+            self._constants[name] = found
+        return name
+
+    # ---------------------------------------------------------------------------------------------------------- frames
+
+    def frame(self, frame: FrameState) -> str:
+        """An expression for a frame that goes on where this one is."""
+        slots = self._list(frame.slots)
+        stack = self._list(frame.stack)
+        code, globals_ = self.constant(frame.code), self.constant(frame.globals)
+        made = f"{self.constant(FrameState)}(code={code}, slots=[{slots}], globals={globals_}"
+        made += f", builtins={self.constant(frame.builtins)}, stack=[{stack}], offset={frame.offset}"
+        return f"{made}, then={self.constant(frame.then)}, is_running=True)"
+
+    def function(self, result: str) -> Callable[[Any, Any], Any]:
+        """The function of `out` and `kept` that gives the result."""
+        body = "".join(f"    {line}\n" for line in [*self._lines, f"return {result}"])
+        source = f"def rebuild(out, kept):\n{body}"
+        namespace: dict[str, Any] = dict(self._constants)
+        exec(compile(source, "<rebuild of a segment>", "exec"), namespace)
+        made = namespace["rebuild"]
+        made.source = source
+        return made
+
+
+def _annotations(pairs: Any) -> dict[Any, Any]:
+    return dict(zip(pairs[::2], pairs[1::2], strict=True)) if isinstance(pairs, tuple) else pairs

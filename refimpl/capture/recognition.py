@@ -1,0 +1,131 @@
+"""Which callables are nodes of a graph, which are answered while capturing, which are interpreted.
+
+Counterpart: torch/_dynamo/trace_rules.py
+Differs: decided by where a callable is defined, with a table of exceptions; no list of names of all of torch.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
+from typing import Any
+
+import torch
+
+from refimpl._torch import HigherOrderOperator, OpOverload
+
+
+class Treatment(Enum):
+    """What a call becomes."""
+
+    NODE = "a node of the graph"
+    STATE = "its answer now, which the guard on torch's state holds"
+    FOLD = "its answer for constants"
+    ENTER = "its frame is interpreted"
+    BREAK = "a graph break: nothing is known of it"
+    SKIP = "a graph break: it is marked to be left out"
+
+
+# Python functions of these modules are nodes as a whole: they have rules for tensors only, and no state.
+_OPERATOR_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch.linalg", "torch.fft", "torch.special"})
+# Their functions that do something else with values than compute: interpreted.
+_INTERPRETED = frozenset({"torch.nn.functional.multi_head_attention_forward", "torch.functional.split"})
+
+
+def _by_id(callables: set[Any]) -> dict[int, Any]:
+    """The hash of an object may be code of the user's: tables are looked up by identity."""
+    return {id(function): function for function in callables}
+
+
+# Reads of state that the guard STATE covers.
+STATE_READERS = _by_id(
+    {
+        torch.is_grad_enabled,
+        torch.is_inference_mode_enabled,
+        torch.is_autocast_enabled,
+        torch.get_autocast_dtype,
+        torch.is_autocast_cache_enabled,
+        torch.get_default_dtype,
+        torch.are_deterministic_algorithms_enabled,
+        torch._C._get_tracing_state,
+        torch.jit.is_scripting,
+        torch.jit.is_tracing,
+        torch.onnx.is_in_onnx_export,
+        torch.get_num_threads,
+        torch._C._is_torch_function_enabled,
+    }
+)
+# They change state, read data, or do what a graph cannot do again.
+_BREAKING = _by_id(
+    {
+        torch._C._set_grad_enabled,
+        torch.set_autocast_enabled,
+        torch.set_autocast_dtype,
+        torch.manual_seed,
+        torch.seed,
+        torch.initial_seed,
+        torch.set_rng_state,
+        torch.get_rng_state,
+        torch.from_numpy,
+        torch.frombuffer,
+        torch.save,
+        torch.load,
+    }
+)
+_TORCH_TYPES = ("torch._C", "torch")
+
+# Functions of Python that give the same for the same constants, and change nothing.
+FOLDED = _by_id(
+    {
+        *(getattr(builtins, name) for name in (
+            "abs", "ascii", "bin", "bool", "bytes", "chr", "complex", "divmod", "float", "format", "hex", "int", "max", "min",
+            "oct", "ord", "pow", "repr", "round", "str", "sum", "all", "any",
+        )),
+        *(value for value in vars(operator).values() if isinstance(value, BuiltinFunctionType)),
+        *(value for value in vars(math).values() if isinstance(value, BuiltinFunctionType)),
+        torch.finfo, torch.iinfo, torch.device, torch.typename, torch.promote_types, torch.can_cast, torch.is_storage,
+    }
+)  # fmt: skip
+
+
+def treatment(function: Any) -> Treatment:
+    """What a call of this callable becomes. Classes and instances are not asked here."""
+    if id(function) in _BREAKING:
+        return Treatment.BREAK
+    if id(function) in STATE_READERS:
+        return Treatment.STATE
+    if isinstance(function, FunctionType):
+        return _of_python(function)
+    if isinstance(function, (OpOverload, torch._ops.OpOverloadPacket)):
+        return Treatment.NODE
+    if isinstance(function, HigherOrderOperator):
+        return Treatment.BREAK
+    if id(function) in FOLDED:
+        return Treatment.FOLD
+    if isinstance(function, (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)):
+        return Treatment.NODE if _is_torch_native(function) else Treatment.BREAK
+    return Treatment.BREAK
+
+
+def _of_python(function: FunctionType) -> Treatment:
+    if getattr(function, "_torchdynamo_disable", False):
+        return Treatment.SKIP
+    module = function.__module__ or ""
+    if module in _OPERATOR_MODULES and f"{module}.{function.__qualname__}" not in _INTERPRETED:
+        return Treatment.NODE
+    return Treatment.ENTER
+
+
+def _is_torch_native(function: Any) -> bool:
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, ModuleType):
+        return owner.__name__ == "torch" or owner.__name__.startswith("torch.")
+    if isinstance(owner, type):
+        return owner.__module__.startswith(_TORCH_TYPES)
+    class_ = getattr(function, "__objclass__", None)
+    if isinstance(class_, type):
+        return issubclass(class_, torch._C.TensorBase)
+    return str(getattr(function, "__module__", "") or "").startswith("torch")

@@ -1,0 +1,272 @@
+"""Attributes of symbolic values, and what is found through classes.
+
+Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.var_getattr, nn_module.py, tensor.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any
+
+import torch
+
+from refimpl.capture.guards import GuardKind
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Source, TypeSource
+from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.state import CONSTANT_TYPES, unsupported
+from refimpl.capture.symbolic.values import (
+    ConstantValue,
+    DictValue,
+    MethodValue,
+    NativeMethodValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    SuperValue,
+    TensorValue,
+    Value,
+)
+
+_MISSING = object()
+
+
+def _names_in(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Of tensors: known without running anything.
+_METADATA = _names_in(
+    """dtype device layout ndim is_leaf requires_grad is_sparse is_sparse_csr is_quantized is_nested is_cuda is_cpu is_meta
+    is_mkldnn is_xpu is_mps is_mtia is_vulkan is_xla is_maia is_ipu is_hpu itemsize nbytes"""
+)
+# Tensors that an attribute gives: nodes.
+_TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
+_MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+_MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
+
+
+class SymbolicAttributes(SymbolicBase):
+    """`value.name`."""
+
+    def load_attr(self, value: Any, name: str) -> Any:
+        value = self.state.see(value)
+        match value:
+            case TensorValue():
+                return self._of_tensor(value, name)
+            case ObjectValue():
+                return self._of_object(value, name)
+            case SuperValue():
+                return self._of_super(value, name)
+            case ConstantValue():
+                return self._of_constant(value, name)
+            case SequenceValue() | DictValue():
+                class_ = value.class_ if isinstance(value, SequenceValue) else dict
+                if class_ in (tuple, list, dict, torch.Size) and hasattr(class_, name):
+                    return NativeMethodValue(value, name)
+                unsupported(f"attribute {name}", value)
+            case MethodValue() if name in ("__func__", "__self__"):
+                return value.function if name == "__func__" else value.receiver
+            case _:
+                unsupported(f"attribute {name}", value)
+
+    # ------------------------------------------------------------------------------------------------------------- tensors
+
+    def _of_tensor(self, value: TensorValue, name: str) -> Value:
+        if name == "shape":
+            return self.shape_value(value)
+        if name in _METADATA:
+            found = getattr(value.fake, name)
+            return ConstantValue(found) if type(found) in CONSTANT_TYPES else unsupported(f"attribute {name}", value)
+        if name in _TENSOR_ATTRIBUTES:
+            return self.state.operator(getattr, [value, ConstantValue(name)], {})
+        if inspect.isroutine(getattr(torch.Tensor, name, None)):
+            return NativeMethodValue(value, name)
+        unsupported(f"attribute {name}", value)
+
+    def shape_value(self, value: TensorValue) -> Value:
+        return SequenceValue(torch.Size, [self.size_value(value, dim) for dim in range(value.fake.dim())])
+
+    def size_value(self, tensor: TensorValue, dim: int) -> Value:
+        size = tensor.fake.shape[dim]
+        return ConstantValue(size) if type(size) is int else NumberValue(size)
+
+    # ----------------------------------------------------------------------------------------------------------- constants
+
+    def _of_constant(self, value: ConstantValue, name: str) -> Value:
+        found = inspect.getattr_static(type(value.value), name, _MISSING)
+        if found is _MISSING:
+            unsupported(f"attribute {name}", value)
+        if inspect.isroutine(found):
+            return NativeMethodValue(value, name)
+        result = getattr(value.value, name)
+        return ConstantValue(result) if type(result) in CONSTANT_TYPES else unsupported(f"attribute {name}", value)
+
+    # ------------------------------------------------------------------------------------------------------------- objects
+
+    def _of_object(self, value: ObjectValue, name: str) -> Any:
+        object_, source = value.object, value.source
+        if source is None:
+            source = KeptSource(object_, getattr(object_, "__name__", type(object_).__name__))
+        if isinstance(object_, ModuleType):
+            return self._of_namespace(vars(object_), source, name, value)
+        if isinstance(object_, type):
+            return self._of_class(object_, source, name, value)
+        if isinstance(object_, torch.Tensor) or name == "__dict__":
+            unsupported(f"attribute {name}", value)
+        if isinstance(object_, FunctionType):
+            return self._of_namespace(vars(object_), source, name, value)
+        return self._of_instance(value, object_, source, name)
+
+    def _of_namespace(self, names: dict[str, Any], source: Source, name: str, value: ObjectValue) -> Value:
+        if name not in names:
+            if isinstance(value.object, FunctionType) and name in ("__name__", "__qualname__", "__module__", "__doc__"):
+                return self.state.wrap(getattr(value.object, name), AttributeSource(source, name))
+            unsupported(f"attribute {name}", value)
+        return self.state.wrap(names[name], AttributeSource(source, name))
+
+    def _of_class(self, class_: type, source: Source, name: str, value: ObjectValue) -> Value:
+        if type(class_).__getattribute__ is not type.__getattribute__ or name in ("__dict__", "__mro__", "__bases__"):
+            unsupported(f"attribute {name}", value)
+        if inspect.getattr_static(type(class_), name, _MISSING) is not _MISSING and name not in ("__name__",):
+            unsupported(f"attribute {name} of its metaclass", value)
+        found = inspect.getattr_static(class_, name, _MISSING)
+        if name == "__name__":
+            return ConstantValue(class_.__name__)
+        if isinstance(found, staticmethod):
+            return self.state.wrap(found.__func__, AttributeSource(source, name))
+        if isinstance(found, classmethod):
+            function = self.state.wrap(found.__func__, AttributeSource(AttributeSource(source, name), "__func__"))
+            return MethodValue(function, value)
+        if found is _MISSING or (hasattr(type(found), "__get__") and not isinstance(found, FunctionType)):
+            unsupported(f"attribute {name}", value)
+        return self.state.wrap(found, AttributeSource(source, name))
+
+    def _of_instance(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
+        class_ = type(object_)
+        if class_.__getattribute__ is not object.__getattribute__:
+            unsupported(f"attribute {name}", value)
+        if name == "__class__":
+            return ObjectValue(class_, TypeSource(source))
+        on_class = _in_mro(class_, name)
+        if on_class is not _MISSING and _is_data_descriptor(on_class):
+            return self._through_descriptor(value, on_class, source, name)
+        own = getattr(object_, "__dict__", {})
+        if name in own:
+            return self.state.wrap(own[name], AttributeSource(source, name))
+        if on_class is not _MISSING:
+            return self._through_class(value, on_class, source, name)
+        if isinstance(object_, torch.nn.Module) and _in_mro(class_, "__getattr__") is _MODULE_GETATTR:
+            return self._of_module(value, object_, source, name)
+        unsupported(f"attribute {name}", value)
+
+    def _through_descriptor(self, value: ObjectValue, found: Any, source: Source, name: str) -> Any:
+        if isinstance(found, property) and isinstance(found.fget, FunctionType):
+            way = AttributeSource(AttributeSource(TypeSource(source), name), "fget")
+            return self.enter_function(self.state.wrap(found.fget, way), [value], {})
+        if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)):
+            try:
+                content = getattr(value.object, name)
+            except AttributeError:
+                unsupported(f"attribute {name}", value)
+            return self.state.wrap(content, AttributeSource(source, name))
+        unsupported(f"descriptor {name}", value)
+
+    def _through_class(self, value: ObjectValue, found: Any, source: Source, name: str) -> Value:
+        way = AttributeSource(source, name)
+        if isinstance(found, FunctionType):
+            return MethodValue(self.state.wrap(found, AttributeSource(way, "__func__")), value)
+        if isinstance(found, staticmethod):
+            return self.state.wrap(found.__func__, way)
+        if isinstance(found, classmethod):
+            function = self.state.wrap(found.__func__, AttributeSource(way, "__func__"))
+            return MethodValue(function, ObjectValue(type(value.object), TypeSource(source)))
+        if hasattr(type(found), "__get__"):
+            unsupported(f"descriptor {name}", value)
+        return self.state.wrap(found, way)
+
+    def _of_module(self, value: ObjectValue, module: torch.nn.Module, source: Source, name: str) -> Value:
+        """What `nn.Module.__getattr__` finds: the first of three tables that has it."""
+        for table in _MODULE_TABLES:
+            names = module.__dict__.get(table)
+            if names is not None and name in names:
+                self.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
+                return self.state.wrap(names[name], ItemSource(AttributeSource(source, table), name))
+        unsupported(f"attribute {name}", value)
+
+    def _of_super(self, value: SuperValue, name: str) -> Value:
+        receiver = self.state.see(value.receiver)
+        if not isinstance(receiver, ObjectValue) or isinstance(receiver.object, type) or receiver.source is None:
+            unsupported("super()", receiver)
+        mro = type(receiver.object).__mro__
+        for class_ in mro[mro.index(value.class_) + 1 :]:
+            if name in class_.__dict__:
+                found = class_.__dict__[name]
+                if not isinstance(found, FunctionType):
+                    break
+                kept = KeptSource(class_, class_.__qualname__)
+                return MethodValue(self.state.wrap(found, AttributeSource(kept, name)), receiver)
+        unsupported(f"super().{name}", receiver)
+
+    def load_super_attr(self, frame: FrameState, super_: Any, class_: Any, self_: Any, name: str, given: bool) -> Any:
+        super_ = self.state.see(super_)
+        if not isinstance(super_, ObjectValue) or super_.object is not super or not given:
+            unsupported("super()", super_)
+        return self._of_super(self.super_value(class_, self_), name)
+
+    def super_value(self, class_: Any, receiver: Any) -> SuperValue:
+        class_, receiver = self.state.see(class_), self.state.see(receiver)
+        is_fit = (
+            isinstance(class_, ObjectValue)
+            and isinstance(class_.object, type)
+            and isinstance(receiver, ObjectValue)
+            and isinstance(receiver.object, class_.object)
+        )
+        if not is_fit:
+            unsupported("super()", receiver)
+        return SuperValue(class_.object, receiver)
+
+    def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
+        unsupported(f"an assignment to attribute {name}", self.state.see(value))
+
+    def delete_attr(self, value: Any, name: str) -> Enter | None:
+        unsupported(f"deleting attribute {name}", self.state.see(value))
+
+    def call_special(self, value: ObjectValue, name: str, args: list[Value]) -> Any:
+        """`value.__name__(...)`, looked up on the class, where it is a function written in Python."""
+        found = _in_mro(type(value.object), name)
+        if not isinstance(found, FunctionType) or value.source is None:
+            unsupported(name, value)
+        function = self.state.wrap(found, AttributeSource(TypeSource(value.source), name))
+        return self.enter_function(function, [value, *args], {})
+
+    def hooks_of(self, value: ObjectValue) -> bool:
+        """Whether calling the module runs more than its `forward`; guarded where it does not."""
+        module, source = value.object, value.source
+        assert source is not None
+        tables = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        common = torch.nn.modules.module
+        global_tables = [f"_global{name}" for name in tables]
+        if any(module.__dict__.get(name) for name in tables) or any(getattr(common, name) for name in global_tables):
+            return True
+        if module.__dict__.get("_compiled_call_impl") is not None or "forward" in module.__dict__:
+            return True
+        for name in tables:
+            self.state.guard(GuardKind.EMPTY, AttributeSource(source, name))
+        for name in global_tables:
+            self.state.guard(GuardKind.EMPTY, AttributeSource(KeptSource(common, "torch.nn.modules.module"), name))
+        self.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), "forward")
+        return False
+
+
+def _in_mro(class_: type, name: str) -> Any:
+    for base in class_.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return _MISSING
+
+
+def _is_data_descriptor(found: Any) -> bool:
+    return hasattr(type(found), "__get__") and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__"))

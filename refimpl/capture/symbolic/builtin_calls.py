@@ -1,0 +1,269 @@
+"""Builtin functions and classes with a rule of their own.
+
+Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.symbolic.state import unsupported
+from refimpl.capture.symbolic.values import (
+    CellValue,
+    CombinedIteratorValue,
+    ConstantValue,
+    DictValue,
+    FunctionValue,
+    MethodValue,
+    NativeMethodValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    TensorValue,
+    Value,
+)
+
+Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
+BUILTIN_RULES: dict[int, Rule] = {}  # by id: the hash of an object is the user's code
+
+
+def _rule(*targets: Any) -> Callable[[Rule], Rule]:
+    def note(rule: Rule) -> Rule:
+        BUILTIN_RULES.update(dict.fromkeys(map(id, targets), rule))
+        return rule
+
+    return note
+
+
+def class_of(domain: Any, value: Any) -> type:
+    """`type(value)`."""
+    value = domain.state.see(value)
+    match value:
+        case TensorValue():
+            return torch.nn.Parameter if isinstance(value.fake, torch.nn.Parameter) else torch.Tensor
+        case ConstantValue():
+            return type(value.value)
+        case SequenceValue():
+            return value.class_
+        case DictValue():
+            return dict
+        case NumberValue():
+            return int if isinstance(value.number, torch.SymInt) else float
+        case ObjectValue():
+            return type(value.object)
+        case FunctionValue():
+            return type(class_of)
+        case CombinedIteratorValue():
+            return value.class_
+        case _:
+            unsupported("type()", value)
+
+
+@_rule(builtins.len)
+def _len(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.length(args[0]) if len(args) == 1 and not kwargs else _wrong("len")
+
+
+@_rule(builtins.isinstance)
+def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    kinds = _classes(domain, args[1])
+    if any(type(kind).__instancecheck__ is not type.__instancecheck__ for kind in kinds):
+        value = domain.state.see(args[0])
+        if isinstance(value, TensorValue):
+            value = value.fake if torch.nn.Parameter in kinds or torch.nn.Buffer in kinds else torch.empty(0)
+            return ConstantValue(isinstance(value, tuple(kinds)))
+        if isinstance(value, (ObjectValue, ConstantValue)) and not any(_is_users(kind) for kind in kinds):
+            return ConstantValue(
+                isinstance(value.object if isinstance(value, ObjectValue) else value.value, tuple(kinds))
+            )
+    return ConstantValue(issubclass(class_of(domain, args[0]), tuple(kinds)))
+
+
+@_rule(builtins.issubclass)
+def _issubclass(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    class_ = domain.constant_of(args[0], "issubclass")
+    kinds = _classes(domain, args[1])
+    if any(_is_users(type(kind)) for kind in kinds):
+        raise GraphBreak("call_of_native_code", what="issubclass")
+    return ConstantValue(issubclass(class_, tuple(kinds)))
+
+
+def _classes(domain: Any, value: Any) -> list[type]:
+    value = domain.state.see(value)
+    if isinstance(value, SequenceValue):
+        return [class_ for item in value.items for class_ in _classes(domain, item)]
+    if isinstance(value, ObjectValue) and isinstance(value.object, type):
+        return [value.object]
+    unsupported("isinstance()", value)
+
+
+def _is_users(class_: Any) -> bool:
+    module = getattr(class_ if isinstance(class_, type) else type(class_), "__module__", "")
+    return module.partition(".")[0] not in ("builtins", "torch", "abc", "collections", "typing", "numbers", "enum")
+
+
+@_rule(builtins.type)
+def _type(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        raise GraphBreak("call_of_native_code", what="type")
+    return ObjectValue(class_of(domain, args[0]))
+
+
+@_rule(builtins.callable)
+def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = domain.state.see(args[0])
+    if isinstance(value, (FunctionValue, MethodValue, NativeMethodValue)):
+        return ConstantValue(True)
+    return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
+
+
+@_rule(builtins.enumerate)
+def _enumerate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    start = args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))
+    number = domain.constant_of(start, "enumerate")
+    if type(number) is not int:
+        _wrong("enumerate")
+    return CombinedIteratorValue(enumerate, [_plain_iterator(domain, args[0])], number)
+
+
+@_rule(builtins.zip)
+def _zip(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs and domain.constant_of(kwargs.get("strict", ConstantValue(True)), "zip"):
+        raise GraphBreak("unsupported_operation", what="strict=True", kind="zip")
+    return CombinedIteratorValue(zip, [_plain_iterator(domain, arg) for arg in args])
+
+
+def _plain_iterator(domain: Any, value: Any) -> Value:
+    made = domain.get_iter(value)
+    return made if isinstance(made, Value) else unsupported("iterating", domain.state.see(value))
+
+
+@_rule(builtins.iter)
+def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.get_iter(args[0]) if len(args) == 1 else _wrong("iter")
+
+
+@_rule(builtins.range)
+def _range(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.folded(range, args, kwargs)
+
+
+def _sequence_rule(class_: type) -> Rule:
+    def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if not args:
+            return SequenceValue(class_, [])
+        value = domain.state.see(args[0])
+        if class_ is tuple and isinstance(value, SequenceValue) and value.class_ is tuple:
+            return value
+        return SequenceValue(class_, domain.elements(value))
+
+    return make
+
+
+BUILTIN_RULES[id(tuple)] = _sequence_rule(tuple)
+BUILTIN_RULES[id(list)] = _sequence_rule(list)
+
+
+@_rule(builtins.dict)
+def _dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    made = DictValue({})
+    if args:
+        other = domain.state.see(args[0])
+        if not isinstance(other, DictValue):
+            unsupported("dict()", other)
+        made.items.update(other.items)
+    for name, value in kwargs.items():
+        domain.set_item(made, ConstantValue(name), value)
+    return made
+
+
+@_rule(builtins.slice)
+def _slice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.build("slice", [ConstantValue(None), *args] if len(args) == 1 else list(args))
+
+
+@_rule(builtins.getattr)
+def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    name = domain.constant_of(args[1], "getattr")
+    if len(args) > 2 or type(name) is not str:
+        raise GraphBreak("call_of_native_code", what="getattr with a default")
+    return domain.load_attr(args[0], name)
+
+
+@_rule(builtins.super)
+def _super(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args:
+        return domain.super_value(*args) if len(args) == 2 else _wrong("super")
+    return domain.super_value(*_super_arguments(domain, frame))
+
+
+def _super_arguments(domain: Any, frame: FrameState) -> tuple[Any, Any]:
+    code = frame.code
+    if not code.code.co_argcount or "__class__" not in code.slots:
+        raise GraphBreak("op_raises_on_fake", what="super()", error="RuntimeError")
+    receiver = frame.slots[0]
+    if 0 in code.cells and isinstance(receiver, CellValue):
+        receiver = domain.cell_value(receiver)
+    class_ = domain.cell_value(frame.slots[code.slots.index("__class__")])
+    if receiver is UNBOUND or class_ is UNBOUND:
+        raise GraphBreak("op_raises_on_fake", what="super()", error="RuntimeError")
+    return class_, receiver
+
+
+@_rule(builtins.print, builtins.input)
+def _print(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    raise GraphBreak("output_of_program", what="print")
+
+
+@_rule(builtins.sum)
+def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    total = args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))
+    for item in domain.elements(args[0]):
+        total = domain.binary("+", total, item)
+    return total
+
+
+def _extremum(function: Any) -> Rule:
+    def find(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        items = domain.elements(args[0]) if len(args) == 1 else args
+        if kwargs or any(not isinstance(domain.state.see(item), ConstantValue) for item in items):
+            raise GraphBreak("call_of_native_code", what=function.__name__)
+        return domain.folded(function, [SequenceValue(list, list(items))], {})
+
+    return find
+
+
+BUILTIN_RULES[id(min)] = _extremum(min)
+BUILTIN_RULES[id(max)] = _extremum(max)
+
+
+def _number_rule(class_: type) -> Rule:
+    def convert(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        seen = [domain.state.see(arg) for arg in args]
+        if class_ is bool and len(seen) == 1 and not isinstance(seen[0], TensorValue):
+            truth = domain.truth(seen[0])
+            return ConstantValue(truth) if type(truth) is bool else unsupported("bool()", seen[0])
+        if any(isinstance(value, TensorValue) for value in seen):
+            raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")
+        return domain.folded(class_, seen, kwargs)
+
+    return convert
+
+
+for _class in (bool, int, float, complex, str):
+    BUILTIN_RULES[id(_class)] = _number_rule(_class)
+
+
+@_rule(torch.is_tensor)
+def _is_tensor(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return ConstantValue(isinstance(domain.state.see(args[0]), TensorValue))
+
+
+def _wrong(name: str) -> Any:
+    raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")

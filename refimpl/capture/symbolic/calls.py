@@ -1,0 +1,269 @@
+"""Calls of symbolic values: what is entered, what is a node, what is answered at once.
+
+Counterpart: torch/_dynamo/variables/functions.py, builtin.py, torch.py
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.bytecode.errors import UnsupportedCode
+from refimpl.capture.bytecode.normalize import normalize
+from refimpl.capture.guards import GuardKind
+from refimpl.capture.interpreter.arguments import bind, surplus_slots
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.recognition import Treatment, treatment
+from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, TypeSource
+from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
+from refimpl.capture.symbolic.state import hash_key_of, unsupported
+from refimpl.capture.symbolic.tensor_methods import call_of_tensor, method_of_container
+from refimpl.capture.symbolic.values import (
+    ConstantValue,
+    DictValue,
+    FunctionValue,
+    MethodValue,
+    NativeMethodValue,
+    ObjectValue,
+    SequenceValue,
+    TensorValue,
+    UnreadValue,
+    Value,
+)
+
+_MODULE_CALL = torch.nn.Module.__call__
+
+
+class SymbolicCalls(SymbolicBase):
+    """`function(...)`."""
+
+    def call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        function = self.state.see(function)
+        match function:
+            case MethodValue():
+                return self.call(frame, function.function, [function.receiver, *args], kwargs)
+            case NativeMethodValue():
+                return self._call_native_method(function, args, kwargs)
+            case FunctionValue():
+                return self.enter_function(function, args, kwargs)
+            case ObjectValue():
+                return self._call_object(frame, function, args, kwargs)
+            case _:
+                unsupported("a call", function)
+
+    def _call_object(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        target = function.object
+        rule = BUILTIN_RULES.get(id(target))
+        if rule is not None:
+            return rule(self, frame, args, kwargs)
+        if isinstance(target, torch.nn.Module):
+            return self._call_module(frame, function, args, kwargs)
+        if isinstance(target, type):
+            raise GraphBreak("call_of_native_code", what=f"class {target.__qualname__}")
+        what = treatment(target)
+        match what:
+            case Treatment.NODE:
+                return self._node(target, args, kwargs)
+            case Treatment.STATE:
+                return ConstantValue(target(*(self.constant_of(self.state.see(arg), target.__name__) for arg in args)))
+            case Treatment.FOLD:
+                return self._fold(target, args, kwargs)
+            case Treatment.ENTER:
+                return self.enter_function(function, args, kwargs)
+            case Treatment.SKIP:
+                raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
+            case Treatment.BREAK:
+                if not isinstance(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
+                    return self.call_special_with(function, "__call__", args, kwargs)
+                raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
+
+    def _node(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        owner = getattr(target, "__objclass__", None)
+        if owner is not None:  # torch.Tensor.add: what a method call is
+            receiver = self.state.see(args[0])
+            if not isinstance(receiver, TensorValue):
+                unsupported(target.__name__, receiver)
+            return call_of_tensor(self, receiver, target.__name__, args[1:], kwargs)
+        return self.state.operator(target, args, kwargs)
+
+    def _fold(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        seen = [self.state.see(arg) for arg in args]
+        if any(isinstance(value, TensorValue) for value in seen):
+            if getattr(target, "__module__", "") == "_operator" and not kwargs:
+                return self.state.operator(target, seen, kwargs)
+            raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
+        return self.folded(target, seen, kwargs)
+
+    def folded(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
+        """The result for constants. What raises is run again by CPython, which says so itself."""
+        what = getattr(function, "__name__", str(function))
+        plain = [self.constant_of(arg, what) for arg in args]
+        named = {name: self.constant_of(arg, what) for name, arg in kwargs.items()}
+        try:
+            result = function(*plain, **named)
+        except Exception as error:
+            raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
+        return self.value_of(result, what)
+
+    def value_of(self, result: Any, what: str) -> Value:
+        """The value of a new object that a fold gave."""
+        if isinstance(result, (tuple, list)) and type(result) in (tuple, list):
+            return SequenceValue(type(result), [self.value_of(item, what) for item in result])
+        if self.is_constant(result):
+            return ConstantValue(result)
+        raise GraphBreak("op_returns", what=what, result=type(result).__name__)
+
+    # ----------------------------------------------------------------------------------------------------- native methods
+
+    def _call_native_method(self, method: NativeMethodValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        receiver = self.state.see(method.receiver)
+        match receiver:
+            case TensorValue():
+                return call_of_tensor(self, receiver, method.name, args, kwargs)
+            case ConstantValue():
+                bound = getattr(receiver.value, method.name)
+                return self.folded(bound, args, kwargs)
+            case _:
+                return method_of_container(self, receiver, method.name, args, kwargs)
+
+    # ------------------------------------------------------------------------------------------------------------- modules
+
+    def _call_module(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        class_ = type(function.object)
+        if class_.__call__ is _MODULE_CALL and function.source is not None and not self.hooks_of(function):
+            forward = self.state.wrap(class_.forward, AttributeSource(TypeSource(function.source), "forward"))
+            return self.call(frame, forward, [function, *args], kwargs)
+        return self.call_special_with(function, "__call__", args, kwargs)
+
+    def call_special_with(self, function: ObjectValue, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        found = getattr(type(function.object), name, None)
+        if not isinstance(found, FunctionType) or function.source is None or kwargs:
+            raise GraphBreak("call_of_native_code", what=type(function.object).__qualname__)
+        way = AttributeSource(TypeSource(function.source), name)
+        return self.enter_function(self.state.wrap(found, way), [function, *args], kwargs)
+
+    # ------------------------------------------------------------------------------------------------- entering functions
+
+    def enter_function(self, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A frame for a function written in Python. Breaks for generators, for code that is not known, for wrong arguments."""
+        match function:
+            case ObjectValue() if isinstance(function.object, FunctionType):
+                frame = self._frame_of_object(function, function.object, args, kwargs)
+            case FunctionValue():
+                frame = self._frame_of_made(function, args, kwargs)
+            case _:
+                unsupported("a call", function)
+        return Enter(frame)
+
+    def _frame_of_object(
+        self, value: ObjectValue, function: FunctionType, args: list[Any], kwargs: dict[str, Any]
+    ) -> FrameState:
+        source = value.source if value.source is not None else KeptSource(function, function.__qualname__)
+        if treatment(function) is Treatment.SKIP:
+            raise GraphBreak("call_of_skipped_function", what=function.__qualname__)
+        self.state.guard(GuardKind.ID, AttributeSource(source, "__code__"), function.__code__)
+        where = AttributeSource(source, "__defaults__")
+        defaults = [UnreadValue(item, ItemSource(where, i)) for i, item in enumerate(function.__defaults__ or ())]
+        where = AttributeSource(source, "__kwdefaults__")
+        named = {
+            name: UnreadValue(item, ItemSource(where, name)) for name, item in (function.__kwdefaults__ or {}).items()
+        }
+        where = AttributeSource(source, "__closure__")
+        cells = [self.state.wrap(cell, ItemSource(where, i)) for i, cell in enumerate(function.__closure__ or ())]
+        return self._frame(function.__code__, function.__globals__, defaults, named, cells, args, kwargs)
+
+    def _frame_of_made(self, function: FunctionValue, args: list[Any], kwargs: dict[str, Any]) -> FrameState:
+        defaults = [] if function.defaults is None else self.elements(function.defaults)
+        named: dict[str, Any] = {}
+        if isinstance(function.keyword_defaults, DictValue):
+            named = {key.value: item for key, item in function.keyword_defaults.items.values()}  # pyright: ignore
+        cells = [] if function.closure is None else self.elements(function.closure)
+        return self._frame(function.code, function.globals, defaults, named, cells, args, kwargs)
+
+    def _frame(
+        self, code: Any, globals_: dict[str, Any], defaults: list[Any], named: dict[str, Any], cells: list[Any],
+        args: list[Any], kwargs: dict[str, Any],
+    ) -> FrameState:  # fmt: skip
+        try:
+            normalized = normalize(code)
+        except UnsupportedCode as error:
+            raise GraphBreak("unsupported_code", what=code.co_name, error=str(error)) from error
+        if normalized.is_generator:
+            raise GraphBreak("unsupported_operation", what=code.co_name, kind="generator")
+        bound = bind(normalized, defaults, named, args, kwargs)
+        if bound is None:
+            raise GraphBreak("op_raises_on_fake", what=code.co_name, error="TypeError")
+        slots, rest, surplus = bound
+        args_slot, kwargs_slot = surplus_slots(normalized)
+        if args_slot is not None:
+            slots[args_slot] = SequenceValue(tuple, list(rest))
+        if kwargs_slot is not None:
+            items = {hash_key_of(name): (ConstantValue(name), value) for name, value in surplus.items()}
+            slots[kwargs_slot] = DictValue(items)  # pyright: ignore[reportArgumentType]
+        slots[normalized.first_free :] = cells
+        return FrameState(
+            code=normalized, slots=slots, globals=globals_, builtins=globals_.get("__builtins__", builtins.__dict__)
+            if isinstance(globals_.get("__builtins__"), dict) else builtins.__dict__,
+        )  # fmt: skip
+
+    # ----------------------------------------------------------------------------------------------------------- arguments
+
+    def keyword_names(self, names: Any) -> tuple[str, ...]:
+        return tuple(self.constant_of(name, "a keyword") for name in self.elements(names))
+
+    def call_ex(self, frame: FrameState, function: Any, args: Any, kwargs: Any) -> Any:
+        named: dict[str, Any] = {}
+        if kwargs is not None:
+            mapping = self.state.see(kwargs)
+            if not isinstance(mapping, DictValue):
+                unsupported("`**` of a call", mapping)
+            named = {self.constant_of(key, "a keyword"): value for key, value in mapping.items.values()}
+        return self.call(frame, function, self.elements(args), named)
+
+    # --------------------------------------------------------------------------------------------------------- definitions
+
+    def make_function(self, frame: FrameState, code: Any, qualname: Any) -> Any:
+        name = None if qualname is None else self.constant_of(qualname, "a name")
+        return FunctionValue(self.constant_of(code, "code"), frame.globals, name)
+
+    def set_function_attribute(self, function: Any, which: str, value: Any) -> Any:
+        function = self.state.see(function)
+        if not isinstance(function, FunctionValue):
+            unsupported(f"an assignment of {which}", function)
+        match which:
+            case "defaults":
+                function.defaults = value
+            case "kwdefaults":
+                function.keyword_defaults = self.state.see(value)
+            case "annotations":
+                function.annotations = value
+            case "closure":
+                function.closure = value
+            case _:
+                unsupported(which, function)
+        return function
+
+    def load_build_class(self, frame: FrameState) -> Any:
+        raise GraphBreak("unsupported_operation", what="a definition", kind="class")
+
+    def import_name(self, frame: FrameState, name: str, names: Any, level: Any) -> Any:
+        raise GraphBreak("unsupported_operation", what=f"import {name}", kind="module")
+
+    def import_from(self, module: Any, name: str) -> Any:
+        raise GraphBreak("unsupported_operation", what=f"from ... import {name}", kind="module")
+
+    def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
+        raise GraphBreak("unsupported_operation", what="yield from", kind="generator")
+
+    def send(self, receiver: Any, value: Any) -> Any:
+        raise GraphBreak("unsupported_operation", what="send()", kind="generator")
+
+    def intrinsic(self, frame: FrameState, name: str, *operands: Any) -> Any:
+        raise GraphBreak("unsupported_operation", what=name, kind="module")

@@ -1,0 +1,303 @@
+"""The symbolic domain: answers of the loop's questions by values that stand for what is not known yet.
+
+Counterpart: torch/_dynamo/symbolic_convert.py, torch/_dynamo/variables
+Differs: what is not known is a graph break before the instruction, never an approximation; the instruction is then run by
+CPython's rules, so a rule that is missing costs a graph and no right answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CellType, CodeType
+from typing import Any, NoReturn
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards import GuardKind
+from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
+from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.interpreter.signals import Enter, Signal
+from refimpl.capture.sources import GlobalSource, KeptSource
+from refimpl.capture.symbolic.attributes import SymbolicAttributes
+from refimpl.capture.symbolic.calls import SymbolicCalls
+from refimpl.capture.symbolic.containers import SymbolicContainers
+from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, unsupported
+from refimpl.capture.symbolic.values import (
+    CellValue,
+    ConstantValue,
+    DictValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    TensorValue,
+    UnreadValue,
+    Value,
+)
+
+_PLAIN_EQUALITY = (object.__eq__, type.__eq__)
+
+
+class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
+    """Answers for the values of one segment."""
+
+    def __init__(self, state: CaptureState) -> None:
+        self.state = state
+
+    # ------------------------------------------------------------------------------------------ constants and operators
+
+    def is_constant(self, value: Any) -> bool:
+        return type(value) in CONSTANT_TYPES or type(value) in (slice, frozenset, CodeType, torch.finfo, torch.iinfo)
+
+    def constant(self, value: Any) -> Any:
+        if type(value) is tuple:
+            return SequenceValue(tuple, [self.constant(item) for item in value])
+        return ConstantValue(value)
+
+    def truth(self, value: Any) -> bool | Enter:
+        value = self.state.see(value)
+        match value:
+            case ConstantValue():
+                return bool(value.value)
+            case SequenceValue() | DictValue():
+                return bool(value.items)
+            case TensorValue():
+                raise GraphBreak("branch_on_tensor", what="bool(Tensor)")
+            case ObjectValue():
+                return self._truth_of_object(value)
+            case NumberValue():
+                return bool(value.number)
+            case _:
+                return True
+
+    def _truth_of_object(self, value: ObjectValue) -> bool | Enter:
+        class_ = type(value.object)
+        if isinstance(value.object, type) or not (hasattr(class_, "__bool__") or hasattr(class_, "__len__")):
+            return True
+        if hasattr(class_, "__bool__"):
+            return self.call_special(value, "__bool__", [])
+        return self.call_special(value, "__len__", [])
+
+    def is_none(self, value: Any) -> bool:
+        value = self.state.see(value)
+        return isinstance(value, ConstantValue) and value.value is None
+
+    def unary(self, sign: str, value: Any) -> Any:
+        value = self.state.see(value)
+        if sign == "not":
+            truth = self.truth(value)
+            return ConstantValue(not truth) if type(truth) is bool else unsupported("not", value)
+        if isinstance(value, TensorValue):
+            return self.state.operator(UNARY[sign], [value], {})
+        return self.folded(UNARY[sign], [value], {})
+
+    def binary(self, sign: str, left: Any, right: Any) -> Any:
+        left, right = self.state.see(left), self.state.see(right)
+        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+            return self._tensor_binary(BINARY[sign], left, right)
+        match left, right:
+            case ConstantValue(), ConstantValue():
+                return self.folded(BINARY[sign], [left, right], {})
+            case SequenceValue(), SequenceValue() if (
+                sign == "+" and left.class_ is right.class_ and left.class_ in (tuple, list)
+            ):
+                return SequenceValue(left.class_, [*left.items, *right.items])
+            case SequenceValue(source=None), _ if sign == "+=" and left.class_ is list:
+                left.items.extend(self.elements(right))
+                return left
+            case SequenceValue(), SequenceValue() if sign in ("+", "+=") and {left.class_, right.class_} <= {
+                tuple,
+                torch.Size,
+            }:
+                return SequenceValue(
+                    torch.Size if torch.Size in (left.class_, right.class_) else tuple, [*left.items, *right.items]
+                )
+            case SequenceValue(), ConstantValue() if (
+                sign == "*" and left.class_ in (tuple, list) and type(right.value) is int
+            ):
+                return SequenceValue(left.class_, left.items * right.value)
+            case ConstantValue(), SequenceValue() if sign == "%" and isinstance(left.value, str):
+                return self.folded(BINARY[sign], [left, right], {})
+            case _:
+                unsupported(f"`{sign}`", left if not isinstance(left, ConstantValue) else right)
+
+    def _tensor_binary(self, function: Any, left: Value, right: Value) -> Value:
+        for operand in (left, right):
+            if isinstance(operand, (ObjectValue, DictValue)):
+                unsupported("an operator on a tensor and it", operand)
+        return self.state.operator(function, [left, right], {})
+
+    def compare(self, sign: str, left: Any, right: Any) -> Any:
+        left, right = self.state.see(left), self.state.see(right)
+        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+            other = right if isinstance(left, TensorValue) else left
+            if isinstance(other, ConstantValue) and other.value is None:
+                return ConstantValue(sign == "!=") if sign in ("==", "!=") else unsupported(f"`{sign}`", other)
+            return self._tensor_binary(COMPARE[sign], left, right)
+        if isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and sign in ("==", "!="):
+            if type(left.object).__eq__ in _PLAIN_EQUALITY and type(right.object).__eq__ in _PLAIN_EQUALITY:
+                return self.identical(left, right, sign == "!=")
+            unsupported(f"`{sign}`", left)
+        if isinstance(left, ObjectValue) and isinstance(right, ConstantValue) and sign in ("==", "!="):
+            if type(left.object).__eq__ in _PLAIN_EQUALITY:
+                return ConstantValue(sign == "!=")
+        if isinstance(left, SequenceValue) and isinstance(right, SequenceValue) and sign in ("==", "!="):
+            if {left.class_, right.class_} <= {tuple, torch.Size}:
+                return self.folded(COMPARE[sign], [_as_tuple(left), _as_tuple(right)], {})
+        return self.folded(COMPARE[sign], [left, right], {})
+
+    def identical(self, left: Any, right: Any, inverted: bool) -> Any:
+        left, right = self.state.see(left), self.state.see(right)
+        same = left is right
+        if not same and isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
+            same = left.value is right.value
+            if not same and type(left.value) is type(right.value) and left.value == right.value:
+                unsupported("`is` of equal constants", left)
+        elif not same and isinstance(left, ObjectValue) and isinstance(right, ObjectValue):
+            same = left.object is right.object
+        if not same and left.source is not None and right.source is not None:
+            if not isinstance(left, ConstantValue) and not isinstance(right, ConstantValue):
+                self.state.guard(GuardKind.DISTINCT, left.source, right.source)
+        return ConstantValue(same is not inverted)
+
+    def convert(self, kind: str, value: Any) -> Any:
+        return self.folded({"s": str, "r": repr, "a": ascii}[kind], [value], {})
+
+    def format(self, value: Any, spec: Any) -> Any:
+        return self.folded(format, [value] if spec is None else [value, spec], {})
+
+    # ------------------------------------------------------------------------------------------------ variables and names
+
+    def make_cell(self, value: Any) -> Any:
+        return CellValue(value)
+
+    def cell_value(self, cell: Any) -> Any:
+        cell = self.state.see(cell)
+        if not isinstance(cell, CellValue):
+            unsupported("a variable of a closure", cell)
+        if cell.source is None:
+            return cell.content
+        real: CellType = self.state.object_of(cell)
+        try:
+            content = real.cell_contents
+        except ValueError:
+            raise GraphBreak("unsupported_operation", what="a variable without value", kind="cell") from None
+        return self.state.content_of(cell, content)
+
+    def set_cell(self, cell: Any, value: Any) -> None:
+        cell = self.state.see(cell)
+        if not isinstance(cell, CellValue) or cell.source is not None:
+            unsupported("an assignment to a variable of a closure", cell)
+        cell.content = value
+
+    def load_global(self, frame: FrameState, name: str) -> Any:
+        namespace = KeptSource(frame.globals, "G")
+        if type(frame.globals) is not dict:
+            raise GraphBreak("unsupported_operation", what="a global variable", kind=type(frame.globals).__name__)
+        if name in frame.globals:
+            return UnreadValue(frame.globals[name], GlobalSource(namespace, name))
+        if name in frame.builtins:
+            self.state.guard(GuardKind.LACKS, namespace, name)
+            return self.state.wrap(frame.builtins[name], GlobalSource(KeptSource(frame.builtins, "builtins"), name))
+        return UNBOUND
+
+    def store_global(self, frame: FrameState, name: str, value: Any) -> None:
+        raise GraphBreak("unsupported_operation", what=f"an assignment to the global variable {name}", kind="module")
+
+    def load_from(self, mapping: Any, name: str) -> Any:
+        raise GraphBreak("unsupported_operation", what="a name", kind="class body")
+
+    def store_name(self, frame: FrameState, name: str, value: Any) -> None:
+        raise GraphBreak("unsupported_operation", what="an assignment", kind="class body")
+
+    def local_names(self, frame: FrameState) -> Any:
+        raise GraphBreak("unsupported_operation", what="a name", kind="class body")
+
+    def unbound(self, kind: str, name: str) -> NoReturn:
+        raise GraphBreak("op_raises_on_fake", what=name, error="UnboundLocalError")
+
+    # --------------------------------------------------------------------------------------------------------- exceptions
+
+    def user_exception(self, raised: BaseException) -> Any:
+        """There are none: what would raise is a break, and CPython raises it."""
+        raise raised
+
+    def under(self, handled: Any, advance: Callable[[FrameState], Signal], frame: FrameState) -> Signal:
+        return advance(frame)
+
+    def add_traceback(self, error: Any, frame: FrameState) -> None:
+        _no_exceptions()
+
+    def leave_generator(self, error: Any) -> Any:
+        _no_exceptions()
+
+    def throw(self, error: Any) -> NoReturn:
+        _no_exceptions()
+
+    def leave(self, error: Any) -> NoReturn:
+        _no_exceptions()
+
+    def raise_(self, exception: Any, cause: Any, has_cause: bool) -> None:
+        _no_exceptions()
+
+    def nothing_to_reraise(self) -> Any:
+        _no_exceptions()
+
+    def too_deep(self) -> NoReturn:
+        raise GraphBreak("too_deep", what="calls")
+
+    def matches(self, error: Any, kinds: Any) -> bool:
+        _no_exceptions()
+
+    def split_group(self, error: Any, kinds: Any) -> tuple[Any, Any]:
+        _no_exceptions()
+
+    def regroup(self, original: Any, errors: Any) -> Any:
+        _no_exceptions()
+
+    def stop_value(self, error: Any) -> tuple[bool, Any]:
+        _no_exceptions()
+
+    def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
+        raise GraphBreak("unsupported_operation", what="with", kind=self.state.see(manager).kind)
+
+    def exit_context(self, frame: FrameState, exit_: Any, error: Any) -> Any:
+        _no_exceptions()
+
+    # ----------------------------------------------------------------------------------------------------------- patterns
+
+    def is_pattern(self, kind: str, value: Any) -> bool:
+        value = self.state.see(value)
+        match value:
+            case SequenceValue():
+                return kind == "sequence"
+            case DictValue():
+                return kind == "mapping"
+            case ConstantValue() | TensorValue():
+                return isinstance(value, ConstantValue) and isinstance(value.value, range) and kind == "sequence"
+            case _:
+                unsupported("match", value)
+
+    def match_keys(self, mapping: Any, keys: Any) -> Any:
+        mapping = self.state.see(mapping)
+        wanted = [self.hash_key(key) for key in self.elements(keys)]
+        if not isinstance(mapping, DictValue) or len({*wanted}) < len(wanted):
+            unsupported("match", mapping)
+        if not all(key in mapping.items for key in wanted):
+            return ConstantValue(None)
+        return SequenceValue(tuple, [mapping.items[key][1] for key in wanted])
+
+    def match_class(self, subject: Any, kind: Any, positional: int, names: Any) -> Any:
+        unsupported("match of a class", self.state.see(subject))
+
+    def without_keys(self, mapping: Any, keys: Any) -> Any:
+        dropped = {self.hash_key(key) for key in self.elements(keys)}
+        return DictValue({key: item for key, item in self.state.see(mapping).items.items() if key not in dropped})
+
+
+def _as_tuple(value: SequenceValue) -> SequenceValue:
+    return SequenceValue(tuple, value.items)
+
+
+def _no_exceptions() -> NoReturn:
+    raise GraphBreak("unsupported_operation", what="handling", kind="exception")

@@ -1,0 +1,297 @@
+"""What is known while one segment is captured: its graph, guards, and the values of objects that were looked at.
+
+Counterpart: torch/_dynamo/output_graph.py OutputGraph; torch/_dynamo/variables/builder.py VariableBuilder
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, NoReturn
+
+import torch
+
+from refimpl._torch import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    enable_python_dispatcher,
+)
+from refimpl.capture.breaks import GraphBreak, UserLine
+from refimpl.capture.graph import SegmentGraph
+from refimpl.capture.guards import Guard, GuardKind, GuardList, TensorFacts
+from refimpl.capture.sources import AttributeSource, CellSource, ItemSource, KeptSource, Source
+from refimpl.capture.symbolic.values import (
+    CellValue,
+    ConstantValue,
+    DictValue,
+    MethodValue,
+    ObjectValue,
+    SequenceValue,
+    SliceValue,
+    TensorValue,
+    UnreadValue,
+    Value,
+)
+from refimpl.capture.torch_state import torch_state
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.symbolic.fake_inputs import InputFaker, symbolic_fake_mode
+from refimpl.symbolic.shape_env import ShapeEnv
+
+CONSTANT_TYPES: tuple[type, ...] = (
+    int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), range, torch.dtype, torch.device,
+    torch.layout, torch.memory_format,
+)  # fmt: skip
+_BY_IDENTITY = (FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+# Their fakes give the argument itself where the real ones copy it.
+COPYING: tuple[Any, ...] = (torch.native_dropout, torch.ops.aten.native_dropout.default, torch.ops.aten.native_dropout)
+_LARGE = 2**63  # ints beyond are no arguments of torch's operators
+
+
+class CaptureState:
+    """One for each attempt to capture a segment."""
+
+    def __init__(self, line: Callable[[], UserLine | None]) -> None:
+        self.graph = SegmentGraph()
+        self.guards = GuardList()
+        self.shape_env = ShapeEnv(
+            assume_static_by_default=True, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+        )
+        self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
+        self.faker = InputFaker(self.fake_mode, self.shape_env)
+        self._line = line
+        self._known: dict[int, Value] = {}  # by id of an object that was there before; `_objects` keeps them alive
+        self._objects: dict[Value, Any] = {}
+        self._by_fake: dict[int, TensorValue] = {}
+        self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
+
+    # ------------------------------------------------------------------------------------------------------------ guards
+
+    def guard(self, kind: GuardKind, source: Source, seen: Any = None) -> None:
+        self.guards.add(Guard(kind, source, seen, self._line()))
+
+    # ---------------------------------------------------------------------------------------------------------- wrapping
+
+    def wrap(self, found: Any, source: Source) -> Value:
+        """The value of an object that was there before the segment, with guards on what is known of it by this."""
+        known = self._known.get(id(found))
+        if known is not None and not isinstance(known, ConstantValue):
+            if known.source != source:
+                self._guard_same(known, found, source)
+            return known
+        made = self._wrapped(found, source)
+        self._known[id(found)] = made
+        self._objects[made] = found
+        return made
+
+    def _guard_same(self, known: Value, found: Any, source: Source) -> None:
+        """Two ways to one object. For what is known by identity each has a guard of its own."""
+        if isinstance(found, _BY_IDENTITY):
+            self.guard(GuardKind.ID, source, found)
+        else:
+            assert known.source is not None
+            self.guard(GuardKind.SAME, source, known.source)
+
+    def _wrapped(self, found: Any, source: Source) -> Value:
+        if isinstance(found, torch.Tensor):
+            return self._tensor(found, source)
+        if type(found) in CONSTANT_TYPES:
+            self.guard(GuardKind.EQUALS, source, found)
+            return ConstantValue(found, source)
+        if isinstance(found, _BY_IDENTITY):
+            self.guard(GuardKind.ID, source, found)
+            return ObjectValue(found, source)
+        if type(found) in (tuple, list, torch.Size):
+            return self._sequence(found, source)
+        if type(found) is dict:
+            return self._dict(found, source)
+        if type(found) is MethodType:
+            return self._method(found, source)
+        if type(found) is CellType:
+            return CellValue(source=source, content=None)
+        self.guard(GuardKind.TYPE, source, type(found))
+        return ObjectValue(found, source)
+
+    def _tensor(self, found: torch.Tensor, source: Source) -> Value:
+        if type(found) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            self.guard(GuardKind.TYPE, source, type(found))
+            return ObjectValue(found, source)
+        try:
+            fake = self.faker.tensor(found, source, policy=None)
+        except UnsupportedByRefimpl:
+            self.guard(GuardKind.TYPE, source, type(found))
+            return ObjectValue(found, source)
+        self.guard(GuardKind.TENSOR, source, TensorFacts.of(found))
+        for other in self._by_fake.values():
+            if other.source is not None:
+                self.guard(GuardKind.DISTINCT, source, other.source)
+        value = TensorValue(self.graph.input(source, fake, found), fake, source)
+        self._by_fake[id(fake)] = value
+        return value
+
+    def _sequence(self, found: Any, source: Source) -> Value:
+        self.guard(GuardKind.TYPE, source, type(found))
+        self.guard(GuardKind.LENGTH, source, len(found))
+        items: list[Value] = [UnreadValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+        return SequenceValue(type(found), items, source)
+
+    def _dict(self, found: dict[Any, Any], source: Source) -> Value:
+        self.guard(GuardKind.TYPE, source, dict)
+        if all(type(key) in (str, int, bool, type(None)) for key in found):
+            self.guard(GuardKind.KEYS, source, list(found))
+            items = {
+                hash_key_of(key): (ConstantValue(key), UnreadValue(value, ItemSource(source, key)))
+                for key, value in found.items()
+            }
+            return DictValue(items, source)  # pyright: ignore[reportArgumentType]
+        return ObjectValue(found, source)
+
+    def _method(self, found: MethodType, source: Source) -> Value:
+        function = self.wrap(found.__func__, AttributeSource(source, "__func__"))
+        made = MethodValue(function, self.wrap(found.__self__, AttributeSource(source, "__self__")))
+        made.source = source
+        return made
+
+    # --------------------------------------------------------------------------------------------------------- operators
+
+    def operator(
+        self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, kind: str = "call_function"
+    ) -> Value:
+        """A node for a call of torch's, and the value of what it gives on fakes.
+
+        Raises GraphBreak for arguments or results that a graph cannot have, and where the call raises.
+        """
+        what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        fake_args = [self.fake_of(arg, what) for arg in args]
+        fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
+        result = self._run(kind, target, fake_args, fake_kwargs, what)
+        same = self._by_fake.get(id(result)) if isinstance(result, torch.Tensor) and target not in COPYING else None
+        if not _has_tensor(result):
+            if type(result) in CONSTANT_TYPES and not isinstance(result, torch.SymInt) and not _writes(target):
+                return ConstantValue(result)
+            if result is not None:
+                raise GraphBreak("op_returns", what=what, result=type(result).__name__)
+        node = self.graph.call(
+            kind, target, [self.argument_of(arg) for arg in args],
+            {name: self.argument_of(arg) for name, arg in kwargs.items()}, result,
+        )  # fmt: skip
+        if same is not None:
+            return same  # written in place: the object is the argument itself
+        return self._result(result, node)
+
+    def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any], what: str) -> Any:
+        try:
+            with self.fake_mode, enable_python_dispatcher():
+                if kind == "call_method":
+                    return getattr(args[0], target)(*args[1:], **kwargs)
+                return target(*args, **kwargs)
+        except GraphBreak:
+            raise
+        except DataDependentOutputException:
+            raise GraphBreak("data_dependent_read", what=what) from None
+        except DynamicOutputShapeException:
+            raise GraphBreak("dynamic_output_shape", what=what) from None
+        except Exception as error:
+            raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
+
+    def _result(self, result: Any, node: Any) -> Value:
+        if isinstance(result, torch.Tensor):
+            value = TensorValue(node, result)
+            self._by_fake[id(result)] = value
+            return value
+        if isinstance(result, (tuple, list)):
+            items = []
+            for index, part in enumerate(result):
+                known = None if node.target in COPYING else self._by_fake.get(id(part))
+                if known is not None:
+                    items.append(known)
+                elif _has_tensor(part):
+                    items.append(
+                        self._result(part, self.graph.call("call_function", operator.getitem, (node, index), {}, part))
+                    )
+                else:
+                    items.append(ConstantValue(part))
+            return SequenceValue(type(result), items)
+        assert result is None
+        return ConstantValue(None)
+
+    def fake_of(self, value: Any, what: str) -> Any:
+        """The argument of a call on fakes. Raises GraphBreak for values that no operator takes."""
+        value = self.see(value)
+        match value:
+            case TensorValue():
+                return value.fake
+            case ConstantValue():
+                if type(value.value) is int and not -_LARGE <= value.value < _LARGE:
+                    raise GraphBreak("not_a_graph_argument", what="int of more than 64 bits")
+                return value.value
+            case SequenceValue() if value.class_ in (tuple, list, torch.Size):
+                return value.class_([self.fake_of(item, what) for item in value.items])
+            case SliceValue():
+                return slice(*(self.fake_of(part, what) for part in value.parts))
+            case ObjectValue() if isinstance(value.object, type):
+                return value.object
+            case _:
+                raise GraphBreak("not_a_graph_argument", what=value.kind)
+
+    def argument_of(self, value: Any) -> Any:
+        """The same, for the node."""
+        value = self.see(value)
+        match value:
+            case TensorValue():
+                return value.node
+            case SequenceValue():
+                return (
+                    value.class_([self.argument_of(item) for item in value.items])
+                    if value.class_ is not torch.Size
+                    else (tuple(self.argument_of(item) for item in value.items))
+                )
+            case SliceValue():
+                return slice(*(self.argument_of(part) for part in value.parts))
+            case ObjectValue():
+                return value.object
+            case _:
+                return value.value
+
+    # -------------------------------------------------------------------------------------------------------------- seeing
+
+    def see(self, value: Any) -> Any:
+        """The value, looked at."""
+        return self.wrap(value.object, value.way) if type(value) is UnreadValue else value
+
+    def object_of(self, value: Value) -> Any:
+        """The object of a value that was there before, for kinds that have no field for it."""
+        return self._objects[value]
+
+    def content_of(self, cell: CellValue, object_: Any) -> Value:
+        """What is in a cell that was there before."""
+        assert cell.source is not None
+        return self.wrap(object_, CellSource(cell.source))
+
+
+def hash_key_of(key: Any) -> Any:
+    """Constants by class and value."""
+    return type(key), key
+
+
+def _has_tensor(result: Any) -> bool:
+    if isinstance(result, (tuple, list)):
+        return any(_has_tensor(part) for part in result)
+    return isinstance(result, torch.Tensor)
+
+
+def _writes(target: Any) -> bool:
+    return target is operator.setitem
+
+
+def unsupported(what: str, value: Value) -> NoReturn:
+    raise GraphBreak("unsupported_operation", what=what, kind=value.kind)

@@ -1,0 +1,234 @@
+"""What a frame holds while a segment is captured.
+
+Counterpart: torch/_dynamo/variables/base.py VariableTracker and its subclasses
+Differs: values carry no behaviour; the domain asks what they are. A value with a source was there before the segment: it is
+read again from there, and may not be changed in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from refimpl.capture.interpreter.frame import UNBOUND
+from refimpl.capture.sources import Source
+
+
+class Value:
+    """Anything. `source`: how the object is read when the segment is entered; None for what the segment makes."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    @property
+    def kind(self) -> str:
+        """What breaks call it."""
+        return type(self).__name__.removesuffix("Value").lower()
+
+
+class UnreadValue(Value):
+    """An object that nobody has looked at: there is no guard on it."""
+
+    __slots__ = ("object", "way")
+
+    def __init__(self, object_: Any, source: Source) -> None:
+        super().__init__(source)
+        self.way = source
+        self.object = object_
+
+
+class ConstantValue(Value):
+    """A number, string, None, dtype, device and the like; equal objects are as good."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    @property
+    def kind(self) -> str:
+        return type(self.value).__name__
+
+
+class TensorValue(Value):
+    """A tensor: a node of the graph and a fake tensor that has its metadata."""
+
+    __slots__ = ("fake", "node")
+
+    def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.node = node
+        self.fake = fake
+
+
+class NumberValue(Value):
+    """A number that depends on sizes: a symbolic number and the node that gives it, once there is one."""
+
+    __slots__ = ("node", "number")
+
+    def __init__(self, number: Any, node: Node | None = None, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.number = number
+        self.node = node
+
+
+class ObjectValue(Value):
+    """An object known by identity or type: a function, a class, a module, an instance of a class of the user's."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, object_: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.object = object_
+
+    @property
+    def kind(self) -> str:
+        return type(self.object).__name__
+
+
+class MethodValue(Value):
+    """A function bound to a value."""
+
+    __slots__ = ("function", "receiver")
+
+    def __init__(self, function: Value, receiver: Value) -> None:
+        super().__init__()
+        self.function = function
+        self.receiver = receiver
+
+
+class NativeMethodValue(Value):
+    """A method, written in C, of a tensor, a string, a list or another builtin kind, bound to a value."""
+
+    __slots__ = ("name", "receiver")
+
+    def __init__(self, receiver: Value, name: str) -> None:
+        super().__init__()
+        self.receiver = receiver
+        self.name = name
+
+
+class SuperValue(Value):
+    """`super(class_, receiver)`."""
+
+    __slots__ = ("class_", "receiver")
+
+    def __init__(self, class_: type, receiver: Value) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.receiver = receiver
+
+
+class SequenceValue(Value):
+    """A tuple, a list, a torch.Size or a named tuple of values."""
+
+    __slots__ = ("class_", "items")
+
+    def __init__(self, class_: type, items: list[Value], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.class_ = class_
+        self.items = items
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+
+class DictValue(Value):
+    """A dict whose keys are constants or known by identity. `items`: by `domain.hash_key`, the key and its value."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: dict[Any, tuple[Value, Value]], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.items = items
+
+
+class DictViewValue(Value):
+    """`keys()`, `values()` or `items()` of a dict."""
+
+    __slots__ = ("over", "which")
+
+    def __init__(self, over: DictValue, which: str) -> None:
+        super().__init__()
+        self.over = over
+        self.which = which
+
+    def elements(self) -> list[Value]:
+        """What it gives now."""
+        match self.which:
+            case "keys":
+                return [key for key, _ in self.over.items.values()]
+            case "values":
+                return [value for _, value in self.over.items.values()]
+            case _:
+                return [SequenceValue(tuple, [key, value]) for key, value in self.over.items.values()]
+
+
+class SliceValue(Value):
+    """A slice of which a part is no constant."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Value, ...]) -> None:
+        super().__init__()
+        self.parts = parts
+
+
+class IteratorValue(Value):
+    """An iterator over a sequence, dict or range that the segment made. `position` is the number of elements taken."""
+
+    __slots__ = ("items", "over", "position")
+
+    def __init__(self, over: Value, items: list[Value]) -> None:
+        super().__init__()
+        self.over = over
+        self.items = items  # of a list: the list's own, so that later changes are seen
+        self.position = 0
+
+
+class CombinedIteratorValue(Value):
+    """`enumerate` or `zip` over iterators that the segment made."""
+
+    __slots__ = ("class_", "count", "parts")
+
+    def __init__(self, class_: type, parts: list[Value], count: int = 0) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.parts = parts
+        self.count = count  # the next number, of enumerate
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+
+class FunctionValue(Value):
+    """A function that the segment defines."""
+
+    __slots__ = ("annotations", "closure", "code", "defaults", "globals", "keyword_defaults", "qualname")
+
+    def __init__(self, code: Any, globals_: dict[str, Any], qualname: str | None) -> None:
+        super().__init__()
+        self.code = code
+        self.globals = globals_
+        self.qualname = qualname
+        self.defaults: Value | None = None
+        self.keyword_defaults: Value | None = None
+        self.annotations: Value | None = None
+        self.closure: Value | None = None
+
+
+class CellValue(Value):
+    """A cell of a closure. `content` is UNBOUND for an empty one."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Any = UNBOUND, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.content = content

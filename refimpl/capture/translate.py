@@ -1,0 +1,150 @@
+"""Makes a segment: interprets frames symbolically from where they are to a return or a graph break.
+
+Counterpart: torch/_dynamo/convert_frame.py; torch/_dynamo/symbolic_convert.py InstructionTranslator
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from refimpl.capture.breaks import GraphBreak, UserLine
+from refimpl.capture.bytecode.instructions import Op
+from refimpl.capture.interpreter.exception_operations import EXCEPTION_OPERATIONS
+from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.interpreter.machine import Machine
+from refimpl.capture.interpreter.operations import OPERATIONS
+from refimpl.capture.interpreter.signals import Signal
+from refimpl.capture.rebuild import Emitter
+from refimpl.capture.segment import Segment
+from refimpl.capture.sources import SlotSource, StackSource
+from refimpl.capture.symbolic.domain import SymbolicDomain
+from refimpl.capture.symbolic.state import CaptureState
+from refimpl.capture.symbolic.values import UnreadValue
+
+Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
+_OF_HANDLERS = frozenset(EXCEPTION_OPERATIONS) - {Op.WITH_ENTER}  # which exception a frame handles is no value
+MOST_INSTRUCTIONS = 300_000  # of one segment
+
+
+class SymbolicMachine(Machine):
+    """Runs frames of values. Where an instruction breaks, its frame is as it was before it."""
+
+    def __init__(self, domain: SymbolicDomain, base: FrameState, forced: dict[int, GraphBreak]) -> None:
+        super().__init__(domain)
+        self._base = base
+        self._forced = forced
+        self._count = 0
+
+    def advance(self, frame: FrameState) -> Signal:
+        instructions, domain = frame.code.instructions, self.domain
+        is_base = frame is self._base
+        while True:
+            offset, stack = frame.offset, frame.stack.copy()
+            if is_base and offset in self._forced:
+                raise self._forced[offset]
+            instruction = instructions[offset]
+            if instruction.op in _OF_HANDLERS:
+                raise GraphBreak("unsupported_operation", what="handling", kind="exception")
+            frame.offset += 1
+            self._count += 1
+            try:
+                if self._count > MOST_INSTRUCTIONS:
+                    raise GraphBreak("too_many_instructions", what=MOST_INSTRUCTIONS)
+                signal = OPERATIONS[instruction.op](domain, frame, instruction.arg)
+            except GraphBreak:
+                frame.offset, frame.stack = offset, stack
+                raise
+            if signal is not None:
+                return signal
+
+    def user_stack(self) -> tuple[UserLine, ...]:
+        """Where the program is, outermost first."""
+        return tuple(
+            UserLine(frame.code.code.co_filename, _line_of(frame), frame.code.code.co_name) for frame in self.frames
+        )
+
+
+def _line_of(frame: FrameState) -> int:
+    instructions = frame.code.instructions
+    line = instructions[min(frame.offset, len(instructions) - 1)].line
+    return frame.line() if line is None else line
+
+
+def translate(frames: list[FrameState], backend: Backend, *, fullgraph: bool) -> Segment:
+    """The segment that begins where the frames are. `frames` holds one frame that handles no exception.
+
+    A break inside of a function that was entered ends the segment before the outermost call: it is interpreted once more up to
+    there. Raises GraphBreak under `fullgraph`, and what the backend raises.
+    """
+    (frame,) = frames
+    forced: dict[int, GraphBreak] = {}
+    while True:
+        attempt = _Attempt(frame, forced)
+        try:
+            value = attempt.machine.resume().value
+        except GraphBreak as reason:
+            reason.stack = attempt.machine.user_stack()
+            if fullgraph:
+                raise
+            if len(attempt.machine.frames) > 1:
+                forced[attempt.base.offset - 1] = reason
+                continue
+            ended = attempt.ended_at(reason)
+            if ended is None:
+                continue
+            return ended.segment(backend, frames)
+        return attempt.returned(value).segment(backend, frames)
+
+
+class _Attempt:
+    """One symbolic run."""
+
+    def __init__(self, frame: FrameState, forced: dict[int, GraphBreak]) -> None:
+        self._machine: SymbolicMachine | None = None
+        self.state = CaptureState(self._line)
+        self.base = FrameState(
+            code=frame.code, slots=[_unread(value, SlotSource(0, i, name)) for i, (value, name) in
+                                    enumerate(zip(frame.slots, frame.code.slots, strict=True))],
+            globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
+            stack=[UnreadValue(value, StackSource(0, i)) for i, value in enumerate(frame.stack)],
+        )  # fmt: skip
+        self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced)
+        self.machine.push(self.base)
+
+    def _line(self) -> UserLine | None:
+        stack = () if self._machine is None else self._machine.user_stack()
+        return stack[-1] if stack else None
+
+    def returned(self, value: Any) -> _Ended:
+        emitter = Emitter(self.state.graph.sources)
+        return _Ended(self.state, emitter, emitter.expression(value), None)
+
+    def ended_at(self, reason: GraphBreak) -> _Ended | None:
+        emitter = Emitter(self.state.graph.sources)
+        return _Ended(self.state, emitter, f"[{emitter.frame(self.base)}]", reason)
+
+
+class _Ended:
+    """A run that is over, and what is to be made after it."""
+
+    def __init__(self, state: CaptureState, emitter: Emitter, result: str, reason: GraphBreak | None) -> None:
+        self.state, self.emitter, self.result, self.reason = state, emitter, result, reason
+
+    def segment(self, backend: Backend, frames: list[FrameState]) -> Segment:
+        graph, emitter = self.state.graph, self.emitter
+        module, compiled = None, None
+        if graph.calls:
+            module = graph.finish(emitter.outputs)
+            compiled = backend(module, list(graph.examples))
+        return Segment(
+            check=self.state.guards.reader(emitter.sources), inputs=len(graph.sources), call=compiled,
+            rebuild=emitter.function(self.result), reason=self.reason, guards=self.state.guards, graph=module,
+            codes=tuple(frame.code for frame in frames),
+        )  # fmt: skip
+
+
+def _unread(value: Any, source: SlotSource) -> Any:
+    return UNBOUND if value is UNBOUND else UnreadValue(value, source)
