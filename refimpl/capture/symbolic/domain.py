@@ -94,7 +94,9 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
     def binary(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.see(left), self.state.see(right)
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-            return self._tensor_binary(BINARY[sign], left, right)
+            # Numbers have no `+=` of their own: the statement is then `left = left + right`.
+            plain = sign if isinstance(left, TensorValue) else sign.removesuffix("=")
+            return self._tensor_binary(BINARY[plain], left, right)
         match left, right:
             case ConstantValue(), ConstantValue():
                 return self.folded(BINARY[sign], [left, right], {})
