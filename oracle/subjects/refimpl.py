@@ -26,6 +26,15 @@ from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.pipeline import Partition, compile_aot
 
+# Where capture stops besides where it must: nowhere, or after each instruction of a captured function; by turns one is captured
+# and the next one run, the first of a function captured ("second") or run ("first").
+BREAKS: Mapping[str, Callable[[int, int], bool] | None] = MappingProxyType(
+    {
+        "needed": None,
+        "second": lambda start, offset: offset != start,
+        "first": lambda start, offset: offset != start or start == 0,
+    }
+)
 RECOMPILE_LIMIT = 64  # a plan may need more than the default of 8; past the limit it runs without graphs
 SOURCE_FOLDER = Path(refimpl.__file__).parent
 # kind of subject -> how forward and backward are told apart: not at all, by need, or by the smallest cut
@@ -123,7 +132,7 @@ class RefimplCapture:
         options = self.spec.options
         made = CaptureOptions(
             backend=lookup_backend(options.get("backend", "eager")), fullgraph=bool(options.get("fullgraph", False)),
-            recompile_limit=RECOMPILE_LIMIT,
+            recompile_limit=RECOMPILE_LIMIT, breaks_at=BREAKS[options.get("breaks", "needed")],
         )  # fmt: skip
         self._options.append(made)
         return with_options(request.target, made)

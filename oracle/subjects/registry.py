@@ -152,7 +152,11 @@ BUILT_IN: dict[str, BuiltIn] = {
     "refimpl.capture": BuiltIn(
         kind="refimpl.capture",
         code="oracle.subjects.refimpl:RefimplCapture",
-        options={"fullgraph": _FLAG, "backend": OptionSpec(types=(str,))},
+        options={
+            "fullgraph": _FLAG,
+            "backend": OptionSpec(types=(str,)),
+            "breaks": OptionSpec(choices=("needed", "first", "second")),
+        },
         description="the reference implementation's capture; graphs run as they are (begun: sizes are not symbolic yet)",
     ),
 }

@@ -22,7 +22,7 @@ from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.signals import Returned
 from refimpl.capture.recognition import Treatment, treatment
 from refimpl.capture.segment import SegmentCache, place_of
-from refimpl.capture.translate import Backend, translate
+from refimpl.capture.translate import Backend, BreaksAt, translate
 
 RECOMPILE_LIMIT = 8  # segments of one place
 
@@ -34,6 +34,7 @@ class CaptureOptions:
     backend: Backend
     fullgraph: bool = False
     recompile_limit: int = RECOMPILE_LIMIT
+    breaks_at: BreaksAt | None = None  # for tests: stop before an instruction, given where the segment began
     functions: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
     breaks: list[GraphBreak] = field(default_factory=list)
 
@@ -95,7 +96,8 @@ class CapturedFunction:
         if self.cache.count(place) >= self.options.recompile_limit:
             self.cache.refused.add(place)
             return None
-        segment = translate(frames, self.options.backend, fullgraph=self.options.fullgraph)
+        options = self.options
+        segment = translate(frames, options.backend, fullgraph=options.fullgraph, breaks_at=options.breaks_at)
         self.cache.add(place, segment)
         if segment.reason is not None:
             self.options.breaks.append(segment.reason)

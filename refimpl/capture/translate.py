@@ -25,6 +25,7 @@ from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import UnreadValue
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
+BreaksAt = Callable[[int, int], bool]
 _OF_HANDLERS = frozenset(EXCEPTION_OPERATIONS) - {Op.WITH_ENTER}  # which exception a frame handles is no value
 MOST_INSTRUCTIONS = 300_000  # of one segment
 
@@ -32,10 +33,14 @@ MOST_INSTRUCTIONS = 300_000  # of one segment
 class SymbolicMachine(Machine):
     """Runs frames of values. Where an instruction breaks, its frame is as it was before it."""
 
-    def __init__(self, domain: SymbolicDomain, base: FrameState, forced: dict[int, GraphBreak]) -> None:
+    def __init__(
+        self, domain: SymbolicDomain, base: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None
+    ) -> None:
         super().__init__(domain)
         self._base = base
+        self._start = base.offset
         self._forced = forced
+        self._breaks_at = breaks_at
         self._count = 0
 
     def advance(self, frame: FrameState) -> Signal:
@@ -43,8 +48,11 @@ class SymbolicMachine(Machine):
         is_base = frame is self._base
         while True:
             offset, stack = frame.offset, frame.stack.copy()
-            if is_base and offset in self._forced:
-                raise self._forced[offset]
+            if is_base:
+                if offset in self._forced:
+                    raise self._forced[offset]
+                if self._breaks_at is not None and self._breaks_at(self._start, offset):
+                    raise GraphBreak("user_break")
             instruction = instructions[offset]
             if instruction.op in _OF_HANDLERS:
                 raise GraphBreak("unsupported_operation", what="handling", kind="exception")
@@ -73,8 +81,12 @@ def _line_of(frame: FrameState) -> int:
     return frame.line() if line is None else line
 
 
-def translate(frames: list[FrameState], backend: Backend, *, fullgraph: bool) -> Segment:
+def translate(
+    frames: list[FrameState], backend: Backend, *, fullgraph: bool, breaks_at: BreaksAt | None = None
+) -> Segment:
     """The segment that begins where the frames are. `frames` holds one frame that handles no exception.
+
+    breaks_at: whether to stop before an instruction of this frame, given that the segment began at another one.
 
     A break inside of a function that was entered ends the segment before the outermost call: it is interpreted once more up to
     there. Raises GraphBreak under `fullgraph`, and what the backend raises.
@@ -82,7 +94,7 @@ def translate(frames: list[FrameState], backend: Backend, *, fullgraph: bool) ->
     (frame,) = frames
     forced: dict[int, GraphBreak] = {}
     while True:
-        attempt = _Attempt(frame, forced)
+        attempt = _Attempt(frame, forced, breaks_at)
         try:
             value = attempt.machine.resume().value
         except GraphBreak as reason:
@@ -102,7 +114,7 @@ def translate(frames: list[FrameState], backend: Backend, *, fullgraph: bool) ->
 class _Attempt:
     """One symbolic run."""
 
-    def __init__(self, frame: FrameState, forced: dict[int, GraphBreak]) -> None:
+    def __init__(self, frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None) -> None:
         self._machine: SymbolicMachine | None = None
         self.state = CaptureState(self._line)
         self.base = FrameState(
@@ -111,7 +123,7 @@ class _Attempt:
             globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
             stack=[UnreadValue(value, StackSource(0, i)) for i, value in enumerate(frame.stack)],
         )  # fmt: skip
-        self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced)
+        self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
         self.machine.push(self.base)
 
     def _line(self) -> UserLine | None:
