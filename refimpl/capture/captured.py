@@ -136,4 +136,4 @@ def is_captured(function: FunctionType) -> bool:
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names or (root == "torch" and not module.startswith("torch.nn.modules")):
         return False
-    return treatment(function) is Treatment.ENTER and root != "refimpl"
+    return treatment(function) is Treatment.ENTER

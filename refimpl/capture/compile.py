@@ -15,6 +15,7 @@ import torch
 
 from refimpl.backends.registry import Backend, lookup_backend
 from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.recognition import CAPTURES
 from refimpl.errors import BadParameter
 
 
@@ -50,6 +51,7 @@ def with_options(model: Callable[..., Any], options: CaptureOptions) -> Callable
     def call(*args: Any, **kwargs: Any) -> Any:
         return captured(*receiver, *args, **kwargs)
 
+    setattr(call, CAPTURES, (function, receiver))
     return call
 
 

@@ -17,6 +17,9 @@ import torch
 
 from refimpl._torch import HigherOrderOperator, OpOverload
 
+# Attribute of what `compile` returns: the function and its receiver. Called in a captured function, it is one with it.
+CAPTURES = "_refimpl_captures"
+
 
 class Treatment(Enum):
     """What a call becomes."""

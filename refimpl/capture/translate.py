@@ -23,6 +23,7 @@ from refimpl.capture.sources import SlotSource, StackSource
 from refimpl.capture.symbolic.domain import SymbolicDomain
 from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import UnreadValue
+from refimpl.errors import BadParameter
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
@@ -98,7 +99,7 @@ def translate(
         try:
             value = attempt.machine.resume().value
         except GraphBreak as reason:
-            reason.stack = attempt.machine.user_stack()
+            reason.stack = reason.stack or attempt.machine.user_stack()
             if fullgraph:
                 raise
             if len(attempt.machine.frames) > 1:
@@ -151,6 +152,11 @@ class _Ended:
         if graph.calls:
             module = graph.finish(emitter.outputs)
             compiled = backend(module, list(graph.examples))
+            if not callable(compiled):
+                raise BadParameter(
+                    seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",
+                    expected="a function of the inputs",
+                )
         return Segment(
             check=self.state.guards.reader(emitter.sources), inputs=len(graph.sources), call=compiled,
             rebuild=emitter.function(self.result), reason=self.reason, guards=self.state.guards, graph=module,

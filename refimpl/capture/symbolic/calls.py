@@ -19,7 +19,7 @@ from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.arguments import bind, surplus_slots
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.recognition import Treatment, treatment
+from refimpl.capture.recognition import CAPTURES, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, TypeSource
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
@@ -67,6 +67,8 @@ class SymbolicCalls(SymbolicBase):
             return self._call_module(frame, function, args, kwargs)
         if isinstance(target, type):
             raise GraphBreak("call_of_native_code", what=f"class {target.__qualname__}")
+        if isinstance(target, FunctionType) and CAPTURES in target.__dict__:
+            return self._call_captured(frame, function, args, kwargs)
         what = treatment(target)
         match what:
             case Treatment.NODE:
@@ -83,6 +85,15 @@ class SymbolicCalls(SymbolicBase):
                 if not isinstance(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
                     return self.call_special_with(function, "__call__", args, kwargs)
                 raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
+
+    def _call_captured(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What `compile` gave: the function itself is called."""
+        source = function.source if function.source is not None else KeptSource(function.object, "captured")
+        inner, receiver = function.object.__dict__[CAPTURES]
+        way = AttributeSource(source, CAPTURES)
+        found = self.state.wrap(inner, ItemSource(way, 0))
+        first = [self.state.wrap(item, ItemSource(ItemSource(way, 1), index)) for index, item in enumerate(receiver)]
+        return self.call(frame, found, [*first, *args], kwargs)
 
     def _node(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
         owner = getattr(target, "__objclass__", None)
