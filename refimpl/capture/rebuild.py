@@ -16,6 +16,7 @@ from torch import fx
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.sources import Source
+from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.values import (
     CellValue,
     CombinedIteratorValue,
@@ -187,6 +188,27 @@ class Emitter:
             name = self._constant_names[id(found)] = f"c{len(self._constants)}"
             self._constants[name] = found
         return name
+
+    # --------------------------------------------------------------------------------------------------------- effects
+
+    def effects(self, log: EffectLog) -> None:
+        """Lines that do to the objects that were there before what the segment did to their values."""
+        for value in log.contents():
+            name = self.expression(value)
+            match value:
+                case SequenceValue():
+                    self._lines.append(f"{name}[:] = [{self._list(value.items)}]")
+                case DictValue():
+                    pairs = [f"({self.expression(key)}, {self.expression(item)})" for key, item in value.items.values()]
+                    self._lines += [f"pairs = [{', '.join(pairs)}]", f"{name}.clear()", f"{name}.update(pairs)"]
+                case CellValue() if value.content is UNBOUND:
+                    self._lines.append(f"del {name}.cell_contents")
+                case CellValue():
+                    self._lines.append(f"{name}.cell_contents = {self.expression(value.content)}")
+        for value, attribute, new in log.attributes():
+            self._lines.append(f"setattr({self.expression(value)}, {attribute!r}, {self.expression(new)})")
+        for namespace, variable, new in log.globals():
+            self._lines.append(f"{self.constant(namespace)}[{variable!r}] = {self.expression(new)}")
 
     # ---------------------------------------------------------------------------------------------------------- frames
 

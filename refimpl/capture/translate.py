@@ -132,11 +132,16 @@ class _Attempt:
         return stack[-1] if stack else None
 
     def returned(self, value: Any) -> _Ended:
-        emitter = Emitter(self.state.graph.sources)
+        emitter = self._emitter()
         return _Ended(self.state, emitter, emitter.expression(value), None)
 
-    def ended_at(self, reason: GraphBreak) -> _Ended | None:
+    def _emitter(self) -> Emitter:
         emitter = Emitter(self.state.graph.sources)
+        emitter.effects(self.state.effects)
+        return emitter
+
+    def ended_at(self, reason: GraphBreak) -> _Ended | None:
+        emitter = self._emitter()
         return _Ended(self.state, emitter, f"[{emitter.frame(self.base)}]", reason)
 
 

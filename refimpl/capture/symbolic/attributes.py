@@ -146,6 +146,11 @@ class SymbolicAttributes(SymbolicBase):
 
     def _of_instance(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
         class_ = type(object_)
+        written = self.state.effects.attribute(value, name)
+        if written is not None:
+            return written
+        if self.state.effects.has_attributes(value) and name in _MODULE_TABLES:
+            unsupported(f"attribute {name} after an assignment", value)
         if class_.__getattribute__ is not object.__getattribute__:
             unsupported(f"attribute {name}", value)
         if name == "__class__":
@@ -228,8 +233,39 @@ class SymbolicAttributes(SymbolicBase):
             unsupported("super()", receiver)
         return SuperValue(class_.object, receiver)
 
+    # ------------------------------------------------------------------------------------------------------------- writing
+
     def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
-        unsupported(f"an assignment to attribute {name}", self.state.see(value))
+        value = self.state.see(value)
+        if not isinstance(value, ObjectValue) or not self._may_write(value, name):
+            unsupported(f"an assignment to attribute {name}", value)
+        found = _in_mro(type(value.object), name)
+        if isinstance(found, property) and isinstance(found.fset, FunctionType) and value.source is not None:
+            way = AttributeSource(AttributeSource(TypeSource(value.source), name), "fset")
+            return self.enter_function(self.state.wrap(found.fset, way), [value, attribute], {})
+        if found is not _MISSING and _is_data_descriptor(found):
+            unsupported(f"an assignment to descriptor {name}", value)
+        if isinstance(value.object, torch.nn.Module) and not self._may_write_of_module(value.object, name, attribute):
+            unsupported(f"an assignment to attribute {name} of a module", value)
+        self.state.effects.set_attribute(value, name, attribute)
+
+    def _may_write(self, value: ObjectValue, name: str) -> bool:
+        """Whether an assignment does what it does to every object, and to one that the program can see."""
+        object_ = value.object
+        if value.source is None or isinstance(object_, (type, ModuleType, FunctionType, torch.Tensor)):
+            return False
+        setter = type(object_).__setattr__
+        is_plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
+        return is_plain and hasattr(object_, "__dict__") and name not in ("__dict__", "__class__")
+
+    def _may_write_of_module(self, module: torch.nn.Module, name: str, attribute: Any) -> bool:
+        """Of modules: plain values, and tensors that are no parameters. What registers something breaks."""
+        new = self.state.see(attribute)
+        if any(name in module.__dict__.get(table, ()) for table in ("_parameters", "_modules")):
+            return False
+        if isinstance(new, ObjectValue):
+            return not isinstance(new.object, (torch.nn.Module, torch.Tensor))
+        return not isinstance(new, TensorValue) or not isinstance(new.fake, (torch.nn.Parameter, torch.nn.Buffer))
 
     def delete_attr(self, value: Any, name: str) -> Enter | None:
         unsupported(f"deleting attribute {name}", self.state.see(value))

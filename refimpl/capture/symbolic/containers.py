@@ -39,10 +39,10 @@ class SymbolicContainers(SymbolicBase):
             case "list":
                 return SequenceValue(list, items)
             case "dict":
-                made: dict[Any, tuple[Value, Value]] = {}
+                made = DictValue({})
                 for index in range(0, len(items), 2):
-                    self._put(made, items[index], items[index + 1])
-                return DictValue(made)
+                    self.put(made, items[index], items[index + 1])
+                return made
             case "slice":
                 parts = tuple(self.state.see(item) for item in items)
                 if all(isinstance(part, ConstantValue) for part in parts):
@@ -53,11 +53,12 @@ class SymbolicContainers(SymbolicBase):
             case _:
                 raise GraphBreak("unsupported_operation", what="a display", kind=kind)
 
-    def _put(self, items: dict[Any, tuple[Value, Value]], key: Any, value: Value) -> None:
+    def put(self, container: DictValue, key: Any, value: Value) -> None:
         """Keys that are equal are one: the first key stays, the last value counts."""
         key = self.state.see(key)
         hashed = self.hash_key(key)
-        items[hashed] = (items[hashed][0] if hashed in items else key, value)
+        self.state.effects.will_change(container)
+        container.items[hashed] = (container.items[hashed][0] if hashed in container.items else key, value)
 
     def hash_key(self, key: Value) -> Any:
         """What a dict finds a key by."""
@@ -70,21 +71,22 @@ class SymbolicContainers(SymbolicBase):
 
     def grow(self, how: str, container: Any, *items: Any) -> Enter | None:
         container = self.state.see(container)
-        if container.source is not None:
-            unsupported(how, container)
         match how, container:
             case "append", SequenceValue():
+                self.state.effects.will_change(container)
                 container.items.append(items[0])
             case "extend", SequenceValue():
-                container.items.extend(self.elements(items[0]))
+                more = self.elements(items[0])
+                self.state.effects.will_change(container)
+                container.items.extend(more)
             case "put", DictValue():
-                self._put(container.items, *items)
+                self.put(container, *items)
             case (("update_dict" | "merge"), DictValue()):
                 other = self.state.see(items[0])
                 if not isinstance(other, DictValue) or (how == "merge" and container.items.keys() & other.items.keys()):
                     unsupported(how, other)
                 for key, value in other.items.values():
-                    self._put(container.items, key, value)
+                    self.put(container, key, value)
             case _:
                 unsupported(how, container)
 
@@ -137,19 +139,19 @@ class SymbolicContainers(SymbolicBase):
         match container, key:
             case TensorValue(), _:
                 self.state.operator(operator.setitem, [container, key, item], {})
-            case SequenceValue(class_=class_, source=None), ConstantValue() if (
-                class_ is list and type(key.value) is int
-            ):
+            case SequenceValue(class_=class_), ConstantValue() if class_ is list and type(key.value) is int:
                 self._element(container, key.value)  # is there
+                self.state.effects.will_change(container)
                 container.items[key.value] = item
-            case DictValue(source=None), _:
-                self._put(container.items, key, item)
+            case DictValue(), _:
+                self.put(container, key, item)
             case _:
                 unsupported("an assignment to an item", container)
 
     def delete_item(self, container: Any, key: Any) -> Enter | None:
         container, key = self.state.see(container), self.state.see(key)
-        if isinstance(container, DictValue) and container.source is None and self.hash_key(key) in container.items:
+        if isinstance(container, DictValue) and self.hash_key(key) in container.items:
+            self.state.effects.will_change(container)
             del container.items[self.hash_key(key)]
             return
         unsupported("deleting an item", container)

@@ -22,6 +22,7 @@ from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
 from refimpl.capture.symbolic.containers import SymbolicContainers
+from refimpl.capture.symbolic.effects import DELETED
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -104,8 +105,10 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
                 sign == "+" and left.class_ is right.class_ and left.class_ in (tuple, list)
             ):
                 return SequenceValue(left.class_, [*left.items, *right.items])
-            case SequenceValue(source=None), _ if sign == "+=" and left.class_ is list:
-                left.items.extend(self.elements(right))
+            case SequenceValue(), _ if sign == "+=" and left.class_ is list:
+                more = self.elements(right)
+                self.state.effects.will_change(left)
+                left.items.extend(more)
                 return left
             case SequenceValue(), SequenceValue() if sign in ("+", "+=") and {left.class_, right.class_} <= {
                 tuple,
@@ -177,7 +180,7 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
         cell = self.state.see(cell)
         if not isinstance(cell, CellValue):
             unsupported("a variable of a closure", cell)
-        if cell.source is None:
+        if cell.source is None or cell.is_written:
             return cell.content
         real: CellType = self.state.object_of(cell)
         try:
@@ -188,14 +191,18 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
 
     def set_cell(self, cell: Any, value: Any) -> None:
         cell = self.state.see(cell)
-        if not isinstance(cell, CellValue) or cell.source is not None:
+        if not isinstance(cell, CellValue):
             unsupported("an assignment to a variable of a closure", cell)
-        cell.content = value
+        self.state.effects.will_change(cell)
+        cell.content, cell.is_written = value, True
 
     def load_global(self, frame: FrameState, name: str) -> Any:
         namespace = KeptSource(frame.globals, "G")
         if type(frame.globals) is not dict:
             raise GraphBreak("unsupported_operation", what="a global variable", kind=type(frame.globals).__name__)
+        written = self.state.effects.global_(frame.globals, name)
+        if written is not None:
+            return UNBOUND if written is DELETED else written
         if name in frame.globals:
             return UnreadValue(frame.globals[name], GlobalSource(namespace, name))
         if name in frame.builtins:
@@ -204,7 +211,11 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
         return UNBOUND
 
     def store_global(self, frame: FrameState, name: str, value: Any) -> None:
-        raise GraphBreak("unsupported_operation", what=f"an assignment to the global variable {name}", kind="module")
+        if type(frame.globals) is not dict or value is UNBOUND:
+            raise GraphBreak(
+                "unsupported_operation", what=f"an assignment to the global variable {name}", kind="module"
+            )
+        self.state.effects.set_global(frame.globals, name, value)
 
     def load_from(self, mapping: Any, name: str) -> Any:
         raise GraphBreak("unsupported_operation", what="a name", kind="class body")

@@ -30,6 +30,7 @@ from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, TensorFacts
 from refimpl.capture.sources import AttributeSource, CellSource, ItemSource, KeptSource, Source
+from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.values import (
     CellValue,
     ConstantValue,
@@ -68,6 +69,7 @@ class CaptureState:
         )
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.faker = InputFaker(self.fake_mode, self.shape_env)
+        self.effects = EffectLog()
         self._line = line
         self._known: dict[int, Value] = {}  # by id of an object that was there before; `_objects` keeps them alive
         self._objects: dict[Value, Any] = {}

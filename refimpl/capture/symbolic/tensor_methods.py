@@ -94,7 +94,7 @@ def _stride(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[st
 
 
 def method_of_container(domain: Any, receiver: Value, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A method of a list, tuple, torch.Size or dict. What changes one that was there before breaks."""
+    """A method of a list, tuple, torch.Size or dict."""
     if isinstance(receiver, SequenceValue) and receiver.class_ is torch.Size and name == "numel":
         return _product(domain, receiver)
     kind = list if isinstance(receiver, SequenceValue) and receiver.class_ is list else dict
@@ -102,8 +102,8 @@ def method_of_container(domain: Any, receiver: Value, name: str, args: list[Any]
     method = table.get(name)
     if method is None or kwargs:
         unsupported(f"method {name}", receiver)
-    if name in _WRITING and receiver.source is not None:
-        unsupported(f"method {name} of one that was there before", receiver)
+    if name in _WRITING:
+        domain.state.effects.will_change(receiver)
     return method(domain, receiver, args)
 
 

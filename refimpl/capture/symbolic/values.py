@@ -227,8 +227,9 @@ class FunctionValue(Value):
 class CellValue(Value):
     """A cell of a closure. `content` is UNBOUND for an empty one."""
 
-    __slots__ = ("content",)
+    __slots__ = ("content", "is_written")
 
     def __init__(self, content: Any = UNBOUND, source: Source | None = None) -> None:
         super().__init__(source)
         self.content = content
+        self.is_written = False  # of one that was there before: `content` is what it holds now

@@ -1,0 +1,73 @@
+"""What a segment changes in objects that were there before it: noted while capturing, done once after the graph.
+
+Counterpart: torch/_dynamo/side_effects.py SideEffects
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from refimpl.capture.symbolic.values import CellValue, DictValue, ObjectValue, SequenceValue
+
+
+class _Deleted:
+    """What is noted of an attribute or a global variable that was deleted."""
+
+    __slots__ = ()
+
+
+DELETED = _Deleted()
+Changed = SequenceValue | DictValue | CellValue
+
+
+@dataclass(slots=True)
+class EffectLog:
+    """In the order of the first change of each object. What is read after a change is what was written."""
+
+    _changed: dict[Changed, None] = field(default_factory=dict)
+    _attributes: dict[ObjectValue, dict[str, Any]] = field(default_factory=dict)
+    _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
+
+    def will_change(self, value: Changed) -> None:
+        """The content of a value is about to be changed in place."""
+        if value.source is not None:
+            self._changed.setdefault(value)
+
+    def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
+        """`value.name = new`, or DELETED."""
+        self._attributes.setdefault(value, {})[name] = new
+
+    def attribute(self, value: ObjectValue, name: str) -> Any:
+        """What was written to the attribute; None if nothing was."""
+        return self._attributes.get(value, {}).get(name)
+
+    def has_attributes(self, value: ObjectValue) -> bool:
+        """Whether any attribute was written."""
+        return value in self._attributes
+
+    def set_global(self, namespace: dict[str, Any], name: str, new: Any) -> None:
+        """A global variable, by the namespace it is in."""
+        self._globals.setdefault(id(namespace), (namespace, {}))[1][name] = new
+
+    def global_(self, namespace: dict[str, Any], name: str) -> Any:
+        """What was written to the variable; None if nothing was."""
+        found = self._globals.get(id(namespace))
+        return None if found is None else found[1].get(name)
+
+    def contents(self) -> Iterator[Changed]:
+        """Lists, dicts and cells whose content is another."""
+        yield from self._changed
+
+    def attributes(self) -> Iterator[tuple[ObjectValue, str, Any]]:
+        """Attributes that were written."""
+        for value, names in self._attributes.items():
+            for name, new in names.items():
+                yield value, name, new
+
+    def globals(self) -> Iterator[tuple[dict[str, Any], str, Any]]:
+        """Global variables that were written."""
+        for namespace, names in self._globals.values():
+            for name, new in names.items():
+                yield namespace, name, new
