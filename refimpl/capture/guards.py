@@ -30,6 +30,7 @@ class GuardKind(Enum):
     LENGTH = "its length"
     KEYS = "its keys, in order"
     LACKS = "it has no such key"
+    WITHOUT = "it has no such attribute"
     EMPTY = "it is empty"
     TENSOR = "class, dtype, device, sizes, strides, requires_grad and dispatch keys of a tensor"
     DISTINCT = "it is another object than a second one"
@@ -126,6 +127,7 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.LENGTH: lambda value, seen, read, constant: f"len({value}) == {seen}",
     GuardKind.KEYS: lambda value, seen, read, constant: f"[*{value}] == {constant(seen)}",
     GuardKind.LACKS: lambda value, seen, read, constant: f"{seen!r} not in {value}",
+    GuardKind.WITHOUT: lambda value, seen, read, constant: f"not hasattr({value}, {seen!r})",
     GuardKind.EMPTY: lambda value, seen, read, constant: f"not {value}",
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",

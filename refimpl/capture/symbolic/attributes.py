@@ -45,6 +45,7 @@ _METADATA = _names_in(
 # Tensors that an attribute gives: nodes.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+_PLAIN_GETTERS = (object.__getattribute__, type.__getattribute__, ModuleType.__getattribute__)
 _MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
 
 
@@ -63,14 +64,33 @@ class SymbolicAttributes(SymbolicBase):
             case ConstantValue():
                 return self._of_constant(value, name)
             case SequenceValue() | DictValue():
-                class_ = value.class_ if isinstance(value, SequenceValue) else dict
-                if class_ in (tuple, list, dict, torch.Size) and hasattr(class_, name):
+                if hasattr(value.class_, name):
                     return NativeMethodValue(value, name)
                 unsupported(f"attribute {name}", value)
             case MethodValue() if name in ("__func__", "__self__"):
                 return value.function if name == "__func__" else value.receiver
             case _:
                 unsupported(f"attribute {name}", value)
+
+    def has_attribute(self, value: Any, name: str) -> bool:
+        """`hasattr`, where that runs no code of the user's; guarded where there is none."""
+        value = self.state.see(value)
+        if isinstance(value, TensorValue):
+            return hasattr(value.fake, name) if hasattr(torch.Tensor, name) else unsupported("hasattr()", value)
+        if not isinstance(value, ObjectValue) or value.source is None or self.state.effects.has_attributes(value):
+            unsupported("hasattr()", value)
+        object_ = value.object
+        getter = _in_mro(type(object_), "__getattr__")
+        if getter not in (_MISSING, _MODULE_GETATTR) or type(object_).__getattribute__ not in _PLAIN_GETTERS:
+            unsupported("hasattr()", value)
+        if inspect.getattr_static(object_, name, _MISSING) is not _MISSING:
+            return True
+        if isinstance(object_, torch.nn.Module) and any(
+            name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES
+        ):
+            return True
+        self.state.guard(GuardKind.WITHOUT, value.source, name)
+        return False
 
     # ------------------------------------------------------------------------------------------------------------- tensors
 

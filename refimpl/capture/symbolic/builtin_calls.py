@@ -20,6 +20,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     FunctionValue,
+    IteratorValue,
     MethodValue,
     NativeMethodValue,
     NumberValue,
@@ -49,10 +50,8 @@ def class_of(domain: Any, value: Any) -> type:
             return torch.nn.Parameter if isinstance(value.fake, torch.nn.Parameter) else torch.Tensor
         case ConstantValue():
             return type(value.value)
-        case SequenceValue():
+        case SequenceValue() | DictValue():
             return value.class_
-        case DictValue():
-            return dict
         case NumberValue():
             return int if isinstance(value.number, torch.SymInt) else float
         case ObjectValue():
@@ -191,9 +190,44 @@ def _slice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
 @_rule(builtins.getattr)
 def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "getattr")
-    if len(args) > 2 or type(name) is not str:
-        raise GraphBreak("call_of_native_code", what="getattr with a default")
+    if type(name) is not str:
+        _wrong("getattr")
+    if len(args) > 2 and not domain.has_attribute(args[0], name):
+        return args[2]
     return domain.load_attr(args[0], name)
+
+
+@_rule(builtins.hasattr)
+def _hasattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    name = domain.constant_of(args[1], "hasattr")
+    return ConstantValue(domain.has_attribute(args[0], name)) if type(name) is str else _wrong("hasattr")
+
+
+@_rule(builtins.setattr)
+def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    name = domain.constant_of(args[1], "setattr")
+    if type(name) is not str or domain.store_attr(args[0], name, args[2]) is not None:
+        raise GraphBreak("call_of_native_code", what="setattr of a property")
+    return ConstantValue(None)
+
+
+@_rule(builtins.sorted)
+def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    plain = SequenceValue(list, domain.elements(args[0]))
+    if kwargs.keys() - {"reverse"}:
+        raise GraphBreak("call_of_native_code", what="sorted with a key")
+    return domain.folded(sorted, [plain], kwargs)
+
+
+@_rule(builtins.reversed)
+def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = domain.state.see(args[0])
+    if not isinstance(value, SequenceValue) and not (
+        isinstance(value, ConstantValue) and isinstance(value.value, range)
+    ):
+        raise GraphBreak("call_of_native_code", what="reversed")
+    items = domain.elements(value)[::-1]
+    return IteratorValue(SequenceValue(list, items), items)
 
 
 @_rule(builtins.super)

@@ -6,8 +6,9 @@ Counterpart: torch/_dynamo/variables/functions.py, builtin.py, torch.py
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Sequence
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -265,10 +266,18 @@ class SymbolicCalls(SymbolicBase):
         raise GraphBreak("unsupported_operation", what="a definition", kind="class")
 
     def import_name(self, frame: FrameState, name: str, names: Any, level: Any) -> Any:
-        raise GraphBreak("unsupported_operation", what=f"import {name}", kind="module")
+        """A module that is loaded already: importing it again only looks it up."""
+        from_list = self.constant_of(names, "import")
+        loaded = sys.modules.get(name)
+        is_plain = frame.builtins.get("__import__") is builtins.__import__ and self.constant_of(level, "import") == 0
+        if not is_plain or not isinstance(loaded, ModuleType):
+            raise GraphBreak("unsupported_operation", what=f"import {name}", kind="module")
+        found = name if from_list else name.partition(".")[0]
+        kept = KeptSource(sys.modules, "sys.modules")
+        return self.state.wrap(sys.modules[found], ItemSource(kept, found))
 
     def import_from(self, module: Any, name: str) -> Any:
-        raise GraphBreak("unsupported_operation", what=f"from ... import {name}", kind="module")
+        return self.load_attr(module, name)
 
     def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
         raise GraphBreak("unsupported_operation", what="yield from", kind="generator")

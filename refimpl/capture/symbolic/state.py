@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/output_graph.py OutputGraph; torch/_dynamo/variables/
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import (
     BuiltinFunctionType,
@@ -114,7 +115,7 @@ class CaptureState:
             return ObjectValue(found, source)
         if type(found) in (tuple, list, torch.Size):
             return self._sequence(found, source)
-        if type(found) is dict:
+        if type(found) in (dict, OrderedDict, defaultdict):
             return self._dict(found, source)
         if type(found) is MethodType:
             return self._method(found, source)
@@ -147,14 +148,14 @@ class CaptureState:
         return SequenceValue(type(found), items, source)
 
     def _dict(self, found: dict[Any, Any], source: Source) -> Value:
-        self.guard(GuardKind.TYPE, source, dict)
+        self.guard(GuardKind.TYPE, source, type(found))
         if all(type(key) in (str, int, bool, type(None)) for key in found):
             self.guard(GuardKind.KEYS, source, list(found))
             items = {
                 hash_key_of(key): (ConstantValue(key), UnreadValue(value, ItemSource(source, key)))
                 for key, value in found.items()
             }
-            return DictValue(items, source)  # pyright: ignore[reportArgumentType]
+            return DictValue(items, source, type(found))  # pyright: ignore[reportArgumentType]
         return ObjectValue(found, source)
 
     def _method(self, found: MethodType, source: Source) -> Value:

@@ -140,13 +140,20 @@ class SequenceValue(Value):
 
 
 class DictValue(Value):
-    """A dict whose keys are constants or known by identity. `items`: by `domain.hash_key`, the key and its value."""
+    """A dict, OrderedDict or defaultdict whose keys are constants. `items`: by `domain.hash_key`, the key and its value."""
 
-    __slots__ = ("items",)
+    __slots__ = ("class_", "items")
 
-    def __init__(self, items: dict[Any, tuple[Value, Value]], source: Source | None = None) -> None:
+    def __init__(
+        self, items: dict[Any, tuple[Value, Value]], source: Source | None = None, class_: type = dict
+    ) -> None:
         super().__init__(source)
         self.items = items
+        self.class_ = class_
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
 
 
 class DictViewValue(Value):
