@@ -78,6 +78,11 @@ _BREAKING = _by_id(
         torch.load,
     }
 )
+# Of functions written in C: modules that hold operators only. torch._C itself also holds what changes torch's state.
+_NATIVE_MODULES = frozenset(f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested"))
+_PURE = _by_id(
+    {torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic}
+)
 _TORCH_TYPES = ("torch._C", "torch")
 
 # Functions of Python that give the same for the same constants, and change nothing.
@@ -125,7 +130,7 @@ def _of_python(function: FunctionType) -> Treatment:
 def _is_torch_native(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, ModuleType):
-        return owner.__name__ == "torch" or owner.__name__.startswith("torch.")
+        return owner.__name__ in _NATIVE_MODULES or id(function) in _PURE
     if isinstance(owner, type):
         return owner.__module__.startswith(_TORCH_TYPES)
     class_ = getattr(function, "__objclass__", None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from suites.regressions.found import FOUND
 from suites.regressions.fuzzed import FUZZED
+from suites.regressions.fuzzed_inductor import FUZZED_INDUCTOR
 from suites.regressions.rows import Regression, agrees, control, differs, untried
 
 REGRESSIONS: tuple[Regression, ...] = (
@@ -105,6 +106,7 @@ REGRESSIONS: tuple[Regression, ...] = (
     ),
     *FOUND,
     *FUZZED,
+    *FUZZED_INDUCTOR,
     # ------------------------------------------------------------------------------------------------- agree today
     agrees(
         "108863/conv_bn_weights_changed",

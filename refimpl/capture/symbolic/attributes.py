@@ -83,8 +83,12 @@ class SymbolicAttributes(SymbolicBase):
         getter = _in_mro(type(object_), "__getattr__")
         if getter not in (_MISSING, _MODULE_GETATTR) or type(object_).__getattribute__ not in _PLAIN_GETTERS:
             unsupported("hasattr()", value)
-        if inspect.getattr_static(object_, name, _MISSING) is not _MISSING:
-            return True
+        found = inspect.getattr_static(object_, name, _MISSING)
+        if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)) and hasattr(object_, name) is False:
+            self.state.guard(GuardKind.WITHOUT, value.source, name)
+            return False  # a slot without value
+        if found is not _MISSING:
+            return True if not isinstance(found, property) else unsupported("hasattr()", value)
         if isinstance(object_, torch.nn.Module) and any(
             name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES
         ):
