@@ -160,6 +160,8 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
                 unsupported("`is` of equal constants", left)
         elif not same and isinstance(left, ObjectValue) and isinstance(right, ObjectValue):
             same = left.object is right.object
+        elif not same and isinstance(left, TensorValue) and isinstance(right, TensorValue) and left.fake is right.fake:
+            unsupported("`is` of tensors of which one may be the other", left)
         if not same and left.source is not None and right.source is not None:
             if not isinstance(left, ConstantValue) and not isinstance(right, ConstantValue):
                 self.state.guard(GuardKind.DISTINCT, left.source, right.source)

@@ -49,13 +49,28 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 
+_BINARY_NAMES = (
+    "add",
+    "and",
+    "floordiv",
+    "lshift",
+    "matmul",
+    "mod",
+    "mul",
+    "or",
+    "pow",
+    "rshift",
+    "sub",
+    "truediv",
+    "xor",
+)
 CONSTANT_TYPES: tuple[type, ...] = (
     int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), range, torch.dtype, torch.device,
     torch.layout, torch.memory_format,
 )  # fmt: skip
+_IN_PLACE_NAMES = frozenset(f"i{name}" for name in _BINARY_NAMES)
 _BY_IDENTITY = (FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
-# Their fakes give the argument itself where the real ones copy it.
-COPYING: tuple[Any, ...] = (torch.native_dropout, torch.ops.aten.native_dropout.default, torch.ops.aten.native_dropout)
+_IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in _IN_PLACE_NAMES)
 _LARGE = 2**63  # ints beyond are no arguments of torch's operators
 
 
@@ -177,9 +192,10 @@ class CaptureState:
         fake_args = [self.fake_of(arg, what) for arg in args]
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
         result = self._run(kind, target, fake_args, fake_kwargs, what)
-        same = self._by_fake.get(id(result)) if isinstance(result, torch.Tensor) and target not in COPYING else None
+        # Which object a write gives is known. What else gives its argument on fakes may copy it for real: layouts can differ.
+        same = self._by_fake.get(id(result)) if _writes(target, kwargs) else None
         if not _has_tensor(result):
-            if type(result) in CONSTANT_TYPES and not isinstance(result, torch.SymInt) and not _writes(target):
+            if type(result) in CONSTANT_TYPES and result is not None:
                 return ConstantValue(result)
             if result is not None:
                 raise GraphBreak("op_returns", what=what, result=type(result).__name__)
@@ -209,15 +225,12 @@ class CaptureState:
     def _result(self, result: Any, node: Any) -> Value:
         if isinstance(result, torch.Tensor):
             value = TensorValue(node, result)
-            self._by_fake[id(result)] = value
+            self._by_fake.setdefault(id(result), value)
             return value
         if isinstance(result, (tuple, list)):
             items = []
             for index, part in enumerate(result):
-                known = None if node.target in COPYING else self._by_fake.get(id(part))
-                if known is not None:
-                    items.append(known)
-                elif _has_tensor(part):
+                if _has_tensor(part):
                     items.append(
                         self._result(part, self.graph.call("call_function", operator.getitem, (node, index), {}, part))
                     )
@@ -292,8 +305,13 @@ def _has_tensor(result: Any) -> bool:
     return isinstance(result, torch.Tensor)
 
 
-def _writes(target: Any) -> bool:
-    return target is operator.setitem
+def _writes(target: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call writes to a tensor and gives it back."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name.startswith("__i") and name.endswith("__"):
+        return True
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    return is_in_place or id(target) in _IN_PLACE_OPERATORS or "out" in kwargs or "inplace" in kwargs
 
 
 def unsupported(what: str, value: Value) -> NoReturn:
