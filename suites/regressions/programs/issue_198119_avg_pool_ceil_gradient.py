@@ -1,0 +1,18 @@
+"""The gradient of avg_pool2d with ceil_mode: a window that stands over the edge is divided by the kernel's size, not its own.
+
+Lowering of avg_pool2d_backward; forward counts what is in the window.
+"""
+
+import torch
+import torch.nn.functional as F
+
+PROGRAM = {"tags": ("differs", "inductor", "autograd"), "calls": [{"backward": True}]}
+DEVICE = "cpu"
+
+
+def program(a):
+    return F.avg_pool2d(a, 2, ceil_mode=True)
+
+
+def inputs(call):
+    return (torch.ones(1, 3, 3, device=DEVICE).requires_grad_(),), {}
