@@ -83,6 +83,7 @@ _NATIVE_MODULES = frozenset(f"torch._C.{name}" for name in ("_nn", "_fft", "_lin
 _PURE = _by_id(
     {torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic}
 )
+_VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 _TORCH_TYPES = ("torch._C", "torch")
 
 # Functions of Python that give the same for the same constants, and change nothing.
@@ -136,4 +137,6 @@ def _is_torch_native(function: Any) -> bool:
     class_ = getattr(function, "__objclass__", None)
     if isinstance(class_, type):
         return issubclass(class_, torch._C.TensorBase)
-    return str(getattr(function, "__module__", "") or "").startswith("torch")
+    if getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function:
+        return True  # torch.add and its like
+    return getattr(function, "__module__", None) in _NATIVE_MODULES
