@@ -19,3 +19,10 @@ match os.environ.get("ORACLE_TEST_IMPORT"):
         time.sleep(0.6)
     case _:
         pass
+
+CALLED_IN: list[int] = []
+
+
+def note() -> None:
+    """Called by workers' own process or by the one that they are forked from."""
+    CALLED_IN.append(os.getpid())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import mmap
 import os
 import random
@@ -26,6 +27,11 @@ _state: dict[str, Any] = {}
 
 def echo(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
     return {"payload": payload, "pid": os.getpid()}
+
+
+def preloaded(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    module = importlib.import_module("oracle.tests.isolate_preload")
+    return {"pid": os.getpid(), "called_in": module.CALLED_IN}
 
 
 def sleep(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:

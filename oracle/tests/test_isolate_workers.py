@@ -165,6 +165,15 @@ def test_a_preload_that_fails_is_one_clear_error(start_method: str, behaviour: s
     assert "what to do" in str(caught.value)
 
 
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_a_function_that_is_preloaded_is_called_before_the_first_task(start_method: str) -> None:
+    preload = (*PRELOAD, "oracle.tests.isolate_preload:note")
+    with Pool(workers=1, preload=preload, start_method=start_method) as pool:  # type: ignore[arg-type]
+        found = value_of(run_one(pool, task("preloaded")))
+    assert len(found["called_in"]) == 1
+    assert (found["called_in"] == [found["pid"]]) is (start_method == "spawn")
+
+
 def test_a_module_that_does_not_exist_is_named() -> None:
     with Pool(workers=1, preload=["oracle.no_such_module"]) as pool, pytest.raises(WorkerStartError) as caught:
         list(pool.run([task("echo")]))
