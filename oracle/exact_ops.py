@@ -92,6 +92,9 @@ INPUTS_STAY = frozenset(
     batch_norm_update_stats multilabel_margin_loss_backward _fused_moving_avg_obs_fq_helper _thnn_fused_lstm_cell""".split()  # noqa: SIM905
 )
 
+# Of those, what normalises its first argument and writes to none but running statistics: that argument is moved.
+FIRST_INPUT_MOVES = frozenset(["native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"])
+
 CHOOSES_AMONG: dict[
     str, str
 ] = {}  # name -> what is chosen from; of 0 and -0, which are equal, a kernel may give either

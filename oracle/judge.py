@@ -135,11 +135,26 @@ def judge(
         case _:
             assert_never(subject)
     _compare_calls(calls_of(eager), calls_of(subject), settings, builder)
+    if settings.draws_own and builder.findings:
+        _drop_chance(builder, eager, many_seeds(), settings)
     ending = _compare_endings(eager, subject, builder)
     result = _verdict(builder, ending, number_of_calls=len(calls_of(eager)) + isinstance(eager, Raised))
     if result.status is Status.PASS and graphs == 0 and not isinstance(eager, Raised):
         return _with(result, Status.PASS_DUE_TO_SKIP, "the subject compiled no graph: that it agrees says nothing")
     return result
+
+
+def _drop_chance(builder: FindingsBuilder, eager: Outcome, seeds: Sequence[Outcome], settings: _Settings) -> None:
+    """Leave out what eager shows too under another seed: a shape, or a number of outputs, that follows a branch on chance."""
+    varies: set[tuple[int, Severity]] = set()
+    for other in seeds:
+        found = FindingsBuilder()
+        _compare_calls(calls_of(eager), calls_of(other), settings, found)
+        varies |= {(finding.call, finding.severity) for finding in found.findings}
+    for finding in [*builder.findings]:
+        if (finding.call, finding.severity) in varies:
+            builder.findings.remove(finding)
+            builder.explain(finding.call, f" differs between seeds in eager too ({finding.symptom})")
 
 
 # --------------------------------------------------------------------------------------------- eager itself

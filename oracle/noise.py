@@ -23,6 +23,7 @@ from oracle.exact_ops import (
     BOUNDED_DOMAIN_OPS,
     CHOOSES_AMONG,
     EXACT_OPS,
+    FIRST_INPUT_MOVES,
     INPUTS_STAY,
     RING_OPS,
     ROUNDED_AS_FIRST_INPUT,
@@ -34,6 +35,7 @@ _FLOAT8 = tuple(
     for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
     if hasattr(torch, name)
 )
+_MOST_EXPANDED = 1 << 20  # elements of an expanded tensor that are written out
 _SIGNED_ZEROS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _MOVABLE = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, *_FLOAT8}
@@ -49,6 +51,7 @@ class _OpKind:
         ""  # "elements", "elements and bounds", "elements and zero": which of 0 and -0 it gives is open
     )
     moves_inputs: bool = False
+    moves_first_input: bool = False
     is_ring: bool = False
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
@@ -96,6 +99,8 @@ class RoundingNoise(TorchDispatchMode):
             return self._moved_as_first_input(func, args, kwargs, is_written=bool(kind.written))
         self._factor = noise_factor(func, args, kwargs)
         self._flips_zeros = False
+        if kind.moves_first_input:
+            args = (self._moved_input(args[0]), *args[1:])
         if kind.moves_inputs:
             result = func(*self._moved_inputs(args, kind, 0), **self._moved_inputs(kwargs, kind, None))
         else:
@@ -181,6 +186,10 @@ class RoundingNoise(TorchDispatchMode):
             if moved.stride() != tensor.stride():  # sizes 0 and 1 leave the stride open, and kernels choose their own
                 moved = moved.as_strided(tensor.shape, tensor.stride())
             return moved
+        if self.seed % 2 and 0 in tensor.stride() and tensor.numel() < _MOST_EXPANDED:
+            return self._moved_dense(
+                tensor.contiguous()
+            )  # every second run: what is one element in memory is moved apart
         extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         if extent <= 4 * tensor.numel():  # expanded or padded: move the memory under it, and look at it the same way
             flat = tensor.as_strided((extent,), (1,), tensor.storage_offset())
@@ -253,6 +262,7 @@ def _classify(func: Any) -> _OpKind:
         is_exact=False,
         # operators of other libraries may write to what their schema calls read-only
         moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,
+        moves_first_input=namespace == "aten" and name in FIRST_INPUT_MOVES,
         is_ring=name in RING_OPS,
         accumulates=torch.Tag.pointwise not in func.tags,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,

@@ -310,6 +310,15 @@ def dropout(x: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.where(torch.rand(x.shape, generator=torch.Generator().manual_seed(seed)) < 0.5, 2.0, 0.0)
 
 
+def test_a_shape_that_follows_a_branch_on_chance_is_not_asked_of_a_subject_with_numbers_of_its_own():
+    eager, subject = returned(seeded(100)), returned(seeded(50))
+    assert judged(eager, subject, **own()).status is Status.FAIL_METADATA
+    other_ways = [returned(seeded(100, seed=3)), returned(seeded(50, seed=4))]
+    assert judged(eager, subject, **own(many_seeds=lambda: other_ways)).status is Status.PASS_DUE_TO_SKIP
+    same_ways = [returned(seeded(100, seed=seed)) for seed in range(3, 20)]
+    assert judged(eager, subject, **own(many_seeds=lambda: same_ways)).status is Status.FAIL_METADATA
+
+
 def test_a_gradient_with_the_mask_of_its_own_forward_is_right():
     x = seeded(200)
     eager, subject = dropout(x, 1), dropout(x, 2)

@@ -386,3 +386,16 @@ def test_a_choice_without_two_zeros_keeps_its_sign() -> None:
         assert negative.clamp(min=-5.0).signbit().all()
         assert negative.view(2, 2).amax(1).signbit().all()
         assert not torch.tensor([0.0, 1.0, 0.0]).relu().signbit().any()
+
+
+def test_elements_that_are_one_in_memory_are_moved_together_and_apart() -> None:
+    expanded = torch.tensor([0.3]).expand(8)
+    spreads = []
+    for seed in range(4):
+        with RoundingNoise(seed):
+            moved = expanded * 1.5
+        spreads.append(float(moved.max() - moved.min()))
+    with RoundingNoise(1):
+        centred = expanded - expanded.mean()
+    assert min(spreads) <= 4e-8 * 8
+    assert centred.abs().max() > 0
