@@ -24,6 +24,7 @@ from oracle.exact_ops import (
     CHOOSES_AMONG,
     EXACT_OPS,
     FIRST_INPUT_MOVES,
+    FIRST_RESULT_MOVES,
     INPUTS_STAY,
     RING_OPS,
     ROUNDED_AS_FIRST_INPUT,
@@ -52,6 +53,7 @@ class _OpKind:
     )
     moves_inputs: bool = False
     moves_first_input: bool = False
+    moves_first_result: bool = False  # and no other
     is_ring: bool = False
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
@@ -113,6 +115,8 @@ class RoundingNoise(TorchDispatchMode):
                     tensor.copy_(self._moved(tensor))
         if kind.returns_written:
             return result
+        if kind.moves_first_result:
+            return (self._moved(result[0]), *result[1:])
         inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         return tree_map(lambda out: self._moved(out) if _is_movable(out) and id(out) not in inputs else out, result)
 
@@ -263,6 +267,7 @@ def _classify(func: Any) -> _OpKind:
         # operators of other libraries may write to what their schema calls read-only
         moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,
         moves_first_input=namespace == "aten" and name in FIRST_INPUT_MOVES,
+        moves_first_result=namespace == "aten" and name in FIRST_RESULT_MOVES,
         is_ring=name in RING_OPS,
         accumulates=torch.Tag.pointwise not in func.tags,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,

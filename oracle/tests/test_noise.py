@@ -399,3 +399,14 @@ def test_elements_that_are_one_in_memory_are_moved_together_and_apart() -> None:
         centred = expanded - expanded.mean()
     assert min(spreads) <= 4e-8 * 8
     assert centred.abs().max() > 0
+
+
+def test_of_a_loss_with_a_mask_the_loss_is_moved() -> None:
+    x, target = torch.tensor([0.3, -1.2, 0.7, 2.1]), torch.tensor([2, 0, -1, -1])
+    exact = F.multilabel_margin_loss(x, target)
+    moved = []
+    for seed in range(4):
+        with RoundingNoise(seed):
+            moved.append(float(F.multilabel_margin_loss(x, target)))
+    assert len({*moved, float(exact)}) > 1
+    assert max(abs(value - float(exact)) for value in moved) < 1e-6
