@@ -42,7 +42,7 @@ _NATIVE: Any = torch._C
         (print, Treatment.BREAK),
         (id, Treatment.BREAK),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_treatment(function: Any, expected: Treatment) -> None:
     assert treatment(function) is expected
