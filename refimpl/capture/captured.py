@@ -97,7 +97,14 @@ class CapturedFunction:
             self.cache.refused.add(place)
             return None
         options = self.options
-        segment = translate(frames, options.backend, fullgraph=options.fullgraph, breaks_at=options.breaks_at)
+        try:
+            segment = translate(frames, options.backend, fullgraph=options.fullgraph, breaks_at=options.breaks_at)
+        except GraphBreak as reason:  # what the segment leaves cannot be made again
+            if options.fullgraph:
+                raise
+            options.breaks.append(reason)
+            self.cache.refused.add(place)
+            return None
         self.cache.add(place, segment)
         if segment.reason is not None:
             self.options.breaks.append(segment.reason)

@@ -5,7 +5,6 @@ Counterpart: torch/_dynamo/output_graph.py OutputGraph, SubgraphTracer
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,14 +16,13 @@ from refimpl.capture.sources import Source, placeholder_name
 
 
 class SegmentGraph:
-    """Grows by one node a call; what was added after a mark can be taken away again."""
+    """Grows by one node a call."""
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
         self.sources: list[Source] = []  # of the inputs, in order
         self.examples: list[Any] = []  # what they were when the segment was captured
         self._last_input: fx.Node | None = None
-        self._renamed: set[fx.Node] = set()
         self.calls = 0
 
     def input(self, source: Source, fake: Any, real: Any) -> fx.Node:
@@ -45,13 +43,6 @@ class SegmentGraph:
         node.meta["example_value"] = value
         self.calls += 1
         return node
-
-    def rename(self, node: fx.Node, variable: str) -> None:
-        """Nodes are called after the local variable that they are first stored in."""
-        if node.op == "placeholder" or node in self._renamed or not re.fullmatch(r"[A-Za-z_]\w*", variable):
-            return
-        self._renamed.add(node)
-        node._rename(variable)
 
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
         """The graph module, with the outputs as one flat tuple."""

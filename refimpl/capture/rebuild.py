@@ -121,8 +121,8 @@ class Emitter:
         items = "(" + "".join(f"{self.expression(item)}, " for item in value.items) + ")"
         if value.class_ is tuple:
             return self._named(value, items)
-        if value.class_ is torch.Size:
-            return self._named(value, f"{self.constant(torch.Size)}({items})")
+        if value.class_ is torch.Size or hasattr(value.class_, "n_sequence_fields"):
+            return self._named(value, f"{self.constant(value.class_)}({items})")
         raise GraphBreak("cannot_rebuild", kind=value.kind)
 
     def _iterator(self, value: IteratorValue) -> str:

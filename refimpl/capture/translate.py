@@ -90,7 +90,7 @@ def translate(
     breaks_at: whether to stop before an instruction of this frame, given that the segment began at another one.
 
     A break inside of a function that was entered ends the segment before the outermost call: it is interpreted once more up to
-    there. Raises GraphBreak under `fullgraph`, and what the backend raises.
+    there. Raises GraphBreak under `fullgraph` and where what the segment leaves cannot be made again; what the backend raises.
     """
     (frame,) = frames
     forced: dict[int, GraphBreak] = {}
@@ -105,10 +105,7 @@ def translate(
             if len(attempt.machine.frames) > 1:
                 forced[attempt.base.offset - 1] = reason
                 continue
-            ended = attempt.ended_at(reason)
-            if ended is None:
-                continue
-            return ended.segment(backend, frames)
+            return attempt.ended_at(reason).segment(backend, frames)
         return attempt.returned(value).segment(backend, frames)
 
 
@@ -140,7 +137,7 @@ class _Attempt:
         emitter.effects(self.state.effects)
         return emitter
 
-    def ended_at(self, reason: GraphBreak) -> _Ended | None:
+    def ended_at(self, reason: GraphBreak) -> _Ended:
         emitter = self._emitter()
         return _Ended(self.state, emitter, f"[{emitter.frame(self.base)}]", reason)
 

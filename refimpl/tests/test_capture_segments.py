@@ -172,6 +172,12 @@ def context(x: Any, y: Any) -> Any:
     return z, torch.is_grad_enabled()
 
 
+def named_results(x: Any, y: Any) -> Any:
+    found = torch.sort(x + y, descending=True)
+    print(end="")
+    return found, found.values, x.max(0)
+
+
 def generator(x: Any, y: Any) -> Any:
     def numbers() -> Any:
         yield x
@@ -222,7 +228,7 @@ def swaps(x: Any, y: Any) -> Any:
 
 PROGRAMS = [
     straight, loop, while_on_data, keyword_and_star, closure, lists, dicts, views, in_place, prints, branches, reads,
-    raises_and_handles, context, generator, half_read, lambdas, matches, strings, recursion, swaps,
+    raises_and_handles, context, named_results, generator, half_read, lambdas, matches, strings, recursion, swaps,
 ]  # fmt: skip
 
 
@@ -337,6 +343,17 @@ def test_recursion_without_end_raises_what_eager_raises() -> None:
     captured, _, _ = captured_with(program)
     with pytest.raises(RecursionError):
         captured(torch.ones(1))
+
+
+def test_where_a_value_cannot_be_made_again_the_function_is_run_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(emitter: Any, result: str) -> Any:
+        raise GraphBreak("cannot_rebuild", kind="thing")
+
+    monkeypatch.setattr(refimpl.capture.translate.Emitter, "function", refuse)
+    captured, _, made = captured_with(loop)
+    for _ in range(2):
+        assert torch.equal(captured(torch.ones(2), torch.ones(2)), loop(torch.ones(2), torch.ones(2)))
+    assert [reason.kind.name for reason in made.breaks] == ["cannot_rebuild"]
 
 
 def test_what_the_program_raises_comes_out() -> None:

@@ -22,7 +22,6 @@ from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
 from refimpl.capture.symbolic.containers import SymbolicContainers
-from refimpl.capture.symbolic.effects import DELETED
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -204,7 +203,7 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
             raise GraphBreak("unsupported_operation", what="a global variable", kind=type(frame.globals).__name__)
         written = self.state.effects.global_(frame.globals, name)
         if written is not None:
-            return UNBOUND if written is DELETED else written
+            return written
         if name in frame.globals:
             return UnreadValue(frame.globals[name], GlobalSource(namespace, name))
         if name in frame.builtins:

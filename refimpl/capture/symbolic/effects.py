@@ -11,14 +11,6 @@ from typing import Any
 
 from refimpl.capture.symbolic.values import CellValue, DictValue, ObjectValue, SequenceValue
 
-
-class _Deleted:
-    """What is noted of an attribute or a global variable that was deleted."""
-
-    __slots__ = ()
-
-
-DELETED = _Deleted()
 Changed = SequenceValue | DictValue | CellValue
 
 
@@ -36,7 +28,7 @@ class EffectLog:
             self._changed.setdefault(value)
 
     def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
-        """`value.name = new`, or DELETED."""
+        """`value.name = new`."""
         self._attributes.setdefault(value, {})[name] = new
 
     def attribute(self, value: ObjectValue, name: str) -> Any:
