@@ -36,6 +36,7 @@ from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObj
 # The type of aten.add.Tensor has no public name.
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
+from torch._ops import OpOverloadPacket as OpOverloadPacket
 
 # Tensors with metadata and no data, and the errors their kernels raise where data would be needed. The named exception.
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # noqa: TID251
@@ -92,6 +93,36 @@ from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 
 # What torch.no_grad and its like call, and function modes see.
 set_grad_enabled = torch._C._set_grad_enabled
+
+# What capture has to know of functions written in C: which hold operators only, which only ask, which change torch's state.
+TensorBase = torch._C.TensorBase
+NATIVE_OPERATOR_MODULES = frozenset(
+    f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
+)
+NATIVE_QUESTIONS: tuple[Any, ...] = (
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+)
+NATIVE_STATE_READERS: tuple[Any, ...] = (torch._C._get_tracing_state, torch._C._is_torch_function_enabled)
+_VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
+
+
+def is_native_operator(function: Any) -> bool:
+    """Whether it is torch.add or one of its like: functions of the one C++ class that torch's namespace is filled from."""
+    return getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function
+
+
+def keys_of(tensor: torch.Tensor) -> int:
+    """The bits of the dispatcher: layout, device, conjugation, negation, inference and autograd in one number."""
+    return torch._C._dispatch_keys(tensor).raw_repr()
+
+
+def modes_on() -> tuple[int, int, bool]:
+    """How many function modes and dispatch modes are on, and whether functions may be overridden at all."""
+    counts = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    return (*counts, torch._C._is_torch_function_enabled())
+
 
 # The C++ side of torch.func: says which transforms are on.
 _TRANSFORMS: Any = getattr(torch._C, "_functorch")

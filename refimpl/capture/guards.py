@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import keys_of
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.sources import ReaderBuilder, Source
 
@@ -76,13 +77,8 @@ class TensorFacts:
             strides = tuple(None if dynamic else step for step in tensor.stride())
         return cls(
             class_=type(tensor), dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad,
-            keys=dispatch_keys(tensor), sizes=sizes, strides=strides,
+            keys=keys_of(tensor), sizes=sizes, strides=strides,
         )  # fmt: skip
-
-
-def dispatch_keys(tensor: torch.Tensor) -> int:
-    """The bits of the dispatcher: layout, device, conjugation, negation, inference and autograd in one number."""
-    return torch._C._dispatch_keys(tensor).raw_repr()
 
 
 def _equals(value: str, seen: Any, constant: Constant) -> str:
@@ -104,7 +100,7 @@ def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
         f"{value}.dtype is {constant(seen.dtype)}",
         f"{value}.device == {constant(seen.device)}",
         f"{value}.requires_grad is {seen.requires_grad}",
-        f"{constant(dispatch_keys)}({value}) == {seen.keys}",
+        f"{constant(keys_of)}({value}) == {seen.keys}",
     ]
     parts += _numbers(f"{value}.shape", seen.sizes)
     parts += [] if seen.strides is None else _numbers(f"{value}.stride()", seen.strides)

@@ -15,7 +15,17 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import HigherOrderOperator, OpOverload
+from refimpl._torch import (
+    NATIVE_OPERATOR_MODULES,
+    NATIVE_QUESTIONS,
+    NATIVE_STATE_READERS,
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    TensorBase,
+    is_native_operator,
+    set_grad_enabled,
+)
 
 # Attribute of what `compile` returns: the function and its receiver. Called in a captured function, it is one with it.
 CAPTURES = "_refimpl_captures"
@@ -53,18 +63,17 @@ STATE_READERS = _by_id(
         torch.is_autocast_cache_enabled,
         torch.get_default_dtype,
         torch.are_deterministic_algorithms_enabled,
-        torch._C._get_tracing_state,
+        *NATIVE_STATE_READERS,
         torch.jit.is_scripting,
         torch.jit.is_tracing,
         torch.onnx.is_in_onnx_export,
         torch.get_num_threads,
-        torch._C._is_torch_function_enabled,
     }
 )
 # They change state, read data, or do what a graph cannot do again.
 _BREAKING = _by_id(
     {
-        torch._C._set_grad_enabled,
+        set_grad_enabled,
         torch.set_autocast_enabled,
         torch.set_autocast_dtype,
         torch.manual_seed,
@@ -78,13 +87,7 @@ _BREAKING = _by_id(
         torch.load,
     }
 )
-# Of functions written in C: modules that hold operators only. torch._C itself also holds what changes torch's state.
-_NATIVE_MODULES = frozenset(f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested"))
-_PURE = _by_id(
-    {torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic}
-)
-_VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
-_TORCH_TYPES = ("torch._C", "torch")
+_QUESTIONS = _by_id({*NATIVE_QUESTIONS})
 
 # Functions of Python that give the same for the same constants, and change nothing.
 FOLDED = _by_id(
@@ -108,7 +111,7 @@ def treatment(function: Any) -> Treatment:
         return Treatment.STATE
     if isinstance(function, FunctionType):
         return _of_python(function)
-    if isinstance(function, (OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(function, (OpOverload, OpOverloadPacket)):
         return Treatment.NODE
     if isinstance(function, HigherOrderOperator):
         return Treatment.BREAK
@@ -131,12 +134,10 @@ def _of_python(function: FunctionType) -> Treatment:
 def _is_torch_native(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
     if isinstance(owner, ModuleType):
-        return owner.__name__ in _NATIVE_MODULES or id(function) in _PURE
+        return owner.__name__ in NATIVE_OPERATOR_MODULES or id(function) in _QUESTIONS
     if isinstance(owner, type):
-        return owner.__module__.startswith(_TORCH_TYPES)
+        return owner.__module__.partition(".")[0] == "torch"
     class_ = getattr(function, "__objclass__", None)
     if isinstance(class_, type):
-        return issubclass(class_, torch._C.TensorBase)
-    if getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function:
-        return True  # torch.add and its like
-    return getattr(function, "__module__", None) in _NATIVE_MODULES
+        return issubclass(class_, TensorBase)
+    return is_native_operator(function) or getattr(function, "__module__", None) in NATIVE_OPERATOR_MODULES

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import modes_on
+
 _DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
@@ -22,8 +24,6 @@ def torch_state() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch._C._len_torch_function_stack(),
-        torch._C._len_torch_dispatch_stack(),
-        torch._C._is_torch_function_enabled(),
+        modes_on(),
         torch.get_num_threads(),
     )
