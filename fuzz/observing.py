@@ -166,8 +166,10 @@ def _remember_simplified() -> None:
         return simplify(expression)
 
     @functools.wraps(simplify)
-    def simplified(expression: Any, **options: Any) -> Any:
-        return simplify(expression, **options) if options else remembered(expression)
+    def simplified(expression: Any, *arguments: Any, **options: Any) -> Any:
+        if arguments or options or not isinstance(expression, sympy.Basic):  # a list or a matrix has no hash
+            return simplify(expression, *arguments, **options)
+        return remembered(expression)
 
     sympy.simplify = simplified
 

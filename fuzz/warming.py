@@ -64,11 +64,13 @@ def _compile(backend: str) -> None:
     inductor_config: Any = importlib.import_module("torch._inductor.config")
     functorch_config: Any = importlib.import_module("torch._functorch.config")
     random_state = torch.get_rng_state()
-    # With their caches on, a process loads what the trial made, and does nothing of what it is to have done.
-    with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
-        x = torch.arange(16.0).reshape(4, 4).requires_grad_()
-        torch.compile(_program, backend=backend)(x, torch.ones(4)).sum().backward()
-    torch.set_rng_state(random_state)
+    try:
+        # With their caches on, a process loads what the trial made, and does nothing of what it is to have done.
+        with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
+            x = torch.arange(16.0).reshape(4, 4).requires_grad_()
+            torch.compile(_program, backend=backend)(x, torch.ones(4)).sum().backward()
+    finally:
+        torch.set_rng_state(random_state)
 
 
 def _program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -135,7 +135,7 @@ def judge(
         case _:
             assert_never(subject)
     _compare_calls(calls_of(eager), calls_of(subject), settings, builder)
-    if settings.draws_own and builder.findings:
+    if settings.draws_own and any(finding.severity in _MAY_FOLLOW_CHANCE for finding in builder.findings):
         _drop_chance(builder, eager, many_seeds(), settings)
     ending = _compare_endings(eager, subject, builder)
     result = _verdict(builder, ending, number_of_calls=len(calls_of(eager)) + isinstance(eager, Raised))
@@ -144,17 +144,29 @@ def judge(
     return result
 
 
+# A wrong value in one place says nothing of chance in another: distributions are compared element by element elsewhere.
+_MAY_FOLLOW_CHANCE = (Severity.STRUCTURE, Severity.METADATA, Severity.FLAGS, Severity.ALIAS, Severity.STRIDE)
+
+
 def _drop_chance(builder: FindingsBuilder, eager: Outcome, seeds: Sequence[Outcome], settings: _Settings) -> None:
-    """Leave out what eager shows too under another seed: a shape, or a number of outputs, that follows a branch on chance."""
-    varies: set[tuple[int, Severity]] = set()
+    """Leave out a shape, or a number of outputs, in a place where eager has another one under another seed.
+
+    A branch on a random number decides them. What eager has the same under every seed is owed by every subject.
+    """
+    varies: set[tuple[Severity, str]] = set()
     for other in seeds:
         found = FindingsBuilder()
         _compare_calls(calls_of(eager), calls_of(other), settings, found)
-        varies |= {(finding.call, finding.severity) for finding in found.findings}
+        varies |= {_place(finding) for finding in found.findings}
     for finding in [*builder.findings]:
-        if (finding.call, finding.severity) in varies:
+        if finding.severity in _MAY_FOLLOW_CHANCE and _place(finding) in varies:
             builder.findings.remove(finding)
             builder.explain(finding.call, f" differs between seeds in eager too ({finding.symptom})")
+
+
+def _place(finding: Finding) -> tuple[Severity, str]:
+    """What is wrong where, without what was seen: the symptom up to its verb."""
+    return finding.severity, finding.symptom.partition(" is ")[0]
 
 
 # --------------------------------------------------------------------------------------------- eager itself

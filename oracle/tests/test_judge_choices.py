@@ -9,6 +9,7 @@ import torch
 
 from oracle.distribution import kolmogorov_smirnov
 from oracle.errors import UsageError
+from oracle.outcome import Returned
 from oracle.program import ComparePolicy
 from oracle.tests.outcomes import judged, returned
 from oracle.verdict import Status
@@ -317,6 +318,19 @@ def test_a_shape_that_follows_a_branch_on_chance_is_not_asked_of_a_subject_with_
     assert judged(eager, subject, **own(many_seeds=lambda: other_ways)).status is Status.PASS_DUE_TO_SKIP
     same_ways = [returned(seeded(100, seed=seed)) for seed in range(3, 20)]
     assert judged(eager, subject, **own(many_seeds=lambda: same_ways)).status is Status.FAIL_METADATA
+
+
+def test_chance_in_one_output_excuses_nothing_in_another():
+    def outcome(length: int, right: torch.Tensor, seed: int = 1) -> Returned:
+        return returned(seeded(length, seed=seed), right)
+
+    x = torch.linspace(0.0, 1.0, 2000)
+    eager, other_ways = outcome(100, x), [outcome(100, x, seed=3), outcome(50, x, seed=4)]
+    for wrong, status in ((x + 1, Status.FAIL_ACCURACY), (x[:5], Status.FAIL_METADATA), (x.double(), Status.FAIL_METADATA)):
+        for length in (100, 50):
+            verdict = judged(eager, outcome(length, wrong, seed=2), **own(many_seeds=lambda: other_ways))
+            assert verdict.status is status, verdict
+            assert "[1]" in verdict.symptom
 
 
 def test_a_gradient_with_the_mask_of_its_own_forward_is_right():
