@@ -326,7 +326,11 @@ def test_chance_in_one_output_excuses_nothing_in_another():
 
     x = torch.linspace(0.0, 1.0, 2000)
     eager, other_ways = outcome(100, x), [outcome(100, x, seed=3), outcome(50, x, seed=4)]
-    for wrong, status in ((x + 1, Status.FAIL_ACCURACY), (x[:5], Status.FAIL_METADATA), (x.double(), Status.FAIL_METADATA)):
+    for wrong, status in (
+        (x + 1, Status.FAIL_ACCURACY),
+        (x[:5], Status.FAIL_METADATA),
+        (x.double(), Status.FAIL_METADATA),
+    ):
         for length in (100, 50):
             verdict = judged(eager, outcome(length, wrong, seed=2), **own(many_seeds=lambda: other_ways))
             assert verdict.status is status, verdict

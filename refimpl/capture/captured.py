@@ -20,7 +20,7 @@ from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.signals import Returned
-from refimpl.capture.recognition import Treatment, treatment
+from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import SegmentCache, place_of
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
@@ -47,7 +47,7 @@ class CaptureOptions:
 
 
 class CapturedFunction:
-    """Calls of one function."""
+    """Calls of one function. Not for several threads at once: they share the segments, which a call may add to."""
 
     def __init__(self, function: FunctionType, options: CaptureOptions) -> None:
         self.function = function
@@ -139,7 +139,7 @@ class StepDomain(ConcreteDomain):
 
 def is_captured(function: FunctionType) -> bool:
     """Whether a function that is called at a break is captured by itself: the program's own, and those of torch's modules."""
-    module = function.__module__ or ""
+    module = defined_in(function)
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names or (root == "torch" and not module.startswith("torch.nn.modules")):
         return False

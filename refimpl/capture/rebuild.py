@@ -199,8 +199,7 @@ class Emitter:
                 case SequenceValue():
                     self._lines.append(f"{name}[:] = [{self._list(value.items)}]")
                 case DictValue():
-                    pairs = [f"({self.expression(key)}, {self.expression(item)})" for key, item in value.items.values()]
-                    self._lines += [f"pairs = [{', '.join(pairs)}]", f"{name}.clear()", f"{name}.update(pairs)"]
+                    self._dict_effects(name, log.before(value), value.items)
                 case CellValue() if value.content is UNBOUND:
                     self._lines.append(f"del {name}.cell_contents")
                 case CellValue():
@@ -209,6 +208,21 @@ class Emitter:
             self._lines.append(f"setattr({self.expression(value)}, {attribute!r}, {self.expression(new)})")
         for namespace, variable, new in log.globals():
             self._lines.append(f"{self.constant(namespace)}[{variable!r}] = {self.expression(new)}")
+
+    def _dict_effects(self, name: str, before: dict[Any, Any], after: dict[Any, Any]) -> None:
+        """Only what differs, where that gives the order too: an iterator may be under way."""
+        stays = [key for key in before if key in after]
+        if [*after][: len(stays)] != stays:
+            pairs = [f"({self.expression(key)}, {self.expression(item)})" for key, item in after.values()]
+            self._lines += [f"pairs = [{', '.join(pairs)}]", f"{name}.clear()", f"{name}.update(pairs)"]
+            return
+        gone = [f"del {name}[{self.expression(key)}]" for hashed, (key, _) in before.items() if hashed not in after]
+        new = [
+            f"{name}[{self.expression(key)}] = {self.expression(item)}"
+            for hashed, (key, item) in after.items()
+            if hashed not in before or before[hashed][1] is not item
+        ]
+        self._lines += [*gone, *new]
 
     # ---------------------------------------------------------------------------------------------------------- frames
 

@@ -89,14 +89,15 @@ _BREAKING = _by_id(
 )
 _QUESTIONS = _by_id({*NATIVE_QUESTIONS})
 
-# Functions of Python that give the same for the same constants, and change nothing.
+# Functions of Python that give the same for the same constants, change nothing, and give no part of what they are given: a fold
+# sees copies of lists. Those of `operator` that are instructions have rules of their own (symbolic/operator_calls.py).
 FOLDED = _by_id(
     {
         *(getattr(builtins, name) for name in (
             "abs", "ascii", "bin", "bool", "bytes", "chr", "complex", "divmod", "float", "format", "hex", "int", "max", "min",
             "oct", "ord", "pow", "repr", "round", "str", "sum", "all", "any",
         )),
-        *(value for value in vars(operator).values() if isinstance(value, BuiltinFunctionType)),
+        operator.abs, operator.index, operator.countOf, operator.indexOf,
         *(value for value in vars(math).values() if isinstance(value, BuiltinFunctionType)),
         torch.finfo, torch.iinfo, torch.device, torch.typename, torch.promote_types, torch.can_cast, torch.is_storage,
     }
@@ -122,9 +123,16 @@ def treatment(function: Any) -> Treatment:
     return Treatment.BREAK
 
 
+def defined_in(function: FunctionType) -> str:
+    """The module that a function's code is of. `__module__` of a wrapper is often that of what it wraps."""
+    return str(function.__globals__.get("__name__", ""))
+
+
 def _of_python(function: FunctionType) -> Treatment:
     if getattr(function, "_torchdynamo_disable", False):
         return Treatment.SKIP
+    if defined_in(function).startswith("torch._dynamo"):  # what it wraps runs under another capture, as it is
+        return Treatment.BREAK
     module = function.__module__ or ""
     if module in _OPERATOR_MODULES and f"{module}.{function.__qualname__}" not in _INTERPRETED:
         return Treatment.NODE

@@ -14,7 +14,7 @@ from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.exception_operations import EXCEPTION_OPERATIONS
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.interpreter.machine import Machine
+from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Signal
 from refimpl.capture.rebuild import Emitter
@@ -66,6 +66,9 @@ class SymbolicMachine(Machine):
             except GraphBreak:
                 frame.offset, frame.stack = offset, stack
                 raise
+            except RecursionError as error:  # a list in itself
+                frame.offset, frame.stack = offset, stack
+                raise GraphBreak("too_deep", what=DEPTH_LIMIT) from error
             if signal is not None:
                 return signal
 

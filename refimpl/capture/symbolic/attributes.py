@@ -39,7 +39,7 @@ def _names_in(text: str) -> frozenset[str]:
 
 # Of tensors: known without running anything.
 _METADATA = _names_in(
-    """dtype device layout ndim is_leaf requires_grad is_sparse is_sparse_csr is_quantized is_nested is_cuda is_cpu is_meta
+    """dtype device layout ndim requires_grad is_sparse is_sparse_csr is_quantized is_nested is_cuda is_cpu is_meta
     is_mkldnn is_xpu is_mps is_mtia is_vulkan is_xla is_maia is_ipu is_hpu itemsize nbytes"""
 )
 # Tensors that an attribute gives: nodes.
@@ -101,6 +101,8 @@ class SymbolicAttributes(SymbolicBase):
     def _of_tensor(self, value: TensorValue, name: str) -> Value:
         if name == "shape":
             return self.shape_value(value)
+        if name == "is_leaf":
+            return self._is_leaf(value)
         if name in _METADATA:
             found = getattr(value.fake, name)
             return ConstantValue(found) if type(found) in CONSTANT_TYPES else unsupported(f"attribute {name}", value)
@@ -109,6 +111,18 @@ class SymbolicAttributes(SymbolicBase):
         if inspect.isroutine(getattr(torch.Tensor, name, None)):
             return NativeMethodValue(value, name)
         unsupported(f"attribute {name}", value)
+
+    def _is_leaf(self, value: TensorValue) -> Value:
+        """Of an input that requires gradients: as it is. Of a result: an operator may give its argument itself."""
+        if not value.fake.requires_grad:
+            return ConstantValue(True)
+        if value.source is None:
+            unsupported("attribute is_leaf", value)
+        found = self.state.object_of(value).is_leaf
+        if found is not value.fake.is_leaf:  # the segment has written to it
+            unsupported("attribute is_leaf", value)
+        self.state.guard(GuardKind.EQUALS, AttributeSource(value.source, "is_leaf"), found)
+        return ConstantValue(found)
 
     def shape_value(self, value: TensorValue) -> Value:
         return SequenceValue(torch.Size, [self.size_value(value, dim) for dim in range(value.fake.dim())])
@@ -311,13 +325,15 @@ class SymbolicAttributes(SymbolicBase):
         global_tables = [f"_global{name}" for name in tables]
         if any(module.__dict__.get(name) for name in tables) or any(getattr(common, name) for name in global_tables):
             return True
-        if module.__dict__.get("_compiled_call_impl") is not None or "forward" in module.__dict__:
+        if "_compiled_call_impl" in module.__dict__ or "forward" in module.__dict__:
             return True
         for name in tables:
             self.state.guard(GuardKind.EMPTY, AttributeSource(source, name))
         for name in global_tables:
             self.state.guard(GuardKind.EMPTY, AttributeSource(KeptSource(common, "torch.nn.modules.module"), name))
-        self.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), "forward")
+        for name in ("_compiled_call_impl", "forward"):
+            self.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
+        self.state.guard(GuardKind.ID, AttributeSource(TypeSource(source), "__call__"), type(module).__call__)
         return False
 
 

@@ -32,6 +32,7 @@ from refimpl.capture.symbolic.values import (
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
 BUILTIN_RULES: dict[int, Rule] = {}  # by id: the hash of an object is the user's code
+_LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # its classes know the tensors of one dtype and device
 
 
 def _rule(*targets: Any) -> Callable[[Rule], Rule]:
@@ -72,23 +73,43 @@ def _len(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 @_rule(builtins.isinstance)
 def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     kinds = _classes(domain, args[1])
-    if any(type(kind).__instancecheck__ is not type.__instancecheck__ for kind in kinds):
-        value = domain.state.see(args[0])
-        if isinstance(value, TensorValue):
-            value = value.fake if torch.nn.Parameter in kinds or torch.nn.Buffer in kinds else torch.empty(0)
-            return ConstantValue(isinstance(value, tuple(kinds)))
-        if isinstance(value, (ObjectValue, ConstantValue)) and not any(_is_users(kind) for kind in kinds):
-            return ConstantValue(
-                isinstance(value.object if isinstance(value, ObjectValue) else value.value, tuple(kinds))
-            )
-    return ConstantValue(issubclass(class_of(domain, args[0]), tuple(kinds)))
+    special = [kind for kind in kinds if _has_own_check(kind)]
+    if not special:
+        return ConstantValue(issubclass(class_of(domain, args[0]), tuple(kinds)))
+    if any(_is_users(kind) or _is_users(type(kind)) or isinstance(kind, _LEGACY_TENSOR_TYPE) for kind in special):
+        raise GraphBreak("call_of_native_code", what="isinstance")
+    value = domain.state.see(args[0])
+    match value:
+        case TensorValue():
+            return ConstantValue(isinstance(value.fake if _asks_for_mark(kinds) else torch.empty(0), tuple(kinds)))
+        case ObjectValue() if not _is_users(type(value.object)) or not any(_may_ask_object(kind) for kind in special):
+            return ConstantValue(isinstance(value.object, tuple(kinds)))
+        case ConstantValue():
+            return ConstantValue(isinstance(value.value, tuple(kinds)))
+        case _:
+            return ConstantValue(issubclass(class_of(domain, value), tuple(kinds)))
+
+
+def _has_own_check(class_: type) -> bool:
+    """Whether `isinstance` asks the class, or what it is a class of."""
+    return type(class_).__instancecheck__ is not type.__instancecheck__
+
+
+def _asks_for_mark(classes: list[type]) -> bool:
+    """Parameters and buffers are known by a mark on the tensor."""
+    return torch.nn.Parameter in classes or torch.nn.Buffer in classes
+
+
+def _may_ask_object(class_: type) -> bool:
+    """Protocols look for attributes of the object: its own code may run."""
+    return bool(getattr(class_, "_is_protocol", False))
 
 
 @_rule(builtins.issubclass)
 def _issubclass(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = domain.constant_of(args[0], "issubclass")
     kinds = _classes(domain, args[1])
-    if any(_is_users(type(kind)) for kind in kinds):
+    if any(_has_own_check(kind) and (_is_users(kind) or _is_users(type(kind))) for kind in kinds):
         raise GraphBreak("call_of_native_code", what="issubclass")
     return ConstantValue(issubclass(class_, tuple(kinds)))
 
@@ -213,10 +234,16 @@ def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 @_rule(builtins.sorted)
 def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    plain = SequenceValue(list, domain.elements(args[0]))
+    items = domain.elements(args[0]) if len(args) == 1 else _wrong("sorted")
     if kwargs.keys() - {"reverse"}:
         raise GraphBreak("call_of_native_code", what="sorted with a key")
-    return domain.folded(sorted, [plain], kwargs)
+    is_reversed = domain.constant_of(kwargs.get("reverse", ConstantValue(False)), "sorted")
+    keys = [domain.constant_of(item, "sorted") for item in items]
+    try:
+        order = sorted(range(len(keys)), key=keys.__getitem__, reverse=bool(is_reversed))
+    except TypeError as error:
+        raise GraphBreak("op_raises_on_fake", what="sorted", error="TypeError") from error
+    return SequenceValue(list, [items[index] for index in order])  # the items themselves, not their copies
 
 
 @_rule(builtins.reversed)

@@ -24,6 +24,7 @@ from refimpl.capture.recognition import CAPTURES, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, TypeSource
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
+from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
 from refimpl.capture.symbolic.state import hash_key_of, unsupported
 from refimpl.capture.symbolic.tensor_methods import call_of_tensor, method_of_container
 from refimpl.capture.symbolic.values import (
@@ -39,6 +40,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
+_RULES = {**BUILTIN_RULES, **OPERATOR_RULES}
 _MODULE_CALL = torch.nn.Module.__call__
 
 
@@ -61,7 +63,7 @@ class SymbolicCalls(SymbolicBase):
 
     def _call_object(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         target = function.object
-        rule = BUILTIN_RULES.get(id(target))
+        rule = _RULES.get(id(target))
         if rule is not None:
             return rule(self, frame, args, kwargs)
         if isinstance(target, torch.nn.Module):
@@ -108,14 +110,14 @@ class SymbolicCalls(SymbolicBase):
     def _fold(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
         seen = [self.state.see(arg) for arg in args]
         if any(isinstance(value, TensorValue) for value in seen):
-            if getattr(target, "__module__", "") == "_operator" and not kwargs:
-                return self.state.operator(target, seen, kwargs)
             raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
         return self.folded(target, seen, kwargs)
 
     def folded(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
         """The result for constants. What raises is run again by CPython, which says so itself."""
         what = getattr(function, "__name__", str(function))
+        for value in (*args, *kwargs.values()):
+            self._refuse_metaclass(self.state.see(value), what)
         plain = [self.constant_of(arg, what) for arg in args]
         named = {name: self.constant_of(arg, what) for name, arg in kwargs.items()}
         try:
@@ -123,6 +125,17 @@ class SymbolicCalls(SymbolicBase):
         except Exception as error:
             raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
         return self.value_of(result, what)
+
+    def _refuse_metaclass(self, value: Any, what: str) -> None:
+        """What is asked of a class may be its metaclass's to answer, in code of the user's."""
+        match value:
+            case ObjectValue() if type(value.object) not in (type, FunctionType):
+                unsupported(what, value)
+            case SequenceValue():
+                for item in value.items:
+                    self._refuse_metaclass(self.state.see(item), what)
+            case _:
+                pass
 
     def value_of(self, result: Any, what: str) -> Value:
         """The value of a new object that a fold gave."""

@@ -17,6 +17,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.interpreter.machine import DEPTH_LIMIT
 from refimpl.capture.interpreter.signals import Enter, Signal
 from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
@@ -258,7 +259,7 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
         _no_exceptions()
 
     def too_deep(self) -> NoReturn:
-        raise GraphBreak("too_deep", what="calls")
+        raise GraphBreak("too_deep", what=DEPTH_LIMIT)
 
     def matches(self, error: Any, kinds: Any) -> bool:
         _no_exceptions()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from refimpl.capture.symbolic.values import CellValue, DictValue, ObjectValue, SequenceValue
+from refimpl.capture.symbolic.values import CellValue, DictValue, ObjectValue, SequenceValue, Value
 
 Changed = SequenceValue | DictValue | CellValue
 
@@ -18,14 +18,15 @@ Changed = SequenceValue | DictValue | CellValue
 class EffectLog:
     """In the order of the first change of each object. What is read after a change is what was written."""
 
-    _changed: dict[Changed, None] = field(default_factory=dict)
+    _changed: dict[Changed, dict[Any, Any]] = field(default_factory=dict)  # with what was in a dict before
     _attributes: dict[ObjectValue, dict[str, Any]] = field(default_factory=dict)
     _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
     def will_change(self, value: Changed) -> None:
         """The content of a value is about to be changed in place."""
         if value.source is not None:
-            self._changed.setdefault(value)
+            if value not in self._changed:
+                self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}
 
     def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
         """`value.name = new`."""
@@ -51,6 +52,10 @@ class EffectLog:
     def contents(self) -> Iterator[Changed]:
         """Lists, dicts and cells whose content is another."""
         yield from self._changed
+
+    def before(self, value: DictValue) -> dict[Any, tuple[Value, Value]]:
+        """What was in a dict that was changed, as in `value.items`."""
+        return self._changed[value]
 
     def attributes(self) -> Iterator[tuple[ObjectValue, str, Any]]:
         """Attributes that were written."""

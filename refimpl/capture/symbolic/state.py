@@ -30,7 +30,7 @@ from refimpl._torch import (
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, TensorFacts
-from refimpl.capture.sources import AttributeSource, CellSource, ItemSource, KeptSource, Source
+from refimpl.capture.sources import AttributeSource, CellSource, DimensionSource, ItemSource, KeptSource, Source
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -277,6 +277,16 @@ class CaptureState:
                 return value.object
             case _:
                 return value.value
+
+    # ------------------------------------------------------------------------------------------------------------ metadata
+
+    def storage_offset(self, value: TensorValue) -> Value:
+        """Of an input, which is then held to it. That of a view depends on what it is a view of."""
+        if value.source is None or value.fake.layout is not torch.strided:
+            unsupported("method storage_offset", value)
+        found = self.object_of(value).storage_offset()
+        self.guard(GuardKind.EQUALS, DimensionSource(value.source, "storage_offset"), found)
+        return ConstantValue(found)
 
     # -------------------------------------------------------------------------------------------------------------- seeing
 

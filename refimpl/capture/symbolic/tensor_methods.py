@@ -36,11 +36,10 @@ _UNSUPPORTED = _names_in(
     """backward register_hook register_post_accumulate_grad_hook requires_grad_ retain_grad detach_ set_ resize_ resize_as_
     share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ as_subclass new_tensor cuda to_sparse
     map_ map2_ apply_ module_load record_stream __array__ __dlpack__
-    is_inference _is_view"""
+    is_inference _is_view is_shared is_pinned is_coalesced"""
 )
 _METADATA_CALLS = _names_in(
-    """is_contiguous is_floating_point is_complex is_signed element_size get_device is_conj is_neg is_shared
-    is_pinned storage_offset is_coalesced"""
+    """is_contiguous is_floating_point is_complex is_signed element_size get_device is_conj is_neg"""
 )
 
 
@@ -62,6 +61,8 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
         return domain.length(receiver)
     if name == "__getitem__":
         return domain.get_item(receiver, args[0])
+    if name == "storage_offset" and not args and not kwargs:
+        return domain.state.storage_offset(receiver)
     if name in _METADATA_CALLS:
         plain = [domain.constant_of(arg, name) for arg in args]
         named = {key: domain.constant_of(arg, name) for key, arg in kwargs.items()}
@@ -97,9 +98,13 @@ def method_of_container(domain: Any, receiver: Value, name: str, args: list[Any]
     """A method of a list, tuple, torch.Size or dict."""
     if isinstance(receiver, SequenceValue) and receiver.class_ is torch.Size and name == "numel":
         return _product(domain, receiver)
-    kind = list if isinstance(receiver, SequenceValue) and receiver.class_ is list else dict
-    table = _LIST_METHODS if kind is list else _DICT_METHODS if isinstance(receiver, DictValue) else _TUPLE_METHODS
-    method = table.get(name)
+    match receiver:
+        case DictValue():
+            method = _DICT_METHODS.get(name)
+        case SequenceValue() if receiver.class_ is list:
+            method = _LIST_METHODS.get(name)
+        case _:
+            method = None
     if method is None or kwargs:
         unsupported(f"method {name}", receiver)
     if name in _WRITING:
@@ -205,7 +210,6 @@ def _wrong(what: str) -> Any:
     raise GraphBreak("op_raises_on_fake", what=what, error="an exception")
 
 
-_TUPLE_METHODS: dict[str, Method] = {}
 _LIST_METHODS: dict[str, Method] = {
     "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "reverse": _reverse, "clear": _clear, "copy": _copy,
 }  # fmt: skip

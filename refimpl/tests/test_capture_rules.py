@@ -1,0 +1,231 @@
+"""Tests of single rules of capture: what has a state, an identity or code of the user's behind it."""
+
+from __future__ import annotations
+
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.capture.compile import compile, with_options
+from refimpl.tests.capturing import MODES, Recorder, captured_with, options, same
+
+
+def by_functions_of_operator(x: Any) -> Any:
+    numbers = [1, [2], 3]
+    operator.setitem(numbers, 0, x)
+    grown = operator.iadd(numbers, [4])
+    operator.delitem({"a": 1, "b": 2}, "a")
+    inner = operator.getitem(numbers, 1)
+    inner.append(5)
+    return numbers, grown is numbers, inner is numbers[1], operator.is_(inner, numbers[1]), operator.is_not(x, inner)
+
+
+def questions_of_operator(x: Any) -> Any:
+    items = [1, 2, 2]
+    return (
+        operator.contains(items, 2), operator.truth(items), operator.not_(items), operator.countOf(items, 2),
+        operator.add(x, 1), operator.mul(2, x), operator.neg(x), operator.lt(1, 2), operator.eq((1, 2), (1, 2)),
+        operator.getitem(x, 0), operator.length_hint(items), operator.concat(items, items),
+    )  # fmt: skip
+
+
+def a_changed_list_in_a_list(x: Any) -> Any:
+    rows = [[2], [1]]
+    first, second = sorted(rows)
+    first.append(7)
+    return rows, second is rows[0], sorted([3, 1, 2], reverse=True), x
+
+
+def writes_while_it_iterates(x: Any) -> Any:
+    table = OrderedDict(a=1, b=2, c=3)
+    for key in table:
+        print(end="")
+        table[key] += 1
+        x = x + table[key]
+    return x, table
+
+
+class Odd(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return True
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return True
+
+    def __str__(cls) -> str:
+        return "odd"
+
+
+class Everything(metaclass=Odd):
+    pass
+
+
+class Plain:
+    pass
+
+
+def asks_a_metaclass(x: Any) -> Any:
+    things = Plain()
+    return [isinstance(thing, Everything) for thing in (x, things, 1, [])], issubclass(int, Everything), str(Everything)
+
+
+def asks_torchs_classes(x: Any) -> Any:
+    parameter = torch.nn.Parameter
+    return (
+        isinstance(x, (parameter, int)), isinstance(x, torch.Tensor), isinstance(x.double(), torch.DoubleTensor),
+        isinstance(x.long(), torch.FloatTensor), isinstance([x], Iterator), isinstance(x.shape, tuple),
+    )  # fmt: skip
+
+
+def a_list_in_itself(x: Any) -> Any:
+    items: list[Any] = [1]
+    items.append(items)
+    return str(items), x + 1
+
+
+PROGRAMS = [
+    by_functions_of_operator, questions_of_operator, a_changed_list_in_a_list, writes_while_it_iterates, asks_a_metaclass,
+    asks_torchs_classes, a_list_in_itself,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_rule_does_what_python_does(program: Callable[..., Any], mode: str) -> None:
+    captured = with_options(program, options(Recorder(), breaks_at=MODES[mode], recompile_limit=64))
+    for value in (1.0, 2.0):
+        x = torch.full((2, 2), value)
+        assert same(captured(x.clone()), program(x.clone()))
+
+
+# ------------------------------------------------------------------------------------------- metadata that guards do not cover
+
+
+def leaf(x: Any) -> Any:
+    return x.is_leaf, (x * 2).is_leaf, x + 1
+
+
+def offset(x: Any) -> Any:
+    return x.storage_offset(), x[1:].storage_offset(), x + 1
+
+
+def leaf_after_a_write(x: Any, y: Any) -> Any:
+    x.add_(y)
+    return x.is_leaf, x + 1
+
+
+def test_a_leaf_is_told_from_a_result() -> None:
+    captured, _, _ = captured_with(leaf)
+    for _ in range(2):
+        for make in (lambda: torch.ones(2, requires_grad=True), lambda: torch.ones(2, requires_grad=True) * 1):
+            assert captured(make())[:2] == leaf(make())[:2]
+    captured, _, _ = captured_with(leaf_after_a_write)
+    for _ in range(2):
+        given = torch.zeros(2), torch.ones(2, requires_grad=True)
+        assert captured(*given)[0] is False
+
+
+def test_another_offset_in_the_storage_is_noticed() -> None:
+    captured, _, _ = captured_with(offset)
+    base = torch.arange(6.0)
+    for x in (base[:3], base[3:], base[1:4], base[:3]):
+        assert captured(x)[:2] == offset(x)[:2]
+
+
+# ------------------------------------------------------------------------------------------------------ dicts that were there
+
+
+KEPT: OrderedDict[str, Any] = OrderedDict()
+
+
+def replaces(x: Any) -> Any:
+    KEPT["a"] = KEPT["a"] + 1
+    return x * KEPT["a"]
+
+
+def adds(x: Any) -> Any:
+    KEPT["new"] = x
+    return x + len(KEPT)
+
+
+def removes(x: Any) -> Any:
+    del KEPT["b"]
+    return x + len(KEPT)
+
+
+def reorders(x: Any) -> Any:
+    KEPT["a"] = KEPT.pop("a")
+    KEPT.update({"z": 1})
+    return x
+
+
+def empties(x: Any) -> Any:
+    KEPT.clear()
+    KEPT["c"] = 9
+    return x
+
+
+@pytest.mark.parametrize("program", [replaces, adds, removes, reorders, empties], ids=lambda program: program.__name__)
+def test_a_dict_that_was_there_is_left_as_eager_leaves_it(
+    program: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for run in (program, captured_with(program)[0]):
+        table = OrderedDict[str, Any](a=1, b=2, c=3)
+        monkeypatch.setitem(globals(), "KEPT", table)
+        result = run(torch.ones(2))
+        found.append((result, list(table.items())))
+    assert same(found[1], found[0])
+
+
+def test_values_are_replaced_under_an_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "KEPT", OrderedDict(a=1, b=2))
+    captured, _, _ = captured_with(replaces)
+    for _ in KEPT:  # a clear() would end it with an error
+        captured(torch.ones(2))
+    assert KEPT["a"] == 3
+
+
+# ------------------------------------------------------------------------------------------------------------- modules' calls
+
+
+class Doubles(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+def test_a_module_that_is_compiled_later_is_called_as_it_is_then() -> None:
+    module = Doubles()
+
+    def program(x: Any) -> Any:
+        return module(x)
+
+    captured = compile(program)
+    x = torch.ones(2)
+    assert torch.equal(captured(x), x * 2)
+    calls = []
+
+    def backend(graph: Any, example_inputs: Any) -> Any:
+        return lambda *args: calls.append(1) or graph.forward(*args)
+
+    module.compile(backend=backend)
+    assert torch.equal(captured(x), x * 2)
+    assert calls == [1]
+    torch._dynamo.reset()
+
+
+def test_a_call_of_the_class_that_is_replaced_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Doubles()
+
+    def program(x: Any) -> Any:
+        return module(x)
+
+    captured = compile(program)
+    x = torch.ones(2)
+    assert torch.equal(captured(x), x * 2)
+    monkeypatch.setattr(Doubles, "__call__", lambda self, x: x * 5)
+    assert torch.equal(captured(x), x * 5)
