@@ -8,7 +8,8 @@ import shutil
 import socket
 import sysconfig
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -174,6 +175,35 @@ def test_kernels_of_waiting_workers_are_one_call(server: BuildServer, tmp_path: 
     assert went == [True] * 3
     assert [loaded(own).kernel() for own in jobs] == [0, 2, 4]
     assert (server.libraries, server.calls) == (3, 1)
+
+
+def test_where_two_turns_are_free_waiting_requests_are_divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr("fuzz.builds.server.build", lambda jobs: sizes.append(len(jobs)) or jobs)
+    with BuildServer(turns=2) as server:
+        workers = [Worker(server) for _ in range(10)]
+        jobs = [job(tmp_path, number) for number in range(10)]
+        for worker in workers[:2]:
+            worker.say("start")
+            assert worker.goes()
+        for worker, own in zip(workers[2:], jobs[2:], strict=True):
+            worker.say("build", (own,))
+        assert eventually(lambda: len(server._state.requests) == 8)
+        workers[0].say("build", (jobs[0],))  # nine wait, one turn is free and one still taken
+        assert eventually(lambda: len(sizes) == 1)
+        workers[1].say("build", (jobs[1],))
+        for worker in workers:
+            threading.Thread(target=lambda own: own.goes() and own.say("end"), args=(worker,), daemon=True).start()
+        assert eventually(lambda: len(sizes) == 2 and not server._state.requests)
+    assert sizes == [5, 5]
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether it does within half a minute."""
+    end = time.monotonic() + 30
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    return holds()
 
 
 def test_whoever_waits_when_the_campaign_ends_is_told() -> None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import sympy
+
+from fuzz import observing
+from fuzz import observing
 from fuzz.structure import FuzzProgram, OpCall, Ref
 from oracle.isolate import Completed, Pool, Task
 from oracle.program import Call
@@ -44,3 +49,16 @@ def test_overloads_graph_breaks_and_cheap_compiles() -> None:
     assert any(name.startswith("pass:aot_autograd") for name in seen["compiler"])
     assert seen["guard_latency"] == 0.0
     assert seen["configuration"] is None
+
+
+def test_what_is_simplified_again_is_remembered_and_what_has_no_hash_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(sympy, "simplify", lambda expression, *args, **options: seen.append(args) or expression)
+    observing._remember_simplified.__wrapped__()
+    x = sympy.Symbol("x")
+    for _ in range(2):
+        assert sympy.simplify(x + x) == 2 * x
+    assert seen == [()]
+    assert sympy.simplify([x], 1.5) == [x]  # type: ignore[arg-type]
+    assert sympy.simplify(x + x, 2.0) == 2 * x
+    assert seen == [(), (1.5,), (2.0,)]

@@ -134,7 +134,11 @@ def test_more_environments_than_starters_are_kept() -> None:
 def test_the_time_to_start_is_not_charged_to_a_task() -> None:
     slow = (("ORACLE_TEST_IMPORT", "sleep"),)
     with Pool(workers=1, preload=["oracle.tests.isolate_preload"]) as pool:
-        value_of(run_one(pool, task("echo", timeout_s=0.4, environment=slow)))
+        started = time.monotonic()
+        result = run_one(pool, task("echo", timeout_s=0.4, environment=slow))
+        waited_s = time.monotonic() - started
+    assert value_of(result)["pid"] == result.worker_pid  # not ended at its time limit
+    assert waited_s > 0.6  # though its worker was not there before
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
