@@ -97,6 +97,14 @@ FIRST_RESULT_MOVES = frozenset(["multilabel_margin_loss_forward"])
 # Of those, what normalises its first argument and writes to none but running statistics: that argument is moved.
 FIRST_INPUT_MOVES = frozenset(["native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"])
 
+# Between elements, at coordinates that are rounded: they move as the coordinates do, whatever the size of the result.
+INTERPOLATES = frozenset(
+    f"{name}{suffix}"
+    for name in ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+                 "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa")
+    for suffix in ("", "_backward")
+) | {"grid_sampler_2d", "grid_sampler_3d"}  # fmt: skip
+
 CHOOSES_AMONG: dict[
     str, str
 ] = {}  # name -> what is chosen from; of 0 and -0, which are equal, a kernel may give either

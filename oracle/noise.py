@@ -26,6 +26,7 @@ from oracle.exact_ops import (
     FIRST_INPUT_MOVES,
     FIRST_RESULT_MOVES,
     INPUTS_STAY,
+    INTERPOLATES,
     RING_OPS,
     ROUNDED_AS_FIRST_INPUT,
 )
@@ -55,6 +56,7 @@ class _OpKind:
     moves_first_input: bool = False
     moves_first_result: bool = False  # and no other
     is_ring: bool = False
+    interpolates: bool = False
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
@@ -115,6 +117,8 @@ class RoundingNoise(TorchDispatchMode):
                     tensor.copy_(self._moved(tensor))
         if kind.returns_written:
             return result
+        if kind.interpolates and isinstance(result, torch.Tensor):
+            result = self._moved_by_coordinates(result, args[0])
         if kind.moves_first_result:
             return (self._moved(result[0]), *result[1:])
         inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
@@ -146,6 +150,21 @@ class RoundingNoise(TorchDispatchMode):
             return either if either.stride() == out.stride() else either.as_strided(out.shape, out.stride())
 
         return tree_map(flipped, result)
+
+    def _moved_by_coordinates(self, result: torch.Tensor, source: Any) -> torch.Tensor:
+        """Moved by what an epsilon of the largest coordinate makes of the range of the values between which it lies.
+
+        Coordinates of half types are float32. Where nothing was found (0), nothing moves.
+        """
+        if not _is_movable(result) or not _is_movable(source) or result.is_complex() or source.numel() == 0:
+            return result
+        finite = source.detach().double().nan_to_num(0.0, 0.0, 0.0)
+        reach = float(finite.max().clamp_min(0.0) - finite.min().clamp_max(0.0))
+        extent = max([*result.shape[2:], *source.shape[2:]], default=1)
+        eps = torch.finfo(torch.float64 if result.dtype is torch.float64 else torch.float32).eps
+        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
+        moved = result.detach() + (shift.double() * (reach * extent * eps * self.scale)).to(result.dtype)
+        return torch.where(result.isfinite() & moved.isfinite() & (result != 0), moved, result)
 
     def _moved_as_first_input(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
@@ -269,6 +288,7 @@ def _classify(func: Any) -> _OpKind:
         moves_first_input=namespace == "aten" and name in FIRST_INPUT_MOVES,
         moves_first_result=namespace == "aten" and name in FIRST_RESULT_MOVES,
         is_ring=name in RING_OPS,
+        interpolates=namespace == "aten" and name in INTERPOLATES,
         accumulates=torch.Tag.pointwise not in func.tags,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),

@@ -410,3 +410,33 @@ def test_of_a_loss_with_a_mask_the_loss_is_moved() -> None:
             moved.append(float(F.multilabel_margin_loss(x, target)))
     assert len({*moved, float(exact)}) > 1
     assert max(abs(value - float(exact)) for value in moved) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("interpolate", "shape"),
+    [
+        (
+            lambda x: torch.nn.functional.interpolate(x, scale_factor=1.5, mode="bicubic", align_corners=True),
+            (1, 1, 8, 8),
+        ),
+        (lambda x: torch.nn.functional.interpolate(x, scale_factor=3.0, mode="bilinear"), (1, 2, 5, 3)),
+        (lambda x: torch.nn.functional.interpolate(x, size=7, mode="linear"), (2, 3, 4)),
+        (
+            lambda x: torch.nn.functional.grid_sample(x, torch.zeros(1, 2, 2, 2) + 0.1, align_corners=False),
+            (1, 1, 6, 6),
+        ),
+    ],
+)
+def test_what_is_interpolated_moves_as_coordinates_are_rounded(interpolate: Any, shape: tuple[int, ...]) -> None:
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 6 - 3
+    exact = interpolate(x)
+    moves = []
+    for seed in range(20):
+        with RoundingNoise(seed):
+            moves.append((interpolate(x) - exact).abs().max())
+    most = float(torch.stack(moves).max())
+    eps = torch.finfo(torch.float32).eps
+    assert 6 * eps < most < 6 * max(exact.shape) * eps * 4
+    with RoundingNoise(0):
+        still = interpolate(torch.zeros(shape))
+    assert torch.equal(still, torch.zeros_like(still))
