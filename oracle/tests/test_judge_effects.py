@@ -126,6 +126,14 @@ def test_returning_the_input_itself_is_not_returning_a_view_of_it():
     assert verdict.symptom == "call 0: output does not share its object with args[0], but should"
 
 
+def test_who_shares_memory_without_elements_does_not_count_and_who_is_the_same_object_does():
+    x = torch.zeros(3)
+    assert judged(returned(x[:0], args=(x,)), returned(torch.zeros(0), args=(x,))).status is Status.PASS
+    empty = torch.zeros(0, 2)
+    verdict = judged(returned(empty, args=(empty,)), returned(empty.clone(), args=(empty,)))
+    assert verdict.symptom == "call 0: output does not share its object with args[0], but should"
+
+
 def test_parameters_that_come_untied_are_found():
     w, x = torch.zeros(3), torch.zeros(3)
     verdict = judged(
