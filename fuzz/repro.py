@@ -36,12 +36,12 @@ _ASPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.FAIL_EXCEPTION: ("exception",),
     Status.FAIL_TO_RUN: ("exception",),
 }
+_PLAIN_LIMIT = 0.05  # larger errors are seen with the tolerances of torch.testing.assert_close, whatever the dtype
 _ALL = ("value", "layout", "flags", "kind", "gradient", "aliases", "generator", "exception")
 
 
 def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
     """The script's text; `notes` are lines of its head. Raises UsageError for a subject that torch alone does not have."""
-    aspects = _ASPECTS.get(verdict.status, _ALL)
     is_deadly = verdict.status in (Status.CRASH, Status.TIMEOUT, Status.OOM)
     parts = [
         _header(subject, verdict, notes),
@@ -52,10 +52,38 @@ def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *
         _plan(program),
         _compile(program, subject),
         _RUN.replace("SEED", str(program.seed)),
-        _COMPARE.replace("ASPECTS", repr(tuple(aspects))).replace("SIGNS", str("sign of zero" in verdict.symptom)),
+        _comparison(verdict),
         _MAIN_DEADLY if is_deadly else _MAIN,
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip()).replace("\n\n\n\n", "\n\n\n")
+
+
+def _comparison(verdict: Verdict) -> str:
+    texts = {
+        "ASPECTS": repr(_ASPECTS.get(verdict.status, _ALL)),
+        "SIGNS": str("sign of zero" in verdict.symptom),
+        "TOLERANCES": repr(_tolerances(verdict)),
+    }
+    found = _COMPARE
+    for name, text in texts.items():
+        found = found.replace(name, text)
+    return found
+
+
+def _tolerances(verdict: Verdict) -> dict[str, float]:
+    """Those of torch, or where the wrong element is within them, half the error that the judge allows from each."""
+    worst = verdict.worst
+    if worst is None or worst.allowed_error is None:
+        return {}
+    try:
+        eager, subject = float(worst.eager), float(worst.subject)
+    except ValueError:  # a complex number
+        return {}
+    seen = abs(subject - eager)
+    if not math.isfinite(seen) or seen > _PLAIN_LIMIT * max(1.0, abs(eager)):
+        return {}
+    limit = min(worst.allowed_error, seen) / 2
+    return {"rtol": float(f"{limit / abs(eager):.3g}") if eager else 0.0, "atol": float(f"{limit:.3g}")}
 
 
 def _header(subject: SubjectSpec, verdict: Verdict, notes: Sequence[str]) -> str:
@@ -271,6 +299,18 @@ def flatten(value, path):
     return [(path, value)]
 
 
+def tangents(outputs, seed):
+    """Each output that has a gradient, and quarters between -2 and 2 to begin with."""
+    generator, pairs = torch.Generator().manual_seed(seed), {}
+    for _, t in outputs:
+        if isinstance(t, torch.Tensor) and t.requires_grad and id(t) not in pairs:
+            shape = (*t.shape, 2) if t.is_complex() else tuple(t.shape)
+            sizes = torch.randint(1, 9, shape, generator=generator)
+            drawn = sizes * (torch.randint(0, 2, shape, generator=generator) * 2 - 1) / 4
+            pairs[id(t)] = (t, (torch.view_as_complex(drawn) if t.is_complex() else drawn).to(t.dtype))
+    return list(pairs.values())
+
+
 def run(wrap):
     """What can be seen of every call: a dict of aspects."""
     names, target = make()
@@ -297,8 +337,8 @@ def run(wrap):
             look(seen, f"call {number}: ", outputs + leaves)
             seen[f"call {number}: generator"] = torch.get_rng_state()
             if plan.get("backward"):
-                tensors = [t for _, t in outputs if isinstance(t, torch.Tensor) and t.requires_grad]
-                torch.autograd.backward(tensors, [torch.ones_like(t) for t in tensors])
+                pairs = tangents(outputs, SEED + number)
+                torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
                 for path, leaf in leaves:
                     if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad:
                         seen[f"call {number}: gradient of {path}"] = leaf.grad
@@ -329,6 +369,7 @@ def look(seen, call, leaves):
 '''
 _COMPARE = """
 ASKED = ASPECTS  # what the report is about; other differences are printed and not counted
+LIMITS = TOLERANCES  # of torch.testing.assert_close
 
 
 def differ(one, other):
@@ -338,7 +379,7 @@ def differ(one, other):
         if SIGNS and bool((one.signbit() != other.signbit()).any()):
             return True
         try:
-            torch.testing.assert_close(other, one, equal_nan=True)
+            torch.testing.assert_close(other, one, equal_nan=True, **LIMITS)
         except AssertionError:
             return True
         return False

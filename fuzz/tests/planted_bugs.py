@@ -75,6 +75,23 @@ def wrong_gradient(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[...,
     return _with(gm, "asinh", wrong)
 
 
+def small_error(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """expm1 is off by a millionth: little beside one, much beside a thousandth."""
+    return _with(gm, "expm1", lambda x: torch.expm1(x) + 1e-6)
+
+
+def uneven_gradient(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """The gradient of sinh is wrong where the tangents differ from one another."""
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        result = torch.sinh(x)
+        if result.requires_grad:
+            result.register_hook(lambda gradient: 2 * gradient - gradient.mean())
+        return result
+
+    return _with(gm, "sinh", wrong)
+
+
 def wrong_exception(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     """take raises a KeyError where it should raise an IndexError."""
 

@@ -8,7 +8,6 @@ import pytest
 import sympy
 
 from fuzz import observing
-from fuzz import observing
 from fuzz.structure import FuzzProgram, OpCall, Ref
 from oracle.isolate import Completed, Pool, Task
 from oracle.program import Call

@@ -44,6 +44,13 @@ CASES: dict[str, FuzzProgram] = {
     "wrong_gradient": program_of(
         "def program(a):\n    r = torch.asinh(a)\n    return r\n", [], calls=tuple(_GRADIENT)
     ),
+    "uneven_gradient": program_of(
+        "def program(a):\n    r = torch.sinh(a)\n    return r\n", [], calls=tuple(_GRADIENT)
+    ),
+    "small_error": program_of(
+        "def program(a):\n    r = torch.expm1(a)\n    return r\n",
+        [_tensor(5, fill={"kind": "uniform", "low": 0.001, "high": 0.002, "seed": 1})],
+    ),
     "crashes": program_of("def program(a):\n    r = torch.erfinv(a)\n    return r\n", [_tensor(3)]),
 }  # fmt: skip
 
@@ -68,7 +75,12 @@ def test_the_script_exits_with_1_while_the_bug_is_live(name: str, tmp_path: Path
     ended = _run(script, tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert f"# {subject.name}: {verdict.status.value}" in script
-    if name in ("lost_write", "wrong_gradient"):  # the same script on a backend without a bug
+    if name in (
+        "lost_write",
+        "wrong_gradient",
+        "uneven_gradient",
+        "small_error",
+    ):  # the same script on a backend without a bug
         right = script.replace(f"backend=fuzz.tests.planted_bugs.{name}", 'backend="eager"')
         ended = _run(right, tmp_path)
         assert ended.returncode == 0, ended.stdout + ended.stderr
