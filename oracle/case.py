@@ -33,6 +33,7 @@ from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
+from oracle.unknowns import Unknowns
 from oracle.verdict import Status, Verdict
 from oracle.widen import CannotWiden, Widened, narrow_dtype, widen_module, widen_tree
 
@@ -234,9 +235,10 @@ def _restored(before: ProcessState) -> tuple[str, ...]:
 
 
 def observe_widened(instance: Instance) -> Outcome | None:
-    """Eager in fp64 / complex128; None where a dtype is part of the program's meaning (bit casts)."""
+    """Eager in fp64 / complex128, without what depends on bits; None where a dtype is part of the program's meaning."""
     target = instance.target
     modes: list[Widened] = []
+    unknown = Unknowns()
     narrow: torch.dtype | None = None
 
     def prepare_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -245,7 +247,7 @@ def observe_widened(instance: Instance) -> Outcome | None:
         return widen_tree((args, kwargs))
 
     def around_call() -> Widened:
-        modes.append(Widened(narrow=narrow))
+        modes.append(Widened(narrow=narrow, unknown=unknown))
         return modes[-1]
 
     module_dtype = narrow_dtype(list(target.parameters())) if isinstance(target, torch.nn.Module) else None
@@ -254,7 +256,7 @@ def observe_widened(instance: Instance) -> Outcome | None:
             widen_module(target)
         except CannotWiden:
             return None
-    outcome = observe(instance, prepare_inputs=prepare_inputs, around_call=around_call)
+    outcome = observe(instance, prepare_inputs=prepare_inputs, around_call=around_call, leaves_out=unknown.__contains__)
     return None if any(mode.meaning_changed for mode in modes) else outcome
 
 

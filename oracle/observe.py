@@ -35,12 +35,14 @@ def observe(
     prepare_inputs: Prepare | None = None,
     around_call: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     seed_offset: int = 0,
+    leaves_out: Callable[[torch.Tensor], bool] | None = None,
 ) -> Outcome:
     """Run the whole call plan of a fresh instance.
 
     `compile_target` turns the original into what is called; without it the original is called (eager).
     `prepare_inputs` maps fresh arguments (widening). `around_call` wraps the bare call and its backward. `seed_offset` moves the
-    seed of every call, and those that the program itself gives to `torch.manual_seed`.
+    seed of every call, and those that the program itself gives to `torch.manual_seed`. `leaves_out` says which tensors are not
+    to be observed.
     """
     target = instance.target
     phase, call = "compile", 0
@@ -69,7 +71,7 @@ def observe(
             state = list(_state(instance))
             after_inputs = _named(args, kwargs, inputs if is_derived else None)
             seen_outputs, seen_inputs, seen_state = (
-                tuple(map(_leaf, found)) for found in (outputs, after_inputs, state)
+                tuple(map(_leaf, _without(found, leaves_out))) for found in (outputs, after_inputs, state)
             )
             aliases = _alias_graph([*named_inputs, *outputs, *state])
             digest = rng_digest()
@@ -124,6 +126,12 @@ def _named(
     if inputs is None:
         return named
     return flatten(inputs[0], "inputs")[0] + flatten(inputs[1], "input kwargs")[0] + named
+
+
+def _without(leaves: list[RawLeaf], leaves_out: Callable[[torch.Tensor], bool] | None) -> list[RawLeaf]:
+    if leaves_out is None:
+        return leaves
+    return [leaf for leaf in leaves if not (isinstance(leaf.value, torch.Tensor) and leaves_out(leaf.value))]
 
 
 def _leaf(raw: RawLeaf) -> Leaf:

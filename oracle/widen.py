@@ -5,7 +5,8 @@ Low-precision floats become float64 and complex numbers complex128, in the input
 
 What this cannot do, and therefore reports (`Widened.meaning_changed`) or leaves to the caller:
 
-- Functions whose meaning is the dtype: bit casts, `element_size`, `nextafter`, rank decisions with a dtype's epsilon.
+- Functions whose meaning is the dtype: bit casts, `element_size`, `nextafter`, rank decisions with a dtype's epsilon. Tensors
+  that they give, and what is computed from these, are in `Widened.unknown`; all else stays the ground truth.
 - Random floats whose draw depends on the dtype. Factories draw in the dtype they name and are widened afterwards; for
   `rand_like`, `normal_` and the like the narrow dtype must be known (`narrow`), else the meaning has changed. Compare
   `oracle.hygiene.rng_digest` after both runs: if it differs, other numbers were drawn.
@@ -24,9 +25,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from oracle.clone import has_plain_storage, keep_attributes, rebuild, view_of_storage
 from oracle.errors import TorchOracleError
+from oracle.unknowns import NoStorage, Unknowns, tensors_in
 
 _NARROW_FLOATS = (
     "float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()  # noqa: SIM905
@@ -145,12 +148,15 @@ class Widened(TorchFunctionMode):
 
     `narrow`: the one float dtype the program's tensors had before widening, or None if there were several; see
     `narrow_dtype`. Read `meaning_changed` (and its `reason`) afterwards: if set, the result is not the ground truth of
-    this program. Observe tensors outside: looking at a storage counts as depending on the dtype.
+    this program. Tensors in `unknown` are not either, and all others are: a function whose meaning is the dtype gave them, or
+    they were computed from such ones. One `unknown` serves all calls of a program.
+    Observe tensors outside: looking at a storage counts as depending on the dtype.
     """
 
-    def __init__(self, *, narrow: torch.dtype | None = None) -> None:
+    def __init__(self, *, narrow: torch.dtype | None = None, unknown: Unknowns | None = None) -> None:
         super().__init__()
         self.narrow = narrow
+        self.unknown = Unknowns() if unknown is None else unknown
         self.reason = ""
         self._outer_dtype = torch.get_default_dtype()
 
@@ -181,19 +187,54 @@ class Widened(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        reason = _meaning_of(func, getattr(func, "__name__", ""), args, kwargs)
+        if not reason and not self.unknown.reach((args, kwargs)):
+            return self._run(func, types, args, kwargs)
+        return self._run_unknown(func, types, args, kwargs, reason)
+
+    def _run_unknown(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
+        """What it gives and what it writes to is unknown. What the program can branch on, or has gradients, is all lost."""
+        why = reason or "it computes with what has no wide form"
+        given = [tensor for tensor in tensors_in((args, kwargs)) if not tensor.is_inference()]
+        versions = [tensor._version for tensor in given]
+        is_cast = reason == _BIT_CAST
+        result = self._run(func, types, args, kwargs)
+        if is_cast:
+            result = result.detach().clone()  # the program's value shares memory with what stays known
+        written = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
+        made = tree_leaves(result)
+        is_lost = (
+            any(leaf is not None and not isinstance(leaf, torch.Tensor) for leaf in made)
+            or any(tensor.requires_grad for tensor in (*tensors_in(made), *written))
+            or any(tensor.is_inference() for tensor in tensors_in((args, kwargs, made)))
+            or any(self.unknown.is_copy(tensor) for tensor in written)
+        )
+        if is_lost or self._cannot_mark([*tensors_in(made), *written], is_copy=is_cast):
+            self._note(why)
+        return result
+
+    def _cannot_mark(self, tensors: list[torch.Tensor], *, is_copy: bool) -> bool:
+        try:
+            for tensor in tensors:
+                self.unknown.add(tensor, is_copy=is_copy)
+        except NoStorage:
+            return True
+        return False
+
+    def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if not args and name in _RANDOM_LIKE and "tensor" in kwargs:  # torch.nn.init hands everything over by name
             kwargs = dict(kwargs)
             args = (kwargs.pop("tensor"),)
             with torch.no_grad():  # as they do themselves
-                return self.__torch_function__(func, types, args, kwargs)
+                return self._run(func, types, args, kwargs)
         if name in _SHORTHANDS and args:
             return _SHORTHANDS[name](args[0])
         if func in _RANDOM_FACTORIES:
             return self._draw_narrow(func, args, kwargs)
         if name in _RANDOM_LIKE and args and isinstance(args[0], torch.Tensor) and _is_wide(args[0]):
             return self._draw_like(func, name, args, kwargs)
-        self._note_meaning(func, name, args, kwargs)
+        self._note_epsilons(name, args, kwargs)
         if (name == "type" and len(args) > 1) or ("dtype" in kwargs and not isinstance(kwargs["dtype"], torch.dtype)):
             args, kwargs = _widen_type_names(args, kwargs)
         return func(
@@ -204,14 +245,8 @@ class Widened(TorchFunctionMode):
         if not self.reason:
             self.reason = reason
 
-    def _note_meaning(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args[1:], *kwargs.values())):
-            self._note("the program reinterprets bits: view(dtype)")
-        elif name in _MEANS_ITS_DTYPE:
-            self._note(f"{name} depends on the dtype: {_MEANS_ITS_DTYPE[name]}")
-        elif func in _MEANS_ITS_DTYPE_GETTERS:
-            self._note(f"{_MEANS_ITS_DTYPE_GETTERS[func]} depends on the dtype")
-        elif name in _RANDOM_BY_DTYPE_ON_CUDA and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
+    def _note_epsilons(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if name in _RANDOM_BY_DTYPE_ON_CUDA and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
             self._note(f"{name} on CUDA may draw numbers that depend on the dtype")
         elif name in _EPSILON_BY_DEFAULT and kwargs.get("eps", args[3] if len(args) > 3 else None) is None:
             self._supply_epsilon(kwargs)
@@ -266,6 +301,16 @@ class Widened(TorchFunctionMode):
         return wide.requires_grad_(drawn.requires_grad)
 
 
+def _meaning_of(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why the dtype is the meaning of a call; nothing where it is not."""
+    if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args[1:], *kwargs.values())):
+        return _BIT_CAST
+    if name in _MEANS_ITS_DTYPE:
+        return f"{name} depends on the dtype: {_MEANS_ITS_DTYPE[name]}"
+    getter = _MEANS_ITS_DTYPE_GETTERS.get(func)
+    return "" if getter is None else f"{getter} depends on the dtype"
+
+
 def _is_wide(tensor: torch.Tensor) -> bool:
     return tensor.dtype in (torch.float64, torch.complex128)
 
@@ -299,6 +344,7 @@ _SHORTHANDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cfloat": _to_cdouble,
     "chalf": _to_cdouble,
 }
+_BIT_CAST = "the program reinterprets bits: view(dtype)"
 _RANDOM_FACTORIES = frozenset({torch.rand, torch.randn, torch.normal})
 _RANDOM_LIKE = frozenset(
     {

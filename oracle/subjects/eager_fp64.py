@@ -47,7 +47,7 @@ class EagerFp64:
             widening = Widened(narrow=narrow)
             generator = torch.get_rng_state()
             result = _run(target, wide, widening)
-            if widening.meaning_changed:
+            if widening.meaning_changed or widening.unknown:
                 torch.set_rng_state(generator)
                 return target(*args, **kwargs)
             return narrowing.give_back(result)

@@ -54,6 +54,22 @@ def test_a_wrong_value_is_judged_against_the_ground_truth() -> None:
     assert verdict.worst.truth is not None
 
 
+def test_what_reads_bits_leaves_the_ground_truth_of_the_rest() -> None:
+    truth = observe_widened(
+        instantiate(
+            Program(
+                name="t",
+                source="import torch\ndef inputs(call): return (torch.ones(3), torch.ones(2)), {}\n"
+                "def program(x, y): y.mul_(x.view(torch.int32)[0]); return x.view(torch.int32), x * 2, y\n",
+            )
+        )
+    )
+    assert isinstance(truth, Returned)
+    (call,) = truth.calls
+    assert [leaf.path for leaf in call.outputs] == ["output[1]"]
+    assert [leaf.path for leaf in call.inputs_after] == ["args[0]"]
+
+
 def test_rounding_is_not_a_finding() -> None:
     assert judged(state_of(SUM), changing(lambda output: output * (1 + 2**-22))).verdict.status is Status.PASS
 

@@ -199,10 +199,45 @@ MEANING: dict[str, Callable[[torch.Tensor], Any]] = {
 @pytest.mark.parametrize("name", MEANING)
 def test_where_the_dtype_is_the_meaning_it_is_noted(name: str) -> None:
     with Widened() as mode:
-        MEANING[name](torch.ones(2, 2, dtype=torch.float64))
-    assert mode.meaning_changed
-    assert mode.reason
+        result = MEANING[name](torch.ones(2, 2, dtype=torch.float64))
+    assert mode.reason if mode.meaning_changed else result in mode.unknown
     assert torch.get_default_dtype() is torch.float32
+
+
+BITS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "used": lambda x: x.view(torch.int64) + 1,
+    "written with": lambda x: torch.zeros(2, 2).add_(x.view(torch.int64)),
+    "put into": lambda x: torch.stack([x, x.view(torch.int64).double()]),
+    "viewed after a write": lambda x: torch.zeros(2, 2).copy_(x.view(torch.int64))[0],
+}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_what_is_computed_from_bits_is_unknown_and_nothing_else(name: str) -> None:
+    x = torch.ones(2, 2, dtype=torch.float64)
+    with Widened() as mode:
+        before = x * 2
+        unknown = BITS[name](x)
+        after = before + x
+    assert not mode.meaning_changed
+    assert unknown in mode.unknown
+    assert not any(tensor in mode.unknown for tensor in (x, before, after))
+
+
+LOST: dict[str, Callable[[torch.Tensor], Any]] = {
+    "branch": lambda x: 1 if (x.view(torch.int64) > 3).any() else 2,
+    "item": lambda x: x.view(torch.int64)[0, 0].item(),
+    "shape": lambda x: x.view(torch.uint8).shape,
+    "write to the bits": lambda x: x.view(torch.int64).add_(1),
+    "gradient": lambda x: torch.nextafter(x, x).double() * torch.ones(1, requires_grad=True),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_where_the_course_may_depend_on_bits_all_is_lost(name: str) -> None:
+    with Widened() as mode:
+        LOST[name](torch.ones(2, 2, dtype=torch.float64))
+    assert mode.meaning_changed
 
 
 def test_with_the_narrow_dtype_known_more_can_be_said() -> None:
