@@ -123,9 +123,18 @@ class _Starter:
             self._reap()
             if self._control in readable:
                 message, files = receive_with_files(self._control, 2)
-                if message is None or message["do"] == "stop":
+                if message is None:
+                    self._await_end_of_parent()
+                    return
+                if message["do"] == "stop":
                     return
                 self._obey(message, files)
+
+    def _await_end_of_parent(self) -> None:
+        """A process that ends closes its connections first: for a moment it is still there."""
+        deadline = time.monotonic() + _PARENT_CHECK_S
+        while os.getppid() == self._config.parent_pid and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def end(self) -> None:
         """Kill all workers and what they started; afterwards nothing of this pool's environment is left."""
