@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.interpreter.concrete import ConcreteDomain
@@ -21,7 +22,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.signals import Returned
 from refimpl.capture.recognition import Treatment, defined_in, treatment
-from refimpl.capture.segment import SegmentCache, place_of
+from refimpl.capture.segment import Segment, SegmentCache, place_of
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
 RECOMPILE_LIMIT = 8  # segments of one place
@@ -73,7 +74,7 @@ class CapturedFunction:
             if found is None:
                 return self._rest(frames)
             segment, kept = found
-            out = () if segment.call is None else segment.call(*kept[: segment.inputs])
+            out = () if segment.call is None else _computed(segment, kept)
             result = segment.rebuild(out, kept)
             if segment.reason is None:
                 return result
@@ -117,6 +118,19 @@ class CapturedFunction:
         machine = Machine(self._domain)
         machine.frames = frames
         return machine.resume().value
+
+
+def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
+    """What the graph gives. Where it raises in a region of another grad mode, that is left as the program's `with` leaves it."""
+    assert segment.call is not None
+    if not segment.sets_state:
+        return segment.call(*kept[: segment.inputs])
+    mode = torch.is_grad_enabled()
+    try:
+        return segment.call(*kept[: segment.inputs])
+    except BaseException:
+        set_grad_enabled(mode)
+        raise
 
 
 class StepDomain(ConcreteDomain):

@@ -24,6 +24,7 @@ class SegmentGraph:
         self.examples: list[Any] = []  # what they were when the segment was captured
         self._last_input: fx.Node | None = None
         self.calls = 0
+        self.sets_state = False
 
     def input(self, source: Source, fake: Any, real: Any) -> fx.Node:
         """A placeholder; they stand before all else, in order of first use."""
@@ -43,6 +44,11 @@ class SegmentGraph:
         node.meta["example_value"] = value
         self.calls += 1
         return node
+
+    def set_state(self, setter: Any, state: Any) -> None:
+        """A node that changes a mode of torch. Alone it is no reason to compile anything."""
+        self.graph.create_node("call_function", setter, (state,), {})
+        self.sets_state = True
 
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
         """The graph module, with the outputs as one flat tuple."""

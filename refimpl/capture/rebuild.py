@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.sources import Source
+from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -24,6 +26,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     DictViewValue,
     FunctionValue,
+    InstanceValue,
     IteratorValue,
     MethodValue,
     NativeMethodValue,
@@ -107,6 +110,12 @@ class Emitter:
                 if value.content is not UNBOUND:
                     self._lines.append(f"{name}.cell_contents = {self.expression(value.content)}")
                 return name
+            case InstanceValue():
+                name = self._named(value, f"{self.constant(object.__new__)}({self.constant(value.class_)})")
+                for attribute, content in value.attributes.items():
+                    setter = self.constant(object.__setattr__)
+                    self._lines.append(f"{setter}({name}, {attribute!r}, {self.expression(content)})")
+                return name
             case ObjectValue():
                 return self.constant(value.object)
             case _:
@@ -123,6 +132,8 @@ class Emitter:
             return self._named(value, items)
         if value.class_ is torch.Size or hasattr(value.class_, "n_sequence_fields"):
             return self._named(value, f"{self.constant(value.class_)}({items})")
+        if is_named_tuple(value.class_):
+            return self._named(value, f"tuple.__new__({self.constant(value.class_)}, {items})")
         raise GraphBreak("cannot_rebuild", kind=value.kind)
 
     def _iterator(self, value: IteratorValue) -> str:
@@ -223,6 +234,10 @@ class Emitter:
             if hashed not in before or before[hashed][1] is not item
         ]
         self._lines += [*gone, *new]
+
+    def grad_mode(self, is_on: bool) -> None:
+        """What grad mode is after the segment, where it is not what it was before."""
+        self._lines.append(f"{self.constant(set_grad_enabled)}({is_on})")
 
     # ---------------------------------------------------------------------------------------------------------- frames
 

@@ -37,6 +37,8 @@ class Segment:
     """The result of the function, or the frames at the break."""
     reason: GraphBreak | None
     """Why capture stopped; None where the function returns."""
+    sets_state: bool
+    """Whether the graph changes modes of torch and puts them back."""
     guards: GuardList
     graph: fx.GraphModule | None
     codes: tuple[Any, ...]

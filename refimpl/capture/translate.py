@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 
 from refimpl.capture.breaks import GraphBreak, UserLine
@@ -21,6 +22,7 @@ from refimpl.capture.rebuild import Emitter
 from refimpl.capture.segment import Segment
 from refimpl.capture.sources import SlotSource, StackSource
 from refimpl.capture.symbolic.domain import SymbolicDomain
+from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import UnreadValue
 from refimpl.errors import BadParameter
@@ -75,7 +77,9 @@ class SymbolicMachine(Machine):
     def user_stack(self) -> tuple[UserLine, ...]:
         """Where the program is, outermost first."""
         return tuple(
-            UserLine(frame.code.code.co_filename, _line_of(frame), frame.code.code.co_name) for frame in self.frames
+            UserLine(frame.code.code.co_filename, _line_of(frame), frame.code.code.co_name)
+            for frame in self.frames
+            if not is_polyfill(frame.code.code)
         )
 
 
@@ -98,18 +102,30 @@ def translate(
     (frame,) = frames
     forced: dict[int, GraphBreak] = {}
     while True:
-        attempt = _Attempt(frame, forced, breaks_at)
-        try:
-            value = attempt.machine.resume().value
-        except GraphBreak as reason:
-            reason.stack = reason.stack or attempt.machine.user_stack()
-            if fullgraph:
-                raise
-            if len(attempt.machine.frames) > 1:
-                forced[attempt.base.offset - 1] = reason
-                continue
-            return attempt.ended_at(reason).segment(backend, frames)
-        return attempt.returned(value).segment(backend, frames)
+        with torch.set_grad_enabled(
+            torch.is_grad_enabled()
+        ):  # what the program sets while it is interpreted is put back
+            ended = _attempted(frame, forced, breaks_at, fullgraph=fullgraph)
+        if ended is not None:
+            return ended.segment(backend, frames)
+
+
+def _attempted(
+    frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, *, fullgraph: bool
+) -> _Ended | None:
+    """One attempt; None where it broke in a function that was entered: `forced` then says where to stop."""
+    attempt = _Attempt(frame, forced, breaks_at)
+    try:
+        value = attempt.machine.resume().value
+    except GraphBreak as reason:
+        reason.stack = reason.stack or attempt.machine.user_stack()
+        if fullgraph:
+            raise
+        if len(attempt.machine.frames) > 1:
+            forced[attempt.base.offset - 1] = reason
+            return None
+        return attempt.ended_at(reason)
+    return attempt.returned(value)
 
 
 class _Attempt:
@@ -132,17 +148,21 @@ class _Attempt:
         return stack[-1] if stack else None
 
     def returned(self, value: Any) -> _Ended:
-        emitter = self._emitter()
-        return _Ended(self.state, emitter, emitter.expression(value), None)
-
-    def _emitter(self) -> Emitter:
-        emitter = Emitter(self.state.graph.sources)
-        emitter.effects(self.state.effects)
-        return emitter
+        """The function is done."""
+        return self._ended(lambda emitter: emitter.expression(value), None)
 
     def ended_at(self, reason: GraphBreak) -> _Ended:
-        emitter = self._emitter()
-        return _Ended(self.state, emitter, f"[{emitter.frame(self.base)}]", reason)
+        """Stopped before the instruction that the base frame is at."""
+        return self._ended(lambda emitter: f"[{emitter.frame(self.base)}]", reason)
+
+    def _ended(self, result: Callable[[Emitter], str], reason: GraphBreak | None) -> _Ended:
+        emitter = Emitter(self.state.graph.sources)
+        emitter.effects(self.state.effects)
+        expression = result(emitter)
+        mode = self.state.leave_modes()
+        if mode is not None:
+            emitter.grad_mode(mode)
+        return _Ended(self.state, emitter, expression, reason)
 
 
 class _Ended:
@@ -164,7 +184,8 @@ class _Ended:
                 )
         return Segment(
             check=self.state.guards.reader(emitter.sources), inputs=len(graph.sources), call=compiled,
-            rebuild=emitter.function(self.result), reason=self.reason, guards=self.state.guards, graph=module,
+            rebuild=emitter.function(self.result), reason=self.reason,
+            sets_state=graph.sets_state, guards=self.state.guards, graph=module,
             codes=tuple(frame.code for frame in frames),
         )  # fmt: skip
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -87,7 +88,137 @@ def a_list_in_itself(x: Any) -> Any:
     return str(items), x + 1
 
 
+@dataclasses.dataclass
+class Scaled:
+    value: Any
+    factor: int = 3
+
+    def total(self) -> Any:
+        return self.value * self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    value: Any
+
+
+class Base:
+    limit = 4
+
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+
+    def apply(self, x: Any) -> Any:
+        return x * self.scale
+
+
+class Derived(Base):
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.kept = self.limit + 1
+
+    @property
+    def twice(self) -> int:
+        return self.kept * 2
+
+    @twice.setter
+    def twice(self, value: int) -> None:
+        self.kept = value // 2
+
+    @staticmethod
+    def less(x: Any) -> Any:
+        return x - 1
+
+    @classmethod
+    def limited(cls, x: Any) -> Any:
+        return x * cls.limit
+
+    def __call__(self, x: Any) -> Any:
+        return self.apply(x) + 1
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, index: int) -> int:
+        return index * 2
+
+    def __enter__(self) -> int:
+        self.inside = True
+        return self.kept
+
+    def __exit__(self, *error: object) -> None:
+        self.inside = False
+
+
+Point = namedtuple("Point", "x y", defaults=[5])
+
+
+class Segment(NamedTuple):
+    start: Any
+    end: Any = 2
+
+    def middle(self) -> Any:
+        return (self.start + self.end) / 2
+
+
+def makes_objects(x: Any) -> Any:
+    made, scaled, frozen = Derived(), Scaled(x), Frozen(x)
+    with made as kept:
+        x = x + kept
+        inside = made.inside
+    made.twice = 8
+    other = made
+    del made.inside
+    return (
+        scaled.total(), made(x), made.twice, Derived.less(x), made.limited(x), len(made), made[3], inside, other is made,
+        hasattr(made, "inside"), isinstance(made, Base), type(made) is Derived, frozen.value, made == other, vars(scaled),
+    )  # fmt: skip
+
+
+def makes_named_tuples(x: Any) -> Any:
+    point, segment = Point(x, y=2), Segment(x, x + 1)
+    first, second = point
+    return point, point.x * point.y, Point(x).y, segment.middle(), first is point[0], second, tuple(point), segment
+
+
+def objects_across_breaks(x: Any) -> Any:
+    made = Derived()
+    made.more = [x]
+    print(end="")
+    made.more.append(made.kept)
+    made.kept += 1
+    print(end="")
+    return made.more, made.kept
+
+
+def modes(x: Any) -> Any:
+    with torch.no_grad():
+        y = x * 2
+        with torch.enable_grad():
+            z = x * 3
+        print(end="")
+        w = y * 4
+    return y, y.requires_grad, z.requires_grad, w.requires_grad, torch.is_grad_enabled()
+
+
+@torch.no_grad()
+def without_gradient(x: Any) -> Any:
+    y = x * 2
+    return y, y.requires_grad
+
+
+def leaves_a_mode(x: Any) -> Any:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(not before)
+    y = x * 2
+    torch.set_grad_enabled(before)
+    return y, y.requires_grad
+
+
 PROGRAMS = [
+    makes_objects, makes_named_tuples, objects_across_breaks, modes, without_gradient, leaves_a_mode,
     by_functions_of_operator, questions_of_operator, a_changed_list_in_a_list, writes_while_it_iterates, asks_a_metaclass,
     asks_torchs_classes, a_list_in_itself,
 ]  # fmt: skip
@@ -97,9 +228,53 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_rule_does_what_python_does(program: Callable[..., Any], mode: str) -> None:
     captured = with_options(program, options(Recorder(), breaks_at=MODES[mode], recompile_limit=64))
-    for value in (1.0, 2.0):
-        x = torch.full((2, 2), value)
-        assert same(captured(x.clone()), program(x.clone()))
+    for value, has_gradient in ((1.0, False), (2.0, False), (3.0, True)):
+        x = torch.full((2, 2), value, requires_grad=has_gradient)
+        assert same(captured(x), program(x))
+
+
+def test_objects_and_modes_are_no_reason_to_break() -> None:
+    for program in (makes_named_tuples, without_gradient, leaves_a_mode):
+        captured, recorder, made = captured_with(program)
+        captured(torch.ones(2, 2, requires_grad=True))
+        assert (len(recorder.graphs), made.breaks) == (1, [])
+
+
+def test_a_mode_that_is_left_on_is_left_on() -> None:
+    captured, _, _ = captured_with(lambda x: torch._C._set_grad_enabled(False) or x * 2)
+    try:
+        for _ in range(2):
+            torch.set_grad_enabled(True)
+            assert not captured(torch.ones(2, requires_grad=True)).requires_grad
+            assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+
+
+def test_a_graph_that_raises_leaves_the_mode_as_with_leaves_it() -> None:
+    def program(x: Any, index: Any) -> Any:
+        with torch.no_grad():
+            return x[index]
+
+    captured, _, _ = captured_with(program)
+    captured(torch.ones(3), torch.tensor([1]))
+    with pytest.raises(IndexError):
+        captured(torch.ones(3), torch.tensor([7]))
+    assert torch.is_grad_enabled()
+
+
+def test_a_break_in_a_constructor_names_the_users_lines_only() -> None:
+    class Prints:
+        def __init__(self) -> None:
+            print(end="")
+
+    def program(x: Any) -> Any:
+        Prints()
+        return x + 1
+
+    captured, _, made = captured_with(program)
+    captured(torch.ones(2))
+    assert [line.function for line in made.breaks[0].stack] == ["program", "__init__"]
 
 
 # ------------------------------------------------------------------------------------------- metadata that guards do not cover

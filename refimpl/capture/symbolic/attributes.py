@@ -6,7 +6,14 @@ Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.v
 from __future__ import annotations
 
 import inspect
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -15,11 +22,14 @@ from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Source, TypeSource
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.classes import MISSING, in_mro
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
+    InstanceValue,
     MethodValue,
     NativeMethodValue,
     NumberValue,
@@ -29,8 +39,6 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
-
-_MISSING = object()
 
 
 def _names_in(text: str) -> frozenset[str]:
@@ -45,6 +53,11 @@ _METADATA = _names_in(
 # Tensors that an attribute gives: nodes.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+_GIVEN_AS_THEY_ARE = (
+    FunctionType,
+    WrapperDescriptorType,
+    MethodDescriptorType,
+)  # by a class, of which they are attributes
 _PLAIN_GETTERS = (object.__getattribute__, type.__getattribute__, ModuleType.__getattribute__)
 _MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
 
@@ -59,8 +72,14 @@ class SymbolicAttributes(SymbolicBase):
                 return self._of_tensor(value, name)
             case ObjectValue():
                 return self._of_object(value, name)
+            case InstanceValue():
+                return self.attribute_of_instance(value, name)
             case SuperValue():
                 return self._of_super(value, name)
+            case SequenceValue() if name in getattr(value.class_, "_fields", ()):
+                return value.items[value.class_._fields.index(name)]  # pyright: ignore[reportAttributeAccessIssue]
+            case SequenceValue() if isinstance(found := in_mro(value.class_, name), FunctionType):
+                return MethodValue(self.state.wrap(found, _way_of_class(value.class_, name)), value)
             case ConstantValue():
                 return self._of_constant(value, name)
             case SequenceValue() | DictValue():
@@ -77,17 +96,19 @@ class SymbolicAttributes(SymbolicBase):
         value = self.state.see(value)
         if isinstance(value, TensorValue):
             return hasattr(value.fake, name) if hasattr(torch.Tensor, name) else unsupported("hasattr()", value)
+        if isinstance(value, InstanceValue):
+            return self.has_attribute_of_instance(value, name)
         if not isinstance(value, ObjectValue) or value.source is None or self.state.effects.has_attributes(value):
             unsupported("hasattr()", value)
         object_ = value.object
-        getter = _in_mro(type(object_), "__getattr__")
-        if getter not in (_MISSING, _MODULE_GETATTR) or type(object_).__getattribute__ not in _PLAIN_GETTERS:
+        getter = in_mro(type(object_), "__getattr__")
+        if getter not in (MISSING, _MODULE_GETATTR) or type(object_).__getattribute__ not in _PLAIN_GETTERS:
             unsupported("hasattr()", value)
-        found = inspect.getattr_static(object_, name, _MISSING)
+        found = inspect.getattr_static(object_, name, MISSING)
         if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)) and hasattr(object_, name) is False:
             self.state.guard(GuardKind.WITHOUT, value.source, name)
             return False  # a slot without value
-        if found is not _MISSING:
+        if found is not MISSING:
             return True if not isinstance(found, property) else unsupported("hasattr()", value)
         if isinstance(object_, torch.nn.Module) and any(
             name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES
@@ -134,8 +155,8 @@ class SymbolicAttributes(SymbolicBase):
     # ----------------------------------------------------------------------------------------------------------- constants
 
     def _of_constant(self, value: ConstantValue, name: str) -> Value:
-        found = inspect.getattr_static(type(value.value), name, _MISSING)
-        if found is _MISSING:
+        found = inspect.getattr_static(type(value.value), name, MISSING)
+        if found is MISSING:
             unsupported(f"attribute {name}", value)
         if inspect.isroutine(found):
             return NativeMethodValue(value, name)
@@ -168,17 +189,17 @@ class SymbolicAttributes(SymbolicBase):
     def _of_class(self, class_: type, source: Source, name: str, value: ObjectValue) -> Value:
         if type(class_).__getattribute__ is not type.__getattribute__ or name in ("__dict__", "__mro__", "__bases__"):
             unsupported(f"attribute {name}", value)
-        if inspect.getattr_static(type(class_), name, _MISSING) is not _MISSING and name not in ("__name__",):
-            unsupported(f"attribute {name} of its metaclass", value)
-        found = inspect.getattr_static(class_, name, _MISSING)
         if name == "__name__":
             return ConstantValue(class_.__name__)
+        found, of_metaclass = in_mro(class_, name), in_mro(type(class_), name)
+        if of_metaclass is not MISSING and (found is MISSING or _is_data_descriptor(of_metaclass)):
+            unsupported(f"attribute {name} of its metaclass", value)
         if isinstance(found, staticmethod):
             return self.state.wrap(found.__func__, AttributeSource(source, name))
         if isinstance(found, classmethod):
             function = self.state.wrap(found.__func__, AttributeSource(AttributeSource(source, name), "__func__"))
             return MethodValue(function, value)
-        if found is _MISSING or (hasattr(type(found), "__get__") and not isinstance(found, FunctionType)):
+        if found is MISSING or (hasattr(type(found), "__get__") and not isinstance(found, _GIVEN_AS_THEY_ARE)):
             unsupported(f"attribute {name}", value)
         return self.state.wrap(found, AttributeSource(source, name))
 
@@ -193,15 +214,15 @@ class SymbolicAttributes(SymbolicBase):
             unsupported(f"attribute {name}", value)
         if name == "__class__":
             return ObjectValue(class_, TypeSource(source))
-        on_class = _in_mro(class_, name)
-        if on_class is not _MISSING and _is_data_descriptor(on_class):
+        on_class = in_mro(class_, name)
+        if on_class is not MISSING and _is_data_descriptor(on_class):
             return self._through_descriptor(value, on_class, source, name)
         own = getattr(object_, "__dict__", {})
         if name in own:
             return self.state.wrap(own[name], AttributeSource(source, name))
-        if on_class is not _MISSING:
+        if on_class is not MISSING:
             return self._through_class(value, on_class, source, name)
-        if isinstance(object_, torch.nn.Module) and _in_mro(class_, "__getattr__") is _MODULE_GETATTR:
+        if isinstance(object_, torch.nn.Module) and in_mro(class_, "__getattr__") is _MODULE_GETATTR:
             return self._of_module(value, object_, source, name)
         unsupported(f"attribute {name}", value)
 
@@ -241,12 +262,19 @@ class SymbolicAttributes(SymbolicBase):
 
     def _of_super(self, value: SuperValue, name: str) -> Value:
         receiver = self.state.see(value.receiver)
-        if not isinstance(receiver, ObjectValue) or isinstance(receiver.object, type) or receiver.source is None:
+        if isinstance(receiver, InstanceValue):
+            mro = receiver.class_.__mro__
+        elif (
+            isinstance(receiver, ObjectValue) and not isinstance(receiver.object, type) and receiver.source is not None
+        ):
+            mro = type(receiver.object).__mro__
+        else:
             unsupported("super()", receiver)
-        mro = type(receiver.object).__mro__
         for class_ in mro[mro.index(value.class_) + 1 :]:
             if name in class_.__dict__:
                 found = class_.__dict__[name]
+                if found is object.__init__:
+                    return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
                 if not isinstance(found, FunctionType):
                     break
                 kept = KeptSource(class_, class_.__qualname__)
@@ -264,8 +292,10 @@ class SymbolicAttributes(SymbolicBase):
         is_fit = (
             isinstance(class_, ObjectValue)
             and isinstance(class_.object, type)
-            and isinstance(receiver, ObjectValue)
-            and isinstance(receiver.object, class_.object)
+            and (
+                (isinstance(receiver, ObjectValue) and class_.object in type(receiver.object).__mro__)
+                or (isinstance(receiver, InstanceValue) and class_.object in receiver.class_.__mro__)
+            )
         )
         if not is_fit:
             unsupported("super()", receiver)
@@ -275,13 +305,15 @@ class SymbolicAttributes(SymbolicBase):
 
     def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
         value = self.state.see(value)
+        if isinstance(value, InstanceValue):
+            return self.set_attribute_of_instance(value, name, attribute)
         if not isinstance(value, ObjectValue) or not self._may_write(value, name):
             unsupported(f"an assignment to attribute {name}", value)
-        found = _in_mro(type(value.object), name)
+        found = in_mro(type(value.object), name)
         if isinstance(found, property) and isinstance(found.fset, FunctionType) and value.source is not None:
             way = AttributeSource(AttributeSource(TypeSource(value.source), name), "fset")
             return self.enter_function(self.state.wrap(found.fset, way), [value, attribute], {})
-        if found is not _MISSING and _is_data_descriptor(found):
+        if found is not MISSING and _is_data_descriptor(found):
             unsupported(f"an assignment to descriptor {name}", value)
         if isinstance(value.object, torch.nn.Module) and not self._may_write_of_module(value.object, name, attribute):
             unsupported(f"an assignment to attribute {name} of a module", value)
@@ -306,15 +338,17 @@ class SymbolicAttributes(SymbolicBase):
         return not isinstance(new, TensorValue) or not isinstance(new.fake, (torch.nn.Parameter, torch.nn.Buffer))
 
     def delete_attr(self, value: Any, name: str) -> Enter | None:
-        unsupported(f"deleting attribute {name}", self.state.see(value))
+        value = self.state.see(value)
+        if not isinstance(value, InstanceValue):
+            unsupported(f"deleting attribute {name}", value)
+        self.delete_attribute_of_instance(value, name)
 
-    def call_special(self, value: ObjectValue, name: str, args: list[Value]) -> Any:
+    def call_special(self, value: Value, name: str, args: list[Value]) -> Any:
         """`value.__name__(...)`, looked up on the class, where it is a function written in Python."""
-        found = _in_mro(type(value.object), name)
-        if not isinstance(found, FunctionType) or value.source is None:
+        method = self.special(value, name)
+        if method is None:
             unsupported(name, value)
-        function = self.state.wrap(found, AttributeSource(TypeSource(value.source), name))
-        return self.enter_function(function, [value, *args], {})
+        return self.enter_function(method.function, [value, *args], {})
 
     def hooks_of(self, value: ObjectValue) -> bool:
         """Whether calling the module runs more than its `forward`; guarded where it does not."""
@@ -337,11 +371,8 @@ class SymbolicAttributes(SymbolicBase):
         return False
 
 
-def _in_mro(class_: type, name: str) -> Any:
-    for base in class_.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return _MISSING
+def _way_of_class(class_: type, name: str) -> Source:
+    return AttributeSource(KeptSource(class_, class_.__qualname__), name)
 
 
 def _is_data_descriptor(found: Any) -> bool:

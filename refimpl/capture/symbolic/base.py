@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from refimpl.capture.interpreter.domain import Domain
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.symbolic.state import CaptureState
-from refimpl.capture.symbolic.values import ObjectValue, TensorValue, Value
+from refimpl.capture.symbolic.values import InstanceValue, MethodValue, ObjectValue, TensorValue, Value
 
 
 class SymbolicBase(Domain):
@@ -37,8 +39,32 @@ class SymbolicBase(Domain):
         """`Enter` with a frame of a function written in Python."""
 
     @abstractmethod
-    def call_special(self, value: ObjectValue, name: str, args: list[Value]) -> Any:
+    def call_special(self, value: Value, name: str, args: list[Value]) -> Any:
         """`value.__name__(...)`, looked up on the class, where it is a function written in Python."""
+
+    @abstractmethod
+    def special(self, value: Value, name: str) -> MethodValue | None:
+        """A special method written in Python, looked up on the class and bound; None if the class has another one or none."""
+
+    @abstractmethod
+    def attribute_of_instance(self, value: InstanceValue, name: str) -> Any:
+        """`value.name`, as `object.__getattribute__` finds it."""
+
+    @abstractmethod
+    def has_attribute_of_instance(self, value: InstanceValue, name: str) -> bool:
+        """`hasattr`, where that runs no code of the user's."""
+
+    @abstractmethod
+    def set_attribute_of_instance(self, value: InstanceValue, name: str, attribute: Any) -> Enter | None:
+        """`value.name = attribute`."""
+
+    @abstractmethod
+    def delete_attribute_of_instance(self, value: InstanceValue, name: str) -> None:
+        """`del value.name`."""
+
+    @abstractmethod
+    def instantiate(self, frame: FrameState, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of a class."""
 
     @abstractmethod
     def size_value(self, tensor: TensorValue, dim: int) -> Value:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.symbolic.state import unsupported
@@ -20,6 +21,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     FunctionValue,
+    InstanceValue,
     IteratorValue,
     MethodValue,
     NativeMethodValue,
@@ -57,6 +59,8 @@ def class_of(domain: Any, value: Any) -> type:
             return int if isinstance(value.number, torch.SymInt) else float
         case ObjectValue():
             return type(value.object)
+        case InstanceValue():
+            return value.class_
         case FunctionValue():
             return type(class_of)
         case CombinedIteratorValue():
@@ -232,6 +236,15 @@ def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     return ConstantValue(None)
 
 
+@_rule(object.__setattr__)
+def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    made = domain.state.see(args[0]) if len(args) == 3 and not kwargs else None
+    name = domain.constant_of(args[1], "__setattr__") if isinstance(made, InstanceValue) else None
+    if type(name) is not str or domain.set_plainly(made, name, args[2]) is not None:
+        raise GraphBreak("call_of_native_code", what="object.__setattr__")
+    return ConstantValue(None)
+
+
 @_rule(builtins.sorted)
 def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     items = domain.elements(args[0]) if len(args) == 1 else _wrong("sorted")
@@ -319,6 +332,15 @@ def _number_rule(class_: type) -> Rule:
 
 for _class in (bool, int, float, complex, str):
     BUILTIN_RULES[id(_class)] = _number_rule(_class)
+
+
+@_rule(set_grad_enabled)
+def _set_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    mode = domain.constant_of(args[0], "set_grad_enabled") if len(args) == 1 and not kwargs else None
+    if type(mode) is not bool:
+        _wrong("set_grad_enabled")
+    domain.state.set_grad_mode(mode)
+    return ConstantValue(None)
 
 
 @_rule(torch.is_tensor)

@@ -31,6 +31,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     FunctionValue,
+    InstanceValue,
     MethodValue,
     NativeMethodValue,
     ObjectValue,
@@ -58,6 +59,8 @@ class SymbolicCalls(SymbolicBase):
                 return self.enter_function(function, args, kwargs)
             case ObjectValue():
                 return self._call_object(frame, function, args, kwargs)
+            case InstanceValue() if (method := self.special(function, "__call__")) is not None:
+                return self.enter_function(method.function, [function, *args], kwargs)
             case _:
                 unsupported("a call", function)
 
@@ -69,7 +72,7 @@ class SymbolicCalls(SymbolicBase):
         if isinstance(target, torch.nn.Module):
             return self._call_module(frame, function, args, kwargs)
         if isinstance(target, type):
-            raise GraphBreak("call_of_native_code", what=f"class {target.__qualname__}")
+            return self.instantiate(frame, function, args, kwargs)
         if isinstance(target, FunctionType) and CAPTURES in target.__dict__:
             return self._call_captured(frame, function, args, kwargs)
         what = treatment(target)

@@ -17,6 +17,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     DictViewValue,
+    InstanceValue,
     IteratorValue,
     NumberValue,
     ObjectValue,
@@ -121,7 +122,7 @@ class SymbolicContainers(SymbolicBase):
                 return found[1]
             case ConstantValue(), ConstantValue():
                 return self.folded(operator.getitem, [container, key], {})
-            case ObjectValue(), _:
+            case ((ObjectValue() | InstanceValue()), _):
                 return self.call_special(container, "__getitem__", [key])
             case _:
                 unsupported("an item", container)
@@ -184,7 +185,7 @@ class SymbolicContainers(SymbolicBase):
                 return self.folded(len, [value], {})
             case TensorValue():
                 return self.size_value(value, 0) if value.fake.dim() else unsupported("the length", value)
-            case ObjectValue():
+            case ObjectValue() | InstanceValue():
                 return self.call_special(value, "__len__", [])
             case _:
                 unsupported("the length", value)
@@ -229,7 +230,7 @@ class SymbolicContainers(SymbolicBase):
                 return IteratorValue(value, value.items)
             case SequenceValue() | DictValue() | DictViewValue() | ConstantValue() | TensorValue():
                 return IteratorValue(value, self.elements(value))
-            case ObjectValue():
+            case ObjectValue() | InstanceValue():
                 return self.call_special(value, "__iter__", [])
             case _:
                 unsupported("iterating", value)

@@ -23,11 +23,13 @@ from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
 from refimpl.capture.symbolic.containers import SymbolicContainers
+from refimpl.capture.symbolic.instances import SymbolicInstances
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
     ConstantValue,
     DictValue,
+    InstanceValue,
     NumberValue,
     ObjectValue,
     SequenceValue,
@@ -39,7 +41,7 @@ from refimpl.capture.symbolic.values import (
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
-class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
+class SymbolicDomain(SymbolicCalls, SymbolicInstances, SymbolicAttributes, SymbolicContainers):
     """Answers for the values of one segment."""
 
     def __init__(self, state: CaptureState) -> None:
@@ -68,12 +70,16 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
                 return self._truth_of_object(value)
             case NumberValue():
                 return bool(value.number)
+            case InstanceValue():
+                return self._truth_of_class(value, value.class_)
             case _:
                 return True
 
     def _truth_of_object(self, value: ObjectValue) -> bool | Enter:
-        class_ = type(value.object)
-        if isinstance(value.object, type) or not (hasattr(class_, "__bool__") or hasattr(class_, "__len__")):
+        return True if isinstance(value.object, type) else self._truth_of_class(value, type(value.object))
+
+    def _truth_of_class(self, value: ObjectValue | InstanceValue, class_: type) -> bool | Enter:
+        if not (hasattr(class_, "__bool__") or hasattr(class_, "__len__")):
             return True
         if hasattr(class_, "__bool__"):
             return self.call_special(value, "__bool__", [])
@@ -143,6 +149,10 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
             if type(left.object).__eq__ in _PLAIN_EQUALITY and type(right.object).__eq__ in _PLAIN_EQUALITY:
                 return self.identical(left, right, sign == "!=")
             unsupported(f"`{sign}`", left)
+        if sign in ("==", "!=") and (isinstance(left, InstanceValue) or isinstance(right, InstanceValue)):
+            if all(isinstance(side, InstanceValue) and self.plain_equality(side) for side in (left, right)):
+                return ConstantValue((left is right) is (sign == "=="))
+            unsupported(f"`{sign}`", left if isinstance(left, InstanceValue) else right)
         if isinstance(left, ObjectValue) and isinstance(right, ConstantValue) and sign in ("==", "!="):
             if type(left.object).__eq__ in _PLAIN_EQUALITY:
                 return ConstantValue(sign == "!=")
@@ -272,9 +282,6 @@ class SymbolicDomain(SymbolicCalls, SymbolicAttributes, SymbolicContainers):
 
     def stop_value(self, error: Any) -> tuple[bool, Any]:
         _no_exceptions()
-
-    def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
-        raise GraphBreak("unsupported_operation", what="with", kind=self.state.see(manager).kind)
 
     def exit_context(self, frame: FrameState, exit_: Any, error: Any) -> Any:
         _no_exceptions()

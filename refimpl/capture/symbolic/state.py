@@ -26,11 +26,13 @@ from refimpl._torch import (
     DynamicOutputShapeException,
     FakeTensorMode,
     enable_python_dispatcher,
+    set_grad_enabled,
 )
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, TensorFacts
 from refimpl.capture.sources import AttributeSource, CellSource, DimensionSource, ItemSource, KeptSource, Source
+from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -90,6 +92,7 @@ class CaptureState:
         self._known: dict[int, Value] = {}  # by id of an object that was there before; `_objects` keeps them alive
         self._objects: dict[Value, Any] = {}
         self._by_fake: dict[int, TensorValue] = {}
+        self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
 
     # ------------------------------------------------------------------------------------------------------------ guards
@@ -128,7 +131,7 @@ class CaptureState:
         if isinstance(found, _BY_IDENTITY):
             self.guard(GuardKind.ID, source, found)
             return ObjectValue(found, source)
-        if type(found) in (tuple, list, torch.Size):
+        if type(found) in (tuple, list, torch.Size) or (isinstance(found, tuple) and is_named_tuple(type(found))):
             return self._sequence(found, source)
         if type(found) in (dict, OrderedDict, defaultdict):
             return self._dict(found, source)
@@ -144,7 +147,8 @@ class CaptureState:
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
         try:
-            fake = self.faker.tensor(found, source, policy=None)
+            with torch.set_grad_enabled(self.grad_mode):  # as the tensor is seen at the entry
+                fake = self.faker.tensor(found, source, policy=None)
         except UnsupportedByRefimpl:
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
@@ -277,6 +281,21 @@ class CaptureState:
                 return value.object
             case _:
                 return value.value
+
+    # ------------------------------------------------------------------------------------------------------- state of torch
+
+    def set_grad_mode(self, is_on: bool) -> None:
+        """From here on, for fakes as for the graph. Who made this state puts torch's own back."""
+        set_grad_enabled(is_on)
+        self.graph.set_state(set_grad_enabled, is_on)
+
+    def leave_modes(self) -> bool | None:
+        """The graph leaves what it found; the mode that the segment ends with, if that is another."""
+        at_the_end = torch.is_grad_enabled()
+        if at_the_end == self.grad_mode:
+            return None
+        self.set_grad_mode(self.grad_mode)
+        return at_the_end
 
     # ------------------------------------------------------------------------------------------------------------ metadata
 

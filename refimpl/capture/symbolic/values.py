@@ -91,6 +91,21 @@ class ObjectValue(Value):
         return type(self.object).__name__
 
 
+class InstanceValue(Value):
+    """An object that the segment makes, of a class written in Python. `attributes`: what `__dict__` and slots hold."""
+
+    __slots__ = ("attributes", "class_")
+
+    def __init__(self, class_: type) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.attributes: dict[str, Any] = {}
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+
 class MethodValue(Value):
     """A function bound to a value."""
 

@@ -1,0 +1,30 @@
+"""What classes define, asked without running code of the user's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MISSING = object()
+
+
+def in_mro(class_: type, name: str) -> Any:
+    """What a class or its bases define under the name; MISSING if nothing."""
+    for base in class_.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return MISSING
+
+
+def is_named_tuple(class_: type) -> bool:
+    """Whether a class is one that `collections.namedtuple` made, or derives from one without another constructor."""
+    made = next((base for base in class_.__mro__ if "_fields" in base.__dict__ and base.__base__ is tuple), None)
+    return (
+        made is not None
+        and isinstance(made.__dict__["_fields"], tuple)
+        and class_.__new__ is made.__new__
+        and class_.__init__ is object.__init__
+        and class_.__iter__ is tuple.__iter__
+        and class_.__getitem__ is tuple.__getitem__
+        and class_.__len__ is tuple.__len__
+        and type(class_).__call__ is type.__call__
+    )

@@ -1,0 +1,188 @@
+"""Objects that the segment makes: instances of classes written in Python, and named tuples.
+
+Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedClassVariable.call_function, UserDefinedObjectVariable
+Differs: `__init__` is interpreted as any other function; what a class does in C (`__new__`, a metaclass with a `__call__`), or
+without a dict, is a graph break.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, MemberDescriptorType
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.sources import AttributeSource, KeptSource, Source, TypeSource
+from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.classes import MISSING, in_mro, is_named_tuple
+from refimpl.capture.symbolic.state import hash_key_of, unsupported
+from refimpl.capture.symbolic.values import (
+    ConstantValue,
+    DictValue,
+    InstanceValue,
+    MethodValue,
+    ObjectValue,
+    SequenceValue,
+    Value,
+)
+
+# Without arguments their `__new__` is that of `object`.
+_WITH_PLAIN_NEW = (torch.no_grad, torch.enable_grad)
+
+
+class SymbolicInstances(SymbolicBase):
+    """Making objects, and what is asked of those that were made."""
+
+    def instantiate(self, frame: FrameState, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of a class."""
+        class_ = class_value.object
+        if is_named_tuple(class_):
+            return self._named_tuple(class_, args, kwargs)
+        if not _is_plain(class_) or (class_ in _WITH_PLAIN_NEW and (args or kwargs)):
+            raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
+        init = in_mro(class_, "__init__")
+        made = InstanceValue(class_)
+        if init is object.__init__:
+            if args or kwargs:
+                raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
+            return made
+        if not isinstance(init, FunctionType):
+            raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
+        function = self.state.wrap(init, AttributeSource(KeptSource(class_, class_.__qualname__), "__init__"))
+        named: dict[Any, tuple[Value, Value]] = {
+            hash_key_of(name): (ConstantValue(name), value) for name, value in kwargs.items()
+        }
+        given = [made, function, SequenceValue(tuple, list(args)), DictValue(named)]
+        return self.enter_function(ObjectValue(polyfills.initialised), given, {})
+
+    def _named_tuple(self, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        fields, defaults = class_._fields, class_._field_defaults
+        if len(args) > len(fields) or not kwargs.keys() <= {*fields[len(args) :]}:
+            raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
+        items = list(args)
+        for name in fields[len(args) :]:
+            if name in kwargs:
+                items.append(kwargs[name])
+            elif name in defaults and self.is_constant(defaults[name]):
+                items.append(ConstantValue(defaults[name]))
+            else:
+                raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
+        return SequenceValue(class_, items)
+
+    # ---------------------------------------------------------------------------------------------------------- attributes
+
+    def attribute_of_instance(self, value: InstanceValue, name: str) -> Any:
+        """`value.name`, as `object.__getattribute__` finds it."""
+        class_ = value.class_
+        if name == "__class__":
+            return ObjectValue(class_)
+        if name == "__dict__":
+            unsupported("attribute __dict__", value)
+        found = in_mro(class_, name)
+        way = AttributeSource(KeptSource(class_, class_.__qualname__), name)
+        if isinstance(found, property) and isinstance(found.fget, FunctionType):
+            return self.enter_function(self.state.wrap(found.fget, AttributeSource(way, "fget")), [value], {})
+        if found is not MISSING and _is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
+            unsupported(f"descriptor {name}", value)
+        if name in value.attributes:
+            return value.attributes[name]
+        if found is MISSING or isinstance(found, MemberDescriptorType):
+            unsupported(f"attribute {name}", value)
+        return self.bound(value, found, class_, way)
+
+    def bound(self, value: Value, found: Any, class_: type, way: Source) -> Value:
+        """What a class has under a name, as it is seen through an instance. `way`: as it is read off the class."""
+        if isinstance(found, FunctionType):
+            return MethodValue(self.state.wrap(found, way), value)
+        if isinstance(found, staticmethod):
+            return self.state.wrap(found.__func__, way)
+        if isinstance(found, classmethod):
+            return MethodValue(self.state.wrap(found.__func__, AttributeSource(way, "__func__")), ObjectValue(class_))
+        if hasattr(type(found), "__get__"):
+            unsupported("a descriptor", value)
+        return self.state.wrap(found, way)
+
+    def set_attribute_of_instance(self, value: InstanceValue, name: str, attribute: Any) -> Enter | None:
+        """`value.name = attribute`."""
+        class_ = value.class_
+        if class_.__setattr__ is not object.__setattr__:
+            unsupported(f"an assignment to attribute {name}", value)
+        return self.set_plainly(value, name, attribute)
+
+    def set_plainly(self, value: InstanceValue, name: str, attribute: Any) -> Enter | None:
+        """`object.__setattr__(value, name, attribute)`."""
+        class_ = value.class_
+        found = in_mro(class_, name)
+        if isinstance(found, property) and isinstance(found.fset, FunctionType):
+            way = AttributeSource(AttributeSource(KeptSource(class_, class_.__qualname__), name), "fset")
+            return self.enter_function(self.state.wrap(found.fset, way), [value, attribute], {})
+        if name in ("__dict__", "__class__") or (
+            found is not MISSING and _is_data_descriptor(found) and not isinstance(found, MemberDescriptorType)
+        ):
+            unsupported(f"an assignment to attribute {name}", value)
+        value.attributes[name] = attribute
+
+    def delete_attribute_of_instance(self, value: InstanceValue, name: str) -> None:
+        """`del value.name`."""
+        if value.class_.__delattr__ is not object.__delattr__ or name not in value.attributes:
+            unsupported(f"deleting attribute {name}", value)
+        del value.attributes[name]
+
+    def has_attribute_of_instance(self, value: InstanceValue, name: str) -> bool:
+        """`hasattr`, where that runs no code of the user's."""
+        if name in value.attributes:
+            return True
+        found = in_mro(value.class_, name)
+        if found is MISSING:
+            return False if in_mro(value.class_, "__getattr__") is MISSING else unsupported("hasattr()", value)
+        return True if isinstance(found, FunctionType) else unsupported("hasattr()", value)
+
+    # ----------------------------------------------------------------------------------------------------- special methods
+
+    def special(self, value: Value, name: str) -> MethodValue | None:
+        """A special method written in Python, looked up on the class and bound; None if the class has another one or none."""
+        match value:
+            case InstanceValue():
+                class_, way = value.class_, KeptSource(value.class_, value.class_.__qualname__)
+            case ObjectValue() if value.source is not None:
+                class_, way = type(value.object), TypeSource(value.source)
+            case _:
+                return None
+        found = in_mro(class_, name)
+        if not isinstance(found, FunctionType):
+            return None
+        return MethodValue(self.state.wrap(found, AttributeSource(way, name)), value)
+
+    def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
+        """`with manager`: its `__exit__`, and what its `__enter__` gives."""
+        manager = self.state.see(manager)
+        enter, exit_ = self.special(manager, "__enter__"), self.special(manager, "__exit__")
+        if enter is None or exit_ is None:
+            unsupported("with", manager)
+        return exit_, self.enter_function(enter.function, [manager], {})
+
+    def plain_equality(self, value: InstanceValue) -> bool:
+        """Whether `==` asks for identity."""
+        return value.class_.__eq__ is object.__eq__
+
+
+def _is_plain(class_: type) -> bool:
+    """Whether a call of the class makes an object with a dict, and calls `__init__`."""
+    return (
+        type(class_).__call__ is type.__call__
+        and (class_.__new__ is object.__new__ or class_ in _WITH_PLAIN_NEW)
+        and class_.__getattribute__ is object.__getattribute__
+        and class_.__dictoffset__ != 0
+        and not getattr(class_, "__abstractmethods__", None)
+        and not hasattr(class_, "__del__")
+        and not issubclass(class_, (torch.nn.Module, torch.Tensor))
+        and not any(isinstance(base.__dict__.get("__dict__"), property) for base in class_.__mro__)
+    )
+
+
+def _is_data_descriptor(found: Any) -> bool:
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
