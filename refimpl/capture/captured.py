@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from types import FunctionType, MethodType
+from types import FunctionType, GeneratorType, MethodType
 from typing import Any
 
 import torch
@@ -97,6 +97,9 @@ class CapturedFunction:
         if self.cache.count(place) >= self.options.recompile_limit:
             self.cache.refused.add(place)
             return None
+        if any(map(_is_waiting, (*frames[0].slots, *frames[0].stack))):
+            self.cache.refused.add(place)
+            return None
         options = self.options
         try:
             segment = translate(frames, options.backend, fullgraph=options.fullgraph, breaks_at=options.breaks_at)
@@ -118,6 +121,11 @@ class CapturedFunction:
         machine = Machine(self._domain)
         machine.frames = frames
         return machine.resume().value
+
+
+def _is_waiting(value: Any) -> bool:
+    """Whether it is a generator that may run code of the user's when it is dropped: then it must be dropped when it would be."""
+    return type(value) is GeneratorType and value.gi_frame is not None
 
 
 def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:

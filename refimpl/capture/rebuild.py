@@ -15,7 +15,9 @@ from torch import fx
 
 from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.interpreter.generators import make_generator
 from refimpl.capture.sources import Source
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
@@ -26,6 +28,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     DictViewValue,
     FunctionValue,
+    GeneratorValue,
     InstanceValue,
     IteratorValue,
     MethodValue,
@@ -39,6 +42,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
+_CONCRETE = ConcreteDomain()  # runs generators that outlive the segment that made them
 _LITERALS = (int, str, bool, type(None), bytes)
 
 
@@ -105,6 +109,8 @@ class Emitter:
                 return self._named(value, f"super({self.constant(value.class_)}, {self.expression(value.receiver)})")
             case FunctionValue():
                 return self._function(value)
+            case GeneratorValue():
+                return self._generator(value)
             case CellValue():
                 name = self._named(value, f"{self.constant(CellType)}()")
                 if value.content is not UNBOUND:
@@ -168,6 +174,14 @@ class Emitter:
                 f"{name}.__annotations__ = {self.constant(_annotations)}({self.expression(value.annotations)})"
             )
         return name
+
+    def _generator(self, value: GeneratorValue) -> str:
+        frame = value.frame
+        if frame.is_running or frame.handled is not None:
+            raise GraphBreak("cannot_rebuild", kind="generator")
+        made = self.frame(frame, is_running=False)
+        names = f"{value.name!r}, {value.qualname!r}"
+        return self._named(value, f"{self.constant(make_generator)}({made}, {self.constant(_CONCRETE.run)}, {names})")
 
     def _list(self, values: Sequence[Any]) -> str:
         return ", ".join(self.expression(value) for value in values)
@@ -241,14 +255,14 @@ class Emitter:
 
     # ---------------------------------------------------------------------------------------------------------- frames
 
-    def frame(self, frame: FrameState) -> str:
+    def frame(self, frame: FrameState, *, is_running: bool = True) -> str:
         """An expression for a frame that goes on where this one is."""
         slots = self._list(frame.slots)
         stack = self._list(frame.stack)
         code, globals_ = self.constant(frame.code), self.constant(frame.globals)
         made = f"{self.constant(FrameState)}(code={code}, slots=[{slots}], globals={globals_}"
         made += f", builtins={self.constant(frame.builtins)}, stack=[{stack}], offset={frame.offset}"
-        return f"{made}, then={self.constant(frame.then)}, is_running=True)"
+        return f"{made}, then={self.constant(frame.then)}, is_running={is_running}, is_done={frame.is_done})"
 
     def function(self, result: str) -> Callable[[Any, Any], Any]:
         """The function of `out` and `kept` that gives the result."""

@@ -59,6 +59,8 @@ class SymbolicMachine(Machine):
             instruction = instructions[offset]
             if instruction.op in _OF_HANDLERS:
                 raise GraphBreak("unsupported_operation", what="handling", kind="exception")
+            if instruction.op is Op.YIELD_VALUE and _has_cleanup(frame):
+                raise GraphBreak("unsupported_operation", what="yielding in a try or with", kind="generator")
             frame.offset += 1
             self._count += 1
             try:
@@ -81,6 +83,13 @@ class SymbolicMachine(Machine):
             for frame in self.frames
             if not is_polyfill(frame.code.code)
         )
+
+
+def _has_cleanup(frame: FrameState) -> bool:
+    """Whether dropping a generator that waits at this instruction runs code of the user's: it waits in a `try` or a `with`."""
+    instructions = frame.code.instructions
+    handler = instructions[frame.offset].handler
+    return handler is not None and instructions[handler.target].op is not Op.STOP_ITERATION_ERROR
 
 
 def _line_of(frame: FrameState) -> int:

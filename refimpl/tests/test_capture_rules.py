@@ -217,10 +217,70 @@ def leaves_a_mode(x: Any) -> Any:
     return y, y.requires_grad
 
 
+def numbers(x: Any) -> Iterator[Any]:
+    yield x
+    got = yield x + 1
+    yield from (x * 2, got)
+    return 7
+
+
+def delegates(x: Any) -> Iterator[Any]:
+    result = yield from numbers(x)
+    yield x + result
+
+
+def generators(x: Any) -> Any:  # what is unnecessary about them is what is tested
+    rows = enumerate([x, x + 1])
+    return (
+        [v if v is None else v + 1 for v in delegates(x)], sum(v * i for i, v in rows), any(i > 1 for i in range(3)),
+        all(i > 1 for i in range(3)), list(i for i in (1, 2)), tuple(v for v in x), max(i for i in (3, 1)),  # noqa: C400
+        sorted((i for i in (3, 1, 2)), reverse=True), [*(i for i in "ab")], dict((i, x) for i in range(2)),  # noqa: C402
+        sum((i for i in range(3)), 10),
+    )  # fmt: skip
+
+
+def steps(x: Any) -> Any:
+    waiting = numbers(x)
+    first = next(waiting)
+    print(end="")
+    second = next(waiting)
+    rest = list(waiting)
+    return first, second, rest, next(waiting, None), next((v for v in (x, 2)), None)
+
+
+def unpacks_generators(x: Any) -> Any:
+    first, *rest = numbers(x)
+    one, two = (v for v in (x, 3))
+    return first, rest, one, two
+
+
+CLEANED: list[int] = []
+
+
+def cleans_up(x: Any) -> Iterator[Any]:
+    try:
+        yield x
+        yield x + 1
+    finally:
+        CLEANED.append(1)
+
+
+def drops_a_generator(x: Any) -> Any:
+    CLEANED.clear()
+    for value in cleans_up(x):
+        x = value * 2
+        break
+    before = list(CLEANED)
+    waiting = cleans_up(x)
+    next(waiting)
+    del waiting
+    return x, before, list(CLEANED)
+
+
 PROGRAMS = [
-    makes_objects, makes_named_tuples, objects_across_breaks, modes, without_gradient, leaves_a_mode,
-    by_functions_of_operator, questions_of_operator, a_changed_list_in_a_list, writes_while_it_iterates, asks_a_metaclass,
-    asks_torchs_classes, a_list_in_itself,
+    generators, steps, unpacks_generators, drops_a_generator, makes_objects, makes_named_tuples, objects_across_breaks, modes,
+    without_gradient, leaves_a_mode, by_functions_of_operator, questions_of_operator, a_changed_list_in_a_list,
+    writes_while_it_iterates, asks_a_metaclass, asks_torchs_classes, a_list_in_itself,
 ]  # fmt: skip
 
 
@@ -233,8 +293,8 @@ def test_a_rule_does_what_python_does(program: Callable[..., Any], mode: str) ->
         assert same(captured(x), program(x))
 
 
-def test_objects_and_modes_are_no_reason_to_break() -> None:
-    for program in (makes_named_tuples, without_gradient, leaves_a_mode):
+def test_objects_generators_and_modes_are_no_reason_to_break() -> None:
+    for program in (makes_named_tuples, without_gradient, leaves_a_mode, generators):
         captured, recorder, made = captured_with(program)
         captured(torch.ones(2, 2, requires_grad=True))
         assert (len(recorder.graphs), made.breaks) == (1, [])

@@ -8,9 +8,9 @@ from typing import Any
 
 from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic.state import CaptureState
-from refimpl.capture.symbolic.values import InstanceValue, MethodValue, ObjectValue, TensorValue, Value
+from refimpl.capture.symbolic.values import GeneratorValue, InstanceValue, MethodValue, ObjectValue, TensorValue, Value
 
 
 class SymbolicBase(Domain):
@@ -61,6 +61,22 @@ class SymbolicBase(Domain):
     @abstractmethod
     def delete_attribute_of_instance(self, value: InstanceValue, name: str) -> None:
         """`del value.name`."""
+
+    @abstractmethod
+    def resumed(self, generator: GeneratorValue, sent: Value | None = None) -> Enter | Exhausted:
+        """The next step of a generator."""
+
+    @abstractmethod
+    def enter_polyfill(self, polyfill: Any, args: list[Any]) -> Enter:
+        """A frame that the user's program does not have."""
+
+    @abstractmethod
+    def hash_key(self, key: Value) -> Any:
+        """What a dict finds a key by."""
+
+    @abstractmethod
+    def eaten(self, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
+        """A call of a builtin that goes through a generator; None for every other call."""
 
     @abstractmethod
     def instantiate(self, frame: FrameState, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:

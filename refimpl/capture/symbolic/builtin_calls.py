@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.state import unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -21,6 +23,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     FunctionValue,
+    GeneratorValue,
     InstanceValue,
     IteratorValue,
     MethodValue,
@@ -65,6 +68,8 @@ def class_of(domain: Any, value: Any) -> type:
             return type(class_of)
         case CombinedIteratorValue():
             return value.class_
+        case GeneratorValue():
+            return GeneratorType
         case _:
             unsupported("type()", value)
 
@@ -165,12 +170,22 @@ def _zip(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 
 def _plain_iterator(domain: Any, value: Any) -> Value:
     made = domain.get_iter(value)
+    if isinstance(made, GeneratorValue):
+        unsupported("iterating", made)
     return made if isinstance(made, Value) else unsupported("iterating", domain.state.see(value))
 
 
 @_rule(builtins.iter)
 def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.get_iter(args[0]) if len(args) == 1 else _wrong("iter")
+
+
+@_rule(builtins.next)
+def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    iterator = domain.state.see(args[0]) if args else None
+    if kwargs or not isinstance(iterator, (IteratorValue, CombinedIteratorValue, GeneratorValue)):
+        raise GraphBreak("call_of_native_code", what="next")
+    return domain.enter_polyfill(polyfills.next_of if len(args) == 1 else polyfills.next_or, args)
 
 
 @_rule(builtins.range)
@@ -199,9 +214,14 @@ def _dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     made = DictValue({})
     if args:
         other = domain.state.see(args[0])
-        if not isinstance(other, DictValue):
-            unsupported("dict()", other)
-        made.items.update(other.items)
+        if isinstance(other, DictValue):
+            made.items.update(other.items)
+        else:
+            for pair in domain.elements(other):
+                parts = domain.elements(pair)
+                if len(parts) != 2:
+                    _wrong("dict")
+                domain.set_item(made, *parts)
     for name, value in kwargs.items():
         domain.set_item(made, ConstantValue(name), value)
     return made

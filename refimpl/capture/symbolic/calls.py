@@ -31,6 +31,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     FunctionValue,
+    GeneratorValue,
     InstanceValue,
     MethodValue,
     NativeMethodValue,
@@ -66,6 +67,9 @@ class SymbolicCalls(SymbolicBase):
 
     def _call_object(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         target = function.object
+        eaten = self.eaten(function, args, kwargs)
+        if eaten is not None:
+            return eaten
         rule = _RULES.get(id(target))
         if rule is not None:
             return rule(self, frame, args, kwargs)
@@ -188,6 +192,9 @@ class SymbolicCalls(SymbolicBase):
                 frame = self._frame_of_made(function, args, kwargs)
             case _:
                 unsupported("a call", function)
+        if frame.code.is_generator:
+            name, qualname = _names_of(function)
+            return GeneratorValue(frame, name, qualname)
         return Enter(frame)
 
     def _frame_of_object(
@@ -223,8 +230,6 @@ class SymbolicCalls(SymbolicBase):
             normalized = normalize(code)
         except UnsupportedCode as error:
             raise GraphBreak("unsupported_code", what=code.co_name, error=str(error)) from error
-        if normalized.is_generator:
-            raise GraphBreak("unsupported_operation", what=code.co_name, kind="generator")
         bound = bind(normalized, defaults, named, args, kwargs)
         if bound is None:
             raise GraphBreak("op_raises_on_fake", what=code.co_name, error="TypeError")
@@ -247,6 +252,8 @@ class SymbolicCalls(SymbolicBase):
         return tuple(self.constant_of(name, "a keyword") for name in self.elements(names))
 
     def call_ex(self, frame: FrameState, function: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(self.state.see(args), GeneratorValue):
+            raise GraphBreak("unsupported_operation", what="`*` of a call", kind="generator")
         named: dict[str, Any] = {}
         if kwargs is not None:
             mapping = self.state.see(kwargs)
@@ -295,11 +302,12 @@ class SymbolicCalls(SymbolicBase):
     def import_from(self, module: Any, name: str) -> Any:
         return self.load_attr(module, name)
 
-    def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
-        raise GraphBreak("unsupported_operation", what="yield from", kind="generator")
-
-    def send(self, receiver: Any, value: Any) -> Any:
-        raise GraphBreak("unsupported_operation", what="send()", kind="generator")
-
     def intrinsic(self, frame: FrameState, name: str, *operands: Any) -> Any:
         raise GraphBreak("unsupported_operation", what=name, kind="module")
+
+
+def _names_of(function: Value) -> tuple[str, str]:
+    if isinstance(function, ObjectValue):
+        return function.object.__name__, function.object.__qualname__
+    assert isinstance(function, FunctionValue)
+    return function.code.co_name, function.qualname or getattr(function.code, "co_qualname", function.code.co_name)

@@ -10,6 +10,7 @@ import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.signals import Enter, Exhausted
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.state import hash_key_of, unsupported
 from refimpl.capture.symbolic.values import (
@@ -17,6 +18,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     DictViewValue,
+    GeneratorValue,
     InstanceValue,
     IteratorValue,
     NumberValue,
@@ -76,6 +78,8 @@ class SymbolicContainers(SymbolicBase):
             case "append", SequenceValue():
                 self.state.effects.will_change(container)
                 container.items.append(items[0])
+            case "extend", SequenceValue() if isinstance(self.state.see(items[0]), GeneratorValue):
+                return self.enter_polyfill(polyfills.extended, [container, items[0]])
             case "extend", SequenceValue():
                 more = self.elements(items[0])
                 self.state.effects.will_change(container)
@@ -98,6 +102,10 @@ class SymbolicContainers(SymbolicBase):
         return SequenceValue(tuple, self.elements(value))
 
     def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
+        if isinstance(self.state.see(value), GeneratorValue):
+            if after is None:  # it is asked for one more than there are variables, and not to its end
+                unsupported("unpacking", self.state.see(value))
+            return self.enter_polyfill(polyfills.listed, [value])
         items = self.elements(value)
         if len(items) < before + (after or 0) or (after is None and len(items) != before):
             unsupported("unpacking into another number of variables", self.state.see(value))  # raises: eager says it
@@ -224,7 +232,7 @@ class SymbolicContainers(SymbolicBase):
     def get_iter(self, value: Any) -> Any:
         value = self.state.see(value)
         match value:
-            case IteratorValue() | CombinedIteratorValue():
+            case IteratorValue() | CombinedIteratorValue() | GeneratorValue():
                 return value
             case SequenceValue() if value.class_ in (list, tuple, torch.Size):
                 return IteratorValue(value, value.items)
@@ -245,6 +253,8 @@ class SymbolicContainers(SymbolicBase):
                 return iterator.items[iterator.position - 1]
             case CombinedIteratorValue():
                 return self._next_of_parts(iterator)
+            case GeneratorValue():
+                return self.resumed(iterator)
             case _:
                 unsupported("next()", iterator)
 
@@ -252,6 +262,8 @@ class SymbolicContainers(SymbolicBase):
         found = []
         for part in iterator.parts:
             item = self.next(part)
+            if isinstance(item, Enter):
+                unsupported("next() of parts", part)
             if isinstance(item, Exhausted):
                 return item
             found.append(item)

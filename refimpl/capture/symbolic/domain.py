@@ -23,6 +23,7 @@ from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
 from refimpl.capture.symbolic.containers import SymbolicContainers
+from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
 from refimpl.capture.symbolic.instances import SymbolicInstances
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, unsupported
 from refimpl.capture.symbolic.values import (
@@ -41,7 +42,7 @@ from refimpl.capture.symbolic.values import (
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
-class SymbolicDomain(SymbolicCalls, SymbolicInstances, SymbolicAttributes, SymbolicContainers):
+class SymbolicDomain(SymbolicCalls, SymbolicGenerators, SymbolicInstances, SymbolicAttributes, SymbolicContainers):
     """Answers for the values of one segment."""
 
     def __init__(self, state: CaptureState) -> None:

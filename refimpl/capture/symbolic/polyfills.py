@@ -20,6 +20,65 @@ def do_nothing(instance: Any) -> None:
     """`object.__init__`."""
 
 
+def any_of(iterable: Any) -> bool:
+    """`any`."""
+    for item in iterable:  # noqa: SIM110 - it stands for what is proposed
+        if item:
+            return True
+    return False
+
+
+def all_of(iterable: Any) -> bool:
+    """`all`."""
+    for item in iterable:  # noqa: SIM110 - likewise
+        if not item:
+            return False
+    return True
+
+
+def total(iterable: Any, start: Any = 0) -> Any:
+    """`sum`."""
+    for item in iterable:
+        start = start + item
+    return start
+
+
+def next_of(iterator: Any) -> Any:
+    """`next` of an iterator."""
+    for item in iterator:
+        return item
+    raise StopIteration
+
+
+def next_or(iterator: Any, default: Any) -> Any:
+    """`next` of an iterator, with something to give at its end."""
+    for item in iterator:
+        return item
+    return default
+
+
+def listed(iterable: Any) -> Any:
+    """`[*iterable]`."""
+    items = []
+    for item in iterable:
+        items.append(item)
+    return items
+
+
+def extended(target: Any, iterable: Any) -> None:
+    """`target.extend(iterable)`."""
+    for item in iterable:
+        target.append(item)
+
+
+def called_with_list(function: Any, iterable: Any, rest: Any, kwargs: Any) -> Any:
+    """`function(iterable, *rest, **kwargs)` of a function that reads it to the end first."""
+    items = []
+    for item in iterable:
+        items.append(item)
+    return function(items, *rest, **kwargs)
+
+
 _CODES = frozenset(function.__code__ for function in list(globals().values()) if isinstance(function, FunctionType))
 
 

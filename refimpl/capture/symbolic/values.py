@@ -230,6 +230,18 @@ class CombinedIteratorValue(Value):
         return self.class_.__name__
 
 
+class GeneratorValue(Value):
+    """A generator that the segment made. Its frame holds values, and is where the generator waits."""
+
+    __slots__ = ("frame", "name", "qualname")
+
+    def __init__(self, frame: Any, name: str, qualname: str) -> None:
+        super().__init__()
+        self.frame = frame
+        self.name = name
+        self.qualname = qualname
+
+
 class FunctionValue(Value):
     """A function that the segment defines."""
 

@@ -1,0 +1,82 @@
+"""Generators that the segment makes: frames that are run a step at a time.
+
+Counterpart: torch/_dynamo/variables/functions.py LocalGeneratorObjectVariable
+Differs: the machine resumes the generator's frame itself. What eats an iterable in C is Python that is interpreted where the
+iterable is a generator (`polyfills`).
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.signals import Enter, Exhausted
+from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.values import ConstantValue, DictValue, GeneratorValue, ObjectValue, SequenceValue, Value
+
+# Builtins that go through an iterable to its end, or until they know the answer.
+_EATERS: dict[int, Any] = {
+    id(builtins.any): polyfills.any_of,
+    id(builtins.all): polyfills.all_of,
+    id(builtins.sum): polyfills.total,
+    **dict.fromkeys(
+        map(id, (list, tuple, dict, builtins.sorted, builtins.min, builtins.max)), polyfills.called_with_list
+    ),
+}
+
+
+class SymbolicGenerators(SymbolicBase):
+    """Steps of generators, and calls that are given one."""
+
+    def resumed(self, generator: GeneratorValue, sent: Value | None = None) -> Enter | Exhausted:
+        """The next step. Who asks says by `Then` what the end means."""
+        frame = generator.frame
+        if frame.is_done:
+            return Exhausted(ConstantValue(None))
+        if frame.is_running:
+            raise GraphBreak("op_raises_on_fake", what="next", error="ValueError")
+        if frame.is_started:
+            frame.stack.append(ConstantValue(None) if sent is None else sent)
+        elif sent is not None and not self.is_none(sent):
+            raise GraphBreak("op_raises_on_fake", what="send", error="TypeError")
+        return Enter(frame)
+
+    def eaten(self, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
+        """A call of a builtin that goes through a generator; None for every other call."""
+        polyfill = _EATERS.get(id(function.object)) if args else None
+        if polyfill is None or not isinstance(self.state.see(args[0]), GeneratorValue):
+            return None
+        rest = SequenceValue(tuple, args[1:])
+        if polyfill is polyfills.called_with_list:
+            return self.enter_polyfill(polyfill, [function, args[0], rest, self.named(kwargs)])
+        if kwargs:
+            raise GraphBreak("unsupported_operation", what="keywords", kind="generator")
+        return self.enter_polyfill(polyfill, args)
+
+    def enter_polyfill(self, polyfill: Any, args: list[Any]) -> Enter:
+        """A frame that the user's program does not have."""
+        entered = self.enter_function(ObjectValue(polyfill), args, {})
+        assert type(entered) is Enter
+        return entered
+
+    def named(self, kwargs: dict[str, Any]) -> DictValue:
+        """Keywords as a dict."""
+        made = DictValue({})
+        for name, value in kwargs.items():
+            made.items[self.hash_key(ConstantValue(name))] = (ConstantValue(name), value)
+        return made
+
+    def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
+        value = self.state.see(value)
+        return value if isinstance(value, GeneratorValue) else self.get_iter(value)
+
+    def send(self, receiver: Any, value: Any) -> Any:
+        receiver = self.state.see(receiver)
+        if isinstance(receiver, GeneratorValue):
+            return self.resumed(receiver, value)
+        if not self.is_none(value):
+            raise GraphBreak("unsupported_operation", what="send()", kind=receiver.kind)
+        return self.next(receiver)
