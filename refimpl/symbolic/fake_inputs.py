@@ -131,12 +131,23 @@ class InputFaker:
             fake._is_param = True  # what isinstance(fake, Parameter) reads
         if not tensor.requires_grad:
             return fake
-        if not tensor.is_leaf:
+        if not _is_leaf(tensor, source):
             with self.fake_mode, torch.enable_grad():  # the result of something, in the same layout and storage
                 return fake.view_as(fake)
         if tensor.grad is not None:
             fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"))
         return fake
+
+
+def _is_leaf(tensor: torch.Tensor, source: Source) -> bool:
+    try:
+        return tensor.is_leaf
+    except RuntimeError as error:  # a view made under no_grad and written since: autograd does not say what it is
+        raise UnsupportedByRefimpl(
+            seen=f"{source.name}, of which autograd says: {str(error)[:120]}",
+            supported="tensors whose history autograd knows",
+            do="make the view and write to it in the same grad mode",
+        ) from error
 
 
 def _refuse_dynamic(tensor: torch.Tensor, source: Source, policy: InputPolicy | None, kind: str) -> None:

@@ -464,3 +464,17 @@ def test_a_call_of_the_class_that_is_replaced_later_is_noticed(monkeypatch: pyte
     assert torch.equal(captured(x), x * 2)
     monkeypatch.setattr(Doubles, "__call__", lambda self, x: x * 5)
     assert torch.equal(captured(x), x * 5)
+
+
+def test_a_view_whose_history_autograd_does_not_know_is_left_to_eager() -> None:
+    def program(a: Any) -> Any:
+        view = a.view(1, 2)
+        view.mul_(2)
+        print(end="")
+        return view * 2
+
+    captured, _, _ = captured_with(program)
+    with torch.no_grad():
+        for _ in range(2):
+            a = torch.arange(2.0).requires_grad_()
+            assert torch.equal(captured(a), torch.tensor([[0.0, 4.0]]))
