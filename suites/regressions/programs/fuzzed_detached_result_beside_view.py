@@ -1,0 +1,18 @@
+"""A value's detached alias and a view of it are returned: the view is a leaf, whose gradient goes nowhere.
+
+Output aliases: both are made again from one value, which counts as detached.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "aot", "autograd", "aliasing"), "calls": [{"backward": True}]}
+DEVICE = "cpu"
+
+
+def program(a):
+    b = -a
+    return b.detach(), b.view(4)
+
+
+def inputs(call):
+    return (torch.ones(2, 2, device=DEVICE).requires_grad_(),), {}

@@ -1,0 +1,17 @@
+"""Stft with dynamic shapes: raises.
+
+Capture: the fake Fourier transform resizes its result, which it may not where sizes are symbolic.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "capture", "shapes"), "dynamic": True}
+DEVICE = "cpu"
+
+
+def program(a):
+    return torch.stft(a, 4, center=False, return_complex=True)
+
+
+def inputs(call):
+    return (torch.ones(4, device=DEVICE),), {}
