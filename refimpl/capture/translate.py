@@ -13,6 +13,7 @@ from torch import fx
 
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
+from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.exception_operations import EXCEPTION_OPERATIONS
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
@@ -30,6 +31,7 @@ from refimpl.errors import BadParameter
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
 _OF_HANDLERS = frozenset(EXCEPTION_OPERATIONS) - {Op.WITH_ENTER}  # which exception a frame handles is no value
+_CLEARING = (Op.DELETE_FAST, Op.LOAD_FAST_AND_CLEAR)
 MOST_INSTRUCTIONS = 300_000  # of one segment
 
 
@@ -149,6 +151,7 @@ class _Attempt:
             globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
             stack=[UnreadValue(value, StackSource(0, i)) for i, value in enumerate(frame.stack)],
         )  # fmt: skip
+        self._unbound = frozenset(i for i, value in enumerate(frame.slots) if value is UNBOUND) if frame.offset else ()
         self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
         self.machine.push(self.base)
 
@@ -162,7 +165,18 @@ class _Attempt:
 
     def ended_at(self, reason: GraphBreak) -> _Ended:
         """Stopped before the instruction that the base frame is at."""
+        self._pass_unbound_on()
         return self._ended(lambda emitter: f"[{emitter.frame(self.base)}]", reason)
+
+    def _pass_unbound_on(self) -> None:
+        """A variable without value at this entry may have one at another: it is passed on as it is, or held to have none."""
+        clears = {step.arg for step in self.base.code.instructions if step.op in _CLEARING}
+        for slot in self._unbound:
+            source = SlotSource(0, slot, self.base.code.slots[slot])
+            if slot in clears:
+                self.state.guard(GuardKind.ID, source, UNBOUND)
+            elif self.base.slots[slot] is UNBOUND:
+                self.base.slots[slot] = UnreadValue(UNBOUND, source)
 
     def _ended(self, result: Callable[[Emitter], str], reason: GraphBreak | None) -> _Ended:
         emitter = Emitter(self.state.graph.sources)

@@ -277,10 +277,24 @@ def drops_a_generator(x: Any) -> Any:
     return x, before, list(CLEANED)
 
 
+def bound_in_the_second_round(x: Any) -> Any:
+    for i in range(3):
+        for j in range(i, 3):
+            last = j
+        if i:
+            deleted = x * j
+        print(end="")
+        x = x - j
+        if i == 1:
+            print(end="")
+            del deleted
+    return x, [j + 1 for j in range(2)], j, last, deleted
+
+
 PROGRAMS = [
-    generators, steps, unpacks_generators, drops_a_generator, makes_objects, makes_named_tuples, objects_across_breaks, modes,
-    without_gradient, leaves_a_mode, by_functions_of_operator, questions_of_operator, a_changed_list_in_a_list,
-    writes_while_it_iterates, asks_a_metaclass, asks_torchs_classes, a_list_in_itself,
+    bound_in_the_second_round, generators, steps, unpacks_generators, drops_a_generator, makes_objects, makes_named_tuples,
+    objects_across_breaks, modes, without_gradient, leaves_a_mode, by_functions_of_operator, questions_of_operator,
+    a_changed_list_in_a_list, writes_while_it_iterates, asks_a_metaclass, asks_torchs_classes, a_list_in_itself,
 ]  # fmt: skip
 
 
