@@ -1,0 +1,20 @@
+"""`_foreach_mul_` of the product of a vector and a matrix: a gradient as if it were not there.
+
+AOTAutograd: the product is a view there, and the write of a list operator to a view is not differentiated.
+"""
+
+import torch
+
+PROGRAM = {"tags": ("differs", "aot", "autograd", "mutation"), "calls": [{"backward": True}]}
+DEVICE = "cpu"
+
+
+def program(a, b, factor):
+    c = a @ b
+    torch._foreach_mul_([c], [factor])
+    return c
+
+
+def inputs(call):
+    b = torch.eye(2, device=DEVICE)
+    return (torch.ones(2, device=DEVICE).requires_grad_(), b, torch.full((2,), 3.0, device=DEVICE)), {}
