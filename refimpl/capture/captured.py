@@ -152,7 +152,7 @@ class StepDomain(ConcreteDomain):
         target, receiver = function, []
         if type(function) is MethodType:
             target, receiver = function.__func__, [function.__self__]
-        elif isinstance(function, torch.nn.Module):
+        elif issubclass(type(function), torch.nn.Module):
             target, receiver = type(function).__call__, [function]
         if type(target) is FunctionType and is_captured(target):
             return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)

@@ -106,19 +106,20 @@ FOLDED = _by_id(
 
 def treatment(function: Any) -> Treatment:
     """What a call of this callable becomes. Classes and instances are not asked here."""
+    kind = type(function)  # a class is asked, not the object: its `__class__` may be code of the user's
     if id(function) in _BREAKING:
         return Treatment.BREAK
     if id(function) in STATE_READERS:
         return Treatment.STATE
-    if isinstance(function, FunctionType):
+    if issubclass(kind, FunctionType):
         return _of_python(function)
-    if isinstance(function, (OpOverload, OpOverloadPacket)):
+    if issubclass(kind, (OpOverload, OpOverloadPacket)):
         return Treatment.NODE
-    if isinstance(function, HigherOrderOperator):
+    if issubclass(kind, HigherOrderOperator):
         return Treatment.BREAK
     if id(function) in FOLDED:
         return Treatment.FOLD
-    if isinstance(function, (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)):
+    if issubclass(kind, (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)):
         return Treatment.NODE if _is_torch_native(function) else Treatment.BREAK
     return Treatment.BREAK
 

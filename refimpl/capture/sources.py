@@ -140,6 +140,25 @@ class AttributeSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class PlainAttributeSource(Source):
+    """`object.__getattribute__(base, attribute)`: of an object whose class finds attributes by code of the user's."""
+
+    of: Source
+    attribute: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}.{self.attribute}"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(object.__getattribute__)}({base}, {self.attribute!r})"
+
+
+@dataclass(frozen=True, slots=True)
 class ItemSource(Source):
     """`base[key]` of a list, tuple or dict; the key is a constant."""
 

@@ -277,6 +277,54 @@ def drops_a_generator(x: Any) -> Any:
     return x, before, list(CLEANED)
 
 
+ASKED: list[str] = []
+
+
+class Renamed:
+    names = {"old": "new"}
+
+    def __init__(self) -> None:
+        self.new = 3
+        self.other = 4
+
+    def __getattribute__(self, name: str) -> Any:
+        ASKED.append(name)
+        names = super().__getattribute__("names")
+        return super().__getattribute__(names.get(name, name))
+
+
+class OwnDict(dict[str, int]):
+    scale = 5
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.scale
+
+
+RENAMED = Renamed()
+OWN_DICT = OwnDict(a=1)
+LAYERS = torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.Tanh()])
+STEPS = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.ReLU())
+NAMED = torch.nn.ModuleDict({"first": torch.nn.ReLU(), "second": torch.nn.Tanh()})
+
+
+def finds_attributes(x: Any) -> Any:
+    code = makes_objects.__code__
+    return (
+        RENAMED.old * x + RENAMED.other, OWN_DICT.scaled(x), code.co_varnames[: code.co_argcount], makes_objects.__name__,
+        numbers.__defaults__,
+    )  # fmt: skip
+
+
+def goes_through_modules(x: Any) -> Any:
+    for index, layer in enumerate(LAYERS):
+        x = layer(x) + index
+    for layer, step in zip(LAYERS, STEPS, strict=False):
+        x = step(layer(x))
+    for layer in STEPS:
+        x = layer(x)
+    return x, list(NAMED), [module(x) for module in NAMED.values()], len(LAYERS), LAYERS[0] is list(LAYERS)[0]  # noqa: RUF015
+
+
 def bound_in_the_second_round(x: Any) -> Any:
     for i in range(3):
         for j in range(i, 3):
@@ -292,6 +340,7 @@ def bound_in_the_second_round(x: Any) -> Any:
 
 
 PROGRAMS = [
+    finds_attributes, goes_through_modules,
     bound_in_the_second_round, generators, steps, unpacks_generators, drops_a_generator, makes_objects, makes_named_tuples,
     objects_across_breaks, modes, without_gradient, leaves_a_mode, by_functions_of_operator, questions_of_operator,
     a_changed_list_in_a_list, writes_while_it_iterates, asks_a_metaclass, asks_torchs_classes, a_list_in_itself,
@@ -305,6 +354,22 @@ def test_a_rule_does_what_python_does(program: Callable[..., Any], mode: str) ->
     for value, has_gradient in ((1.0, False), (2.0, False), (3.0, True)):
         x = torch.full((2, 2), value, requires_grad=has_gradient)
         assert same(captured(x), program(x))
+
+
+def test_code_that_finds_attributes_runs_as_often_as_in_eager() -> None:
+    def program(x: Any) -> Any:
+        return x * RENAMED.old + RENAMED.other
+
+    captured, _, _ = captured_with(program)
+    for value in (3, 3, 5):
+        RENAMED.new = value
+        asked = []
+        for run in (program, captured):
+            ASKED.clear()
+            assert torch.equal(run(torch.ones(2)), torch.full((2,), value + 4.0))
+            asked.append(list(ASKED))
+        assert asked[0] == asked[1]
+    RENAMED.new = 3
 
 
 def test_objects_generators_and_modes_are_no_reason_to_break() -> None:

@@ -21,10 +21,10 @@ import torch
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Source, TypeSource
+from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, PlainAttributeSource, Source, TypeSource
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.classes import MISSING, in_mro
+from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
@@ -53,6 +53,9 @@ _METADATA = _names_in(
 # Tensors that an attribute gives: nodes.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+_OF_FUNCTIONS = _names_in(
+    "__name__ __qualname__ __module__ __doc__ __code__ __defaults__ __kwdefaults__ __closure__ __annotations__"
+)
 _GIVEN_AS_THEY_ARE = (
     FunctionType,
     WrapperDescriptorType,
@@ -105,14 +108,12 @@ class SymbolicAttributes(SymbolicBase):
         if getter not in (MISSING, _MODULE_GETATTR) or type(object_).__getattribute__ not in _PLAIN_GETTERS:
             unsupported("hasattr()", value)
         found = inspect.getattr_static(object_, name, MISSING)
-        if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)) and hasattr(object_, name) is False:
+        if is_a(found, (MemberDescriptorType, GetSetDescriptorType)) and hasattr(object_, name) is False:
             self.state.guard(GuardKind.WITHOUT, value.source, name)
             return False  # a slot without value
         if found is not MISSING:
-            return True if not isinstance(found, property) else unsupported("hasattr()", value)
-        if isinstance(object_, torch.nn.Module) and any(
-            name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES
-        ):
+            return True if not is_a(found, property) else unsupported("hasattr()", value)
+        if is_a(object_, torch.nn.Module) and any(name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES):
             return True
         self.state.guard(GuardKind.WITHOUT, value.source, name)
         return False
@@ -160,8 +161,7 @@ class SymbolicAttributes(SymbolicBase):
             unsupported(f"attribute {name}", value)
         if inspect.isroutine(found):
             return NativeMethodValue(value, name)
-        result = getattr(value.value, name)
-        return ConstantValue(result) if type(result) in CONSTANT_TYPES else unsupported(f"attribute {name}", value)
+        return self.value_of(getattr(value.value, name), f"attribute {name}")
 
     # ------------------------------------------------------------------------------------------------------------- objects
 
@@ -169,19 +169,19 @@ class SymbolicAttributes(SymbolicBase):
         object_, source = value.object, value.source
         if source is None:
             source = KeptSource(object_, getattr(object_, "__name__", type(object_).__name__))
-        if isinstance(object_, ModuleType):
+        if is_a(object_, ModuleType):
             return self._of_namespace(vars(object_), source, name, value)
-        if isinstance(object_, type):
+        if is_a(object_, type):
             return self._of_class(object_, source, name, value)
-        if isinstance(object_, torch.Tensor) or name == "__dict__":
+        if is_a(object_, torch.Tensor) or name == "__dict__":
             unsupported(f"attribute {name}", value)
-        if isinstance(object_, FunctionType):
+        if is_a(object_, FunctionType):
             return self._of_namespace(vars(object_), source, name, value)
         return self._of_instance(value, object_, source, name)
 
     def _of_namespace(self, names: dict[str, Any], source: Source, name: str, value: ObjectValue) -> Value:
         if name not in names:
-            if isinstance(value.object, FunctionType) and name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            if is_a(value.object, FunctionType) and name in _OF_FUNCTIONS:
                 return self.state.wrap(getattr(value.object, name), AttributeSource(source, name))
             unsupported(f"attribute {name}", value)
         return self.state.wrap(names[name], AttributeSource(source, name))
@@ -194,57 +194,65 @@ class SymbolicAttributes(SymbolicBase):
         found, of_metaclass = in_mro(class_, name), in_mro(type(class_), name)
         if of_metaclass is not MISSING and (found is MISSING or _is_data_descriptor(of_metaclass)):
             unsupported(f"attribute {name} of its metaclass", value)
-        if isinstance(found, staticmethod):
+        if is_a(found, staticmethod):
             return self.state.wrap(found.__func__, AttributeSource(source, name))
-        if isinstance(found, classmethod):
+        if is_a(found, classmethod):
             function = self.state.wrap(found.__func__, AttributeSource(AttributeSource(source, name), "__func__"))
             return MethodValue(function, value)
-        if found is MISSING or (hasattr(type(found), "__get__") and not isinstance(found, _GIVEN_AS_THEY_ARE)):
+        if found is MISSING or (hasattr(type(found), "__get__") and not is_a(found, _GIVEN_AS_THEY_ARE)):
             unsupported(f"attribute {name}", value)
         return self.state.wrap(found, AttributeSource(source, name))
 
     def _of_instance(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
+        if not finds_plainly(type(object_)):
+            return self.call_special(value, "__getattribute__", [ConstantValue(name)])
+        return self._of_instance_plainly(value, object_, source, name)
+
+    def plain_attribute(self, value: ObjectValue, name: str) -> Any:
+        """`object.__getattribute__(value, name)`."""
+        assert value.source is not None
+        return self._of_instance_plainly(value, value.object, value.source, name)
+
+    def _of_instance_plainly(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
         class_ = type(object_)
         written = self.state.effects.attribute(value, name)
         if written is not None:
             return written
         if self.state.effects.has_attributes(value) and name in _MODULE_TABLES:
             unsupported(f"attribute {name} after an assignment", value)
-        if class_.__getattribute__ is not object.__getattribute__:
-            unsupported(f"attribute {name}", value)
         if name == "__class__":
             return ObjectValue(class_, TypeSource(source))
         on_class = in_mro(class_, name)
         if on_class is not MISSING and _is_data_descriptor(on_class):
             return self._through_descriptor(value, on_class, source, name)
-        own = getattr(object_, "__dict__", {})
+        own = _own_attributes(object_)
         if name in own:
-            return self.state.wrap(own[name], AttributeSource(source, name))
+            return self.state.wrap(own[name], _way_to(object_, source, name))
         if on_class is not MISSING:
             return self._through_class(value, on_class, source, name)
-        if isinstance(object_, torch.nn.Module) and in_mro(class_, "__getattr__") is _MODULE_GETATTR:
+        if is_a(object_, torch.nn.Module) and in_mro(class_, "__getattr__") is _MODULE_GETATTR:
             return self._of_module(value, object_, source, name)
         unsupported(f"attribute {name}", value)
 
     def _through_descriptor(self, value: ObjectValue, found: Any, source: Source, name: str) -> Any:
-        if isinstance(found, property) and isinstance(found.fget, FunctionType):
+        if is_a(found, property) and isinstance(found.fget, FunctionType):
             way = AttributeSource(AttributeSource(TypeSource(source), name), "fget")
             return self.enter_function(self.state.wrap(found.fget, way), [value], {})
-        if isinstance(found, (MemberDescriptorType, GetSetDescriptorType)):
+        if is_a(found, (MemberDescriptorType, GetSetDescriptorType)):
             try:
-                content = getattr(value.object, name)
+                content = object.__getattribute__(value.object, name)
             except AttributeError:
                 unsupported(f"attribute {name}", value)
-            return self.state.wrap(content, AttributeSource(source, name))
+            return self.state.wrap(content, _way_to(value.object, source, name))
         unsupported(f"descriptor {name}", value)
 
     def _through_class(self, value: ObjectValue, found: Any, source: Source, name: str) -> Value:
-        way = AttributeSource(source, name)
-        if isinstance(found, FunctionType):
+        way = _way_to(value.object, source, name)
+        if is_a(found, FunctionType):
             return MethodValue(self.state.wrap(found, AttributeSource(way, "__func__")), value)
-        if isinstance(found, staticmethod):
+        if is_a(found, staticmethod):
             return self.state.wrap(found.__func__, way)
-        if isinstance(found, classmethod):
+        if is_a(found, classmethod):
             function = self.state.wrap(found.__func__, AttributeSource(way, "__func__"))
             return MethodValue(function, ObjectValue(type(value.object), TypeSource(source)))
         if hasattr(type(found), "__get__"):
@@ -264,9 +272,7 @@ class SymbolicAttributes(SymbolicBase):
         receiver = self.state.see(value.receiver)
         if isinstance(receiver, InstanceValue):
             mro = receiver.class_.__mro__
-        elif (
-            isinstance(receiver, ObjectValue) and not isinstance(receiver.object, type) and receiver.source is not None
-        ):
+        elif isinstance(receiver, ObjectValue) and not is_a(receiver.object, type) and receiver.source is not None:
             mro = type(receiver.object).__mro__
         else:
             unsupported("super()", receiver)
@@ -275,7 +281,9 @@ class SymbolicAttributes(SymbolicBase):
                 found = class_.__dict__[name]
                 if found is object.__init__:
                     return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
-                if not isinstance(found, FunctionType):
+                if found is object.__getattribute__:
+                    return MethodValue(ObjectValue(object.__getattribute__), receiver)
+                if not is_a(found, FunctionType):
                     break
                 kept = KeptSource(class_, class_.__qualname__)
                 return MethodValue(self.state.wrap(found, AttributeSource(kept, name)), receiver)
@@ -291,7 +299,7 @@ class SymbolicAttributes(SymbolicBase):
         class_, receiver = self.state.see(class_), self.state.see(receiver)
         is_fit = (
             isinstance(class_, ObjectValue)
-            and isinstance(class_.object, type)
+            and is_a(class_.object, type)
             and (
                 (isinstance(receiver, ObjectValue) and class_.object in type(receiver.object).__mro__)
                 or (isinstance(receiver, InstanceValue) and class_.object in receiver.class_.__mro__)
@@ -310,19 +318,19 @@ class SymbolicAttributes(SymbolicBase):
         if not isinstance(value, ObjectValue) or not self._may_write(value, name):
             unsupported(f"an assignment to attribute {name}", value)
         found = in_mro(type(value.object), name)
-        if isinstance(found, property) and isinstance(found.fset, FunctionType) and value.source is not None:
+        if is_a(found, property) and isinstance(found.fset, FunctionType) and value.source is not None:
             way = AttributeSource(AttributeSource(TypeSource(value.source), name), "fset")
             return self.enter_function(self.state.wrap(found.fset, way), [value, attribute], {})
         if found is not MISSING and _is_data_descriptor(found):
             unsupported(f"an assignment to descriptor {name}", value)
-        if isinstance(value.object, torch.nn.Module) and not self._may_write_of_module(value.object, name, attribute):
+        if is_a(value.object, torch.nn.Module) and not self._may_write_of_module(value.object, name, attribute):
             unsupported(f"an assignment to attribute {name} of a module", value)
         self.state.effects.set_attribute(value, name, attribute)
 
     def _may_write(self, value: ObjectValue, name: str) -> bool:
         """Whether an assignment does what it does to every object, and to one that the program can see."""
         object_ = value.object
-        if value.source is None or isinstance(object_, (type, ModuleType, FunctionType, torch.Tensor)):
+        if value.source is None or is_a(object_, (type, ModuleType, FunctionType, torch.Tensor)):
             return False
         setter = type(object_).__setattr__
         is_plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
@@ -334,7 +342,7 @@ class SymbolicAttributes(SymbolicBase):
         if any(name in module.__dict__.get(table, ()) for table in ("_parameters", "_modules")):
             return False
         if isinstance(new, ObjectValue):
-            return not isinstance(new.object, (torch.nn.Module, torch.Tensor))
+            return not is_a(new.object, (torch.nn.Module, torch.Tensor))
         return not isinstance(new, TensorValue) or not isinstance(new.fake, (torch.nn.Parameter, torch.nn.Buffer))
 
     def delete_attr(self, value: Any, name: str) -> Enter | None:
@@ -373,6 +381,19 @@ class SymbolicAttributes(SymbolicBase):
 
 def _way_of_class(class_: type, name: str) -> Source:
     return AttributeSource(KeptSource(class_, class_.__qualname__), name)
+
+
+def _own_attributes(object_: Any) -> dict[str, Any]:
+    try:
+        return object.__getattribute__(object_, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def _way_to(object_: Any, source: Source, name: str) -> Source:
+    """To an attribute, without code of the user's."""
+    kind = AttributeSource if finds_plainly(type(object_)) else PlainAttributeSource
+    return kind(source, name)
 
 
 def _is_data_descriptor(found: Any) -> bool:

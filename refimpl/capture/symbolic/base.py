@@ -63,6 +63,10 @@ class SymbolicBase(Domain):
         """`del value.name`."""
 
     @abstractmethod
+    def value_of(self, result: Any, what: str) -> Value:
+        """The value of a new object made of constants. Breaks for everything else."""
+
+    @abstractmethod
     def resumed(self, generator: GeneratorValue, sent: Value | None = None) -> Enter | Exhausted:
         """The next step of a generator."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from types import GeneratorType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.classes import finds_plainly, is_a
 from refimpl.capture.symbolic.state import unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -91,7 +92,9 @@ def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
     match value:
         case TensorValue():
             return ConstantValue(isinstance(value.fake if _asks_for_mark(kinds) else torch.empty(0), tuple(kinds)))
-        case ObjectValue() if not _is_users(type(value.object)) or not any(_may_ask_object(kind) for kind in special):
+        case ObjectValue() if not _is_users(type(value.object)) or (
+            finds_plainly(type(value.object)) and not any(_may_ask_object(kind) for kind in special)
+        ):
             return ConstantValue(isinstance(value.object, tuple(kinds)))
         case ConstantValue():
             return ConstantValue(isinstance(value.value, tuple(kinds)))
@@ -127,7 +130,7 @@ def _classes(domain: Any, value: Any) -> list[type]:
     value = domain.state.see(value)
     if isinstance(value, SequenceValue):
         return [class_ for item in value.items for class_ in _classes(domain, item)]
-    if isinstance(value, ObjectValue) and isinstance(value.object, type):
+    if isinstance(value, ObjectValue) and is_a(value.object, type):
         return [value.object]
     unsupported("isinstance()", value)
 
@@ -254,6 +257,17 @@ def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     if type(name) is not str or domain.store_attr(args[0], name, args[2]) is not None:
         raise GraphBreak("call_of_native_code", what="setattr of a property")
     return ConstantValue(None)
+
+
+@_rule(object.__getattribute__)
+def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    found = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
+    name = domain.constant_of(args[1], "__getattribute__")
+    if type(name) is not str or not isinstance(found, ObjectValue) or found.source is None:
+        raise GraphBreak("call_of_native_code", what="object.__getattribute__")
+    if is_a(found.object, (type, ModuleType, FunctionType, torch.Tensor)):
+        raise GraphBreak("call_of_native_code", what="object.__getattribute__")
+    return domain.plain_attribute(found, name)
 
 
 @_rule(object.__setattr__)

@@ -24,6 +24,7 @@ from refimpl.capture.recognition import CAPTURES, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, TypeSource
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
+from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
 from refimpl.capture.symbolic.state import hash_key_of, unsupported
 from refimpl.capture.symbolic.tensor_methods import call_of_tensor, method_of_container
@@ -73,11 +74,11 @@ class SymbolicCalls(SymbolicBase):
         rule = _RULES.get(id(target))
         if rule is not None:
             return rule(self, frame, args, kwargs)
-        if isinstance(target, torch.nn.Module):
+        if is_a(target, torch.nn.Module):
             return self._call_module(frame, function, args, kwargs)
-        if isinstance(target, type):
+        if is_a(target, type):
             return self.instantiate(frame, function, args, kwargs)
-        if isinstance(target, FunctionType) and CAPTURES in target.__dict__:
+        if is_a(target, FunctionType) and CAPTURES in target.__dict__:
             return self._call_captured(frame, function, args, kwargs)
         what = treatment(target)
         match what:
@@ -92,7 +93,7 @@ class SymbolicCalls(SymbolicBase):
             case Treatment.SKIP:
                 raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
             case Treatment.BREAK:
-                if not isinstance(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
+                if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
                     return self.call_special_with(function, "__call__", args, kwargs)
                 raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
 
@@ -186,7 +187,7 @@ class SymbolicCalls(SymbolicBase):
     def enter_function(self, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A frame for a function written in Python. Breaks for generators, for code that is not known, for wrong arguments."""
         match function:
-            case ObjectValue() if isinstance(function.object, FunctionType):
+            case ObjectValue() if is_a(function.object, FunctionType):
                 frame = self._frame_of_object(function, function.object, args, kwargs)
             case FunctionValue():
                 frame = self._frame_of_made(function, args, kwargs)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict, deque
+from types import WrapperDescriptorType
 from typing import Any
 
 MISSING = object()
+_BUILTINS = (object, dict, list, tuple, set, frozenset, int, float, str, bytes, OrderedDict, defaultdict, deque)
+
+
+def is_a(object_: Any, kinds: Any) -> bool:
+    """`isinstance` by class alone: an object is not asked for its `__class__`, which may be code of the user's."""
+    return issubclass(type(object_), kinds)
 
 
 def in_mro(class_: type, name: str) -> Any:
@@ -28,3 +36,9 @@ def is_named_tuple(class_: type) -> bool:
         and class_.__len__ is tuple.__len__
         and type(class_).__call__ is type.__call__
     )
+
+
+def finds_plainly(class_: type) -> bool:
+    """Whether attributes are found as `object.__getattribute__` finds them; builtin classes have the same by another name."""
+    getter = class_.__getattribute__
+    return isinstance(getter, WrapperDescriptorType) and getter.__objclass__ in _BUILTINS

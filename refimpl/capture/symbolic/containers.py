@@ -12,6 +12,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.state import hash_key_of, unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
@@ -28,6 +29,9 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+
+# Their `__iter__` is that of the dict of their modules.
+_OF_MODULES = tuple(class_.__iter__ for class_ in (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict))
 
 
 class SymbolicContainers(SymbolicBase):
@@ -218,8 +222,21 @@ class SymbolicContainers(SymbolicBase):
                 return value.elements()
             case IteratorValue() | CombinedIteratorValue():
                 return self._rest(value)
+            case ObjectValue() if (
+                getattr(type(value.object), "__iter__", None) in _OF_MODULES and value.source is not None
+            ):
+                return self._modules_in(value)
             case _:
                 unsupported("iterating", value)
+
+    def _modules_in(self, value: ObjectValue) -> list[Value]:
+        """What a ModuleList or Sequential holds, or the names in a ModuleDict."""
+        table = self.load_attr(value, "_modules")
+        is_dict = is_a(value.object, torch.nn.ModuleDict)
+        found = self.state.see(table)
+        if not isinstance(found, DictValue):
+            unsupported("iterating", value)
+        return [key if is_dict else module for key, module in found.items.values()]
 
     def _rest(self, iterator: Value) -> list[Value]:
         found = []
@@ -238,6 +255,9 @@ class SymbolicContainers(SymbolicBase):
                 return IteratorValue(value, value.items)
             case SequenceValue() | DictValue() | DictViewValue() | ConstantValue() | TensorValue():
                 return IteratorValue(value, self.elements(value))
+            case ObjectValue() if getattr(type(value.object), "__iter__", None) in _OF_MODULES:
+                items = self.elements(value)
+                return IteratorValue(SequenceValue(list, items), items)
             case ObjectValue() | InstanceValue():
                 return self.call_special(value, "__iter__", [])
             case _:
@@ -280,7 +300,7 @@ class SymbolicContainers(SymbolicBase):
                 return value.value
             case SequenceValue() if value.class_ in (tuple, list):
                 return value.class_([self.constant_of(item, what) for item in value.items])
-            case ObjectValue() if isinstance(value.object, (type, FunctionType)):
+            case ObjectValue() if is_a(value.object, (type, FunctionType)):
                 return value.object
             case NumberValue():
                 unsupported(what, value)

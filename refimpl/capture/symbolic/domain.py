@@ -22,6 +22,7 @@ from refimpl.capture.interpreter.signals import Enter, Signal
 from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
+from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.containers import SymbolicContainers
 from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
 from refimpl.capture.symbolic.instances import SymbolicInstances
@@ -77,7 +78,7 @@ class SymbolicDomain(SymbolicCalls, SymbolicGenerators, SymbolicInstances, Symbo
                 return True
 
     def _truth_of_object(self, value: ObjectValue) -> bool | Enter:
-        return True if isinstance(value.object, type) else self._truth_of_class(value, type(value.object))
+        return True if is_a(value.object, type) else self._truth_of_class(value, type(value.object))
 
     def _truth_of_class(self, value: ObjectValue | InstanceValue, class_: type) -> bool | Enter:
         if not (hasattr(class_, "__bool__") or hasattr(class_, "__len__")):

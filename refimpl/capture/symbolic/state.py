@@ -32,7 +32,7 @@ from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, TensorFacts
 from refimpl.capture.sources import AttributeSource, CellSource, DimensionSource, ItemSource, KeptSource, Source
-from refimpl.capture.symbolic.classes import is_named_tuple
+from refimpl.capture.symbolic.classes import is_a, is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -116,22 +116,22 @@ class CaptureState:
 
     def _guard_same(self, known: Value, found: Any, source: Source) -> None:
         """Two ways to one object. For what is known by identity each has a guard of its own."""
-        if isinstance(found, _BY_IDENTITY):
+        if is_a(found, _BY_IDENTITY):
             self.guard(GuardKind.ID, source, found)
         else:
             assert known.source is not None
             self.guard(GuardKind.SAME, source, known.source)
 
     def _wrapped(self, found: Any, source: Source) -> Value:
-        if isinstance(found, torch.Tensor):
+        if is_a(found, torch.Tensor):
             return self._tensor(found, source)
         if type(found) in CONSTANT_TYPES:
             self.guard(GuardKind.EQUALS, source, found)
             return ConstantValue(found, source)
-        if isinstance(found, _BY_IDENTITY):
+        if is_a(found, _BY_IDENTITY):
             self.guard(GuardKind.ID, source, found)
             return ObjectValue(found, source)
-        if type(found) in (tuple, list, torch.Size) or (isinstance(found, tuple) and is_named_tuple(type(found))):
+        if type(found) in (tuple, list, torch.Size) or (is_a(found, tuple) and is_named_tuple(type(found))):
             return self._sequence(found, source)
         if type(found) in (dict, OrderedDict, defaultdict):
             return self._dict(found, source)
@@ -258,7 +258,7 @@ class CaptureState:
                 return value.class_([self.fake_of(item, what) for item in value.items])
             case SliceValue():
                 return slice(*(self.fake_of(part, what) for part in value.parts))
-            case ObjectValue() if isinstance(value.object, type):
+            case ObjectValue() if is_a(value.object, type):
                 return value.object
             case _:
                 raise GraphBreak("not_a_graph_argument", what=value.kind)
