@@ -54,10 +54,11 @@ def test_what_is_simplified_again_is_remembered_and_what_has_no_hash_is_not(monk
     seen: list[object] = []
     monkeypatch.setattr(sympy, "simplify", lambda expression, *args, **options: seen.append(args) or expression)
     observing._remember_simplified.__wrapped__()
+    simplify: Any = sympy.simplify
     x = sympy.Symbol("x")
     for _ in range(2):
-        assert sympy.simplify(x + x) == 2 * x
+        assert simplify(x + x) == 2 * x
     assert seen == [()]
-    assert sympy.simplify([x], 1.5) == [x]  # type: ignore[arg-type]
-    assert sympy.simplify(x + x, 2.0) == 2 * x
+    assert simplify([x], 1.5) == [x]
+    assert simplify(x + x, 2.0) == 2 * x
     assert seen == [(), (1.5,), (2.0,)]

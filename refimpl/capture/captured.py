@@ -149,7 +149,8 @@ class StepDomain(ConcreteDomain):
         self._options = options
 
     def call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        target, receiver = function, []
+        target: Any = function
+        receiver: list[Any] = []
         if type(function) is MethodType:
             target, receiver = function.__func__, [function.__self__]
         elif issubclass(type(function), torch.nn.Module):

@@ -184,7 +184,7 @@ def makes_named_tuples(x: Any) -> Any:
 
 
 def objects_across_breaks(x: Any) -> Any:
-    made = Derived()
+    made: Any = Derived()
     made.more = [x]
     print(end="")
     made.more.append(made.kept)
@@ -330,13 +330,13 @@ def bound_in_the_second_round(x: Any) -> Any:
         for j in range(i, 3):
             last = j
         if i:
-            deleted = x * j
+            deleted = x * j  # pyright: ignore[reportPossiblyUnboundVariable]
         print(end="")
-        x = x - j
+        x = x - j  # pyright: ignore[reportPossiblyUnboundVariable]
         if i == 1:
             print(end="")
-            del deleted
-    return x, [j + 1 for j in range(2)], j, last, deleted
+            del deleted  # pyright: ignore[reportPossiblyUnboundVariable]
+    return x, [j + 1 for j in range(2)], j, last, deleted  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 PROGRAMS = [

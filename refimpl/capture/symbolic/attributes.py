@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.v
 from __future__ import annotations
 
 import inspect
+from collections import namedtuple
 from types import (
     FunctionType,
     GetSetDescriptorType,
@@ -53,6 +54,7 @@ _METADATA = _names_in(
 # Tensors that an attribute gives: nodes.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+_FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # of a named tuple, by name
 _OF_FUNCTIONS = _names_in(
     "__name__ __qualname__ __module__ __doc__ __code__ __defaults__ __kwdefaults__ __closure__ __annotations__"
 )
@@ -79,8 +81,8 @@ class SymbolicAttributes(SymbolicBase):
                 return self.attribute_of_instance(value, name)
             case SuperValue():
                 return self._of_super(value, name)
-            case SequenceValue() if name in getattr(value.class_, "_fields", ()):
-                return value.items[value.class_._fields.index(name)]  # pyright: ignore[reportAttributeAccessIssue]
+            case SequenceValue() if isinstance(in_mro(value.class_, name), _FIELD):
+                return value.items[value.class_._fields.index(name)]
             case SequenceValue() if isinstance(found := in_mro(value.class_, name), FunctionType):
                 return MethodValue(self.state.wrap(found, _way_of_class(value.class_, name)), value)
             case ConstantValue():
