@@ -7,6 +7,9 @@ from types import WrapperDescriptorType
 from typing import Any
 
 MISSING = object()
+_OF_NAMED_TUPLES = frozenset(
+    ["__new__", "__repr__", "__str__", "__getnewargs__", "__replace__", "__annotate__", "__annotate_func__"]
+)
 _BUILTINS = (object, dict, list, tuple, set, frozenset, int, float, str, bytes, OrderedDict, defaultdict, deque)
 
 
@@ -30,11 +33,16 @@ def is_named_tuple(class_: type) -> bool:
         made is not None
         and isinstance(made.__dict__["_fields"], tuple)
         and class_.__new__ is made.__new__
-        and class_.__init__ is object.__init__
-        and class_.__iter__ is tuple.__iter__
-        and class_.__getitem__ is tuple.__getitem__
-        and class_.__len__ is tuple.__len__
         and type(class_).__call__ is type.__call__
+        and not any(_says_what_it_is(base) for base in class_.__mro__[: class_.__mro__.index(tuple)])
+    )
+
+
+def _says_what_it_is(class_: type) -> bool:
+    """Whether a class has special methods of its own, other than those that every named tuple has."""
+    return any(
+        name.startswith("__") and name.endswith("__") and name not in _OF_NAMED_TUPLES and callable(found)
+        for name, found in class_.__dict__.items()
     )
 
 
