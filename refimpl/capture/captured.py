@@ -38,6 +38,9 @@ class CaptureOptions:
     breaks_at: BreaksAt | None = None  # for tests: stop before an instruction, given where the segment began
     functions: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
     breaks: list[GraphBreak] = field(default_factory=list)
+    raised: set[type] | None = (
+        None  # classes of what the program raised while it runs without graphs, where somebody asks
+    )
 
     def captured(self, function: FunctionType) -> CapturedFunction:
         """The captured form of a function, which is one however it is called."""
@@ -74,7 +77,12 @@ class CapturedFunction:
             if found is None:
                 return self._rest(frames)
             segment, kept = found
-            out = () if segment.call is None else _computed(segment, kept)
+            try:
+                out = () if segment.call is None else _computed(segment, kept)
+            except Exception as error:
+                if segment.has_effects or not _handles(segment):
+                    raise
+                return self._raising_again(error, frames)
             result = segment.rebuild(out, kept)
             if segment.reason is None:
                 return result
@@ -116,6 +124,23 @@ class CapturedFunction:
         assert kept is not None, f"a guard does not hold for what it was made of: {segment.guards.failing(frames)}"
         return segment, kept
 
+    def _raising_again(self, error: Exception, frames: list[FrameState]) -> Any:
+        """Without the graph: what the data raise is raised where eager raises it, in the reach of the program's handlers.
+
+        Raises `error` itself where eager raises nothing of its class: then it is the backend's.
+        """
+        outer, self.options.raised = self.options.raised, set()
+        try:
+            result = self._rest(frames)
+            is_the_programs = any(issubclass(kind, type(error)) for kind in self.options.raised)
+        finally:
+            inner, self.options.raised = self.options.raised, outer
+            if outer is not None:
+                outer |= inner
+        if not is_the_programs:
+            raise error
+        return result
+
     def _rest(self, frames: list[FrameState]) -> Any:
         """Without segments to the end."""
         machine = Machine(self._domain)
@@ -126,6 +151,11 @@ class CapturedFunction:
 def _is_waiting(value: Any) -> bool:
     """Whether it is a generator that may run code of the user's when it is dropped: then it must be dropped when it would be."""
     return type(value) is GeneratorType and value.gi_frame is not None
+
+
+def _handles(segment: Segment) -> bool:
+    """Whether a function that the segment runs has a handler, which what its graph raises would have to reach."""
+    return any(step.handler is not None for code in segment.codes for step in code.instructions)
 
 
 def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
@@ -147,6 +177,11 @@ class StepDomain(ConcreteDomain):
     def __init__(self, options: CaptureOptions) -> None:
         super().__init__()
         self._options = options
+
+    def user_exception(self, raised: BaseException) -> Any:
+        if self._options.raised is not None:
+            self._options.raised.add(type(raised))
+        return super().user_exception(raised)
 
     def call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         target: Any = function

@@ -25,6 +25,7 @@ class SegmentGraph:
         self._last_input: fx.Node | None = None
         self.calls = 0
         self.sets_state = False
+        self.has_effects = False  # it writes to tensors, or may do what else eager would do once
 
     def input(self, source: Source, fake: Any, real: Any) -> fx.Node:
         """A placeholder; they stand before all else, in order of first use."""

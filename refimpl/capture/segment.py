@@ -37,12 +37,14 @@ class Segment:
     """The result of the function, or the frames at the break."""
     reason: GraphBreak | None
     """Why capture stopped; None where the function returns."""
+    has_effects: bool
+    """Whether the graph does anything that must not be done twice."""
     sets_state: bool
     """Whether the graph changes modes of torch and puts them back."""
     guards: GuardList
     graph: fx.GraphModule | None
     codes: tuple[Any, ...]
-    """Held, for places are numbers of theirs."""
+    """Of the frame that it begins in, and of those that it enters. Held, for places are numbers of theirs."""
 
 
 @dataclass(slots=True)

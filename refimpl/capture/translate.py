@@ -208,8 +208,8 @@ class _Ended:
         return Segment(
             check=self.state.guards.reader(emitter.sources), inputs=len(graph.sources), call=compiled,
             rebuild=emitter.function(self.result), reason=self.reason,
-            sets_state=graph.sets_state, guards=self.state.guards, graph=module,
-            codes=tuple(frame.code for frame in frames),
+            has_effects=graph.has_effects, sets_state=graph.sets_state, guards=self.state.guards, graph=module,
+            codes=(*(frame.code for frame in frames), *self.state.entered),
         )  # fmt: skip
 
 

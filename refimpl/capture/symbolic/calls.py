@@ -231,6 +231,7 @@ class SymbolicCalls(SymbolicBase):
             normalized = normalize(code)
         except UnsupportedCode as error:
             raise GraphBreak("unsupported_code", what=code.co_name, error=str(error)) from error
+        self.state.entered[normalized] = None
         bound = bind(normalized, defaults, named, args, kwargs)
         if bound is None:
             raise GraphBreak("op_raises_on_fake", what=code.co_name, error="TypeError")

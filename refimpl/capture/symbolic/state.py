@@ -25,6 +25,8 @@ from refimpl._torch import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    OpOverload,
+    OpOverloadPacket,
     enable_python_dispatcher,
     set_grad_enabled,
 )
@@ -88,6 +90,7 @@ class CaptureState:
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.faker = InputFaker(self.fake_mode, self.shape_env)
         self.effects = EffectLog()
+        self.entered: dict[Any, None] = {}  # code of functions that were entered
         self._line = line
         self._known: dict[int, Value] = {}  # by id of an object that was there before; `_objects` keeps them alive
         self._objects: dict[Value, Any] = {}
@@ -197,7 +200,10 @@ class CaptureState:
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
         result = self._run(kind, target, fake_args, fake_kwargs, what)
         # Which object a write gives is known. What else gives its argument on fakes may copy it for real: layouts can differ.
-        same = self._by_fake.get(id(result)) if _writes(target, kwargs) else None
+        writes = _writes(target, kwargs)
+        if writes or target is operator.setitem or not _is_of_torch(target):
+            self.graph.has_effects = True
+        same = self._by_fake.get(id(result)) if writes else None
         if not _has_tensor(result):
             if type(result) in CONSTANT_TYPES and result is not None:
                 return ConstantValue(result)
@@ -332,6 +338,13 @@ def _has_tensor(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return any(_has_tensor(part) for part in result)
     return isinstance(result, torch.Tensor)
+
+
+def _is_of_torch(target: Any) -> bool:
+    """Whether a call is one of torch's own, which does what its name says; an operator of a library may do more."""
+    if isinstance(target, (OpOverload, OpOverloadPacket)):
+        return str(target).startswith("aten.")
+    return True
 
 
 def _writes(target: Any, kwargs: Mapping[str, Any]) -> bool:
