@@ -276,7 +276,10 @@ def _compare_call(
             for pair in pairs:
                 compare_pair(pair, runs=settings.runs, builder=builder, flushes_denormals=settings.flushes_denormals)
     if settings.draws_own:
-        compare_masks(call, eager, subject, builder)
+        compare_masks(
+            call, eager, subject, builder,
+            under_seeds=lambda section, path: settings.other_seed.noise_leaves(call, section, path),
+        )  # fmt: skip
     reported = compare_aliases(call, eager, subject, policy, builder)
     compare_strides(call, eager, subject, policy, builder, reported=reported)
     if settings.owes_stream and eager.rng_digest != subject.rng_digest:

@@ -353,6 +353,24 @@ def test_a_gradient_with_a_fresh_mask_is_found():
     assert "grad of args[0]: the mask of the gradient is not the mask of the forward, but should be" in verdict.symptom
 
 
+def test_masks_that_coincide_under_one_seed_only_say_nothing():
+    x = torch.cat([torch.zeros(1), seeded(40)])
+
+    def outcome(seed: int, gradient_seed: int | None = None) -> Returned:
+        mask = dropout(x, seed)
+        return returned(x * mask, gradients={"args[0]": mask if gradient_seed is None else dropout(x, gradient_seed)})
+
+    drops_first = [seed for seed in range(40) if dropout(x, seed)[0] == 0]
+    keeps_first = [seed for seed in range(40) if dropout(x, seed)[0] != 0]
+    eager, subject = outcome(drops_first[0]), outcome(keeps_first[0])
+    assert judged(eager, subject, **own()).status is Status.FAIL_GRAD
+    runs = [outcome(seed) for seed in range(40)]
+    assert judged(eager, subject, **own(many_seeds=lambda: runs)).status is Status.PASS
+    same_masks = [outcome(seed) for seed in drops_first]
+    wrong = outcome(drops_first[0], gradient_seed=drops_first[1])
+    assert judged(eager, wrong, **own(many_seeds=lambda: same_masks)).status is Status.FAIL_GRAD
+
+
 def test_fp64_of_a_random_program_counts_only_if_it_drew_the_same_numbers():
     """Its numbers differ from eager's by as much as any wrong answer: as a ground truth it would excuse everything."""
     x = seeded(100)
