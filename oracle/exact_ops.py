@@ -105,6 +105,9 @@ INTERPOLATES = frozenset(
     for suffix in ("", "_backward")
 ) | {"grid_sampler_2d", "grid_sampler_3d"}  # fmt: skip
 
+# Differences of cosines and the like, of the size of 1 inside: what is 0 by cancellation is 0 but for a rounding.
+WINDOWS = frozenset(["bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"])
+
 CHOOSES_AMONG: dict[
     str, str
 ] = {}  # name -> what is chosen from; of 0 and -0, which are equal, a kernel may give either

@@ -29,6 +29,7 @@ from oracle.exact_ops import (
     INTERPOLATES,
     RING_OPS,
     ROUNDED_AS_FIRST_INPUT,
+    WINDOWS,
 )
 from oracle.reduction_length import noise_factor
 
@@ -57,6 +58,7 @@ class _OpKind:
     moves_first_result: bool = False  # and no other
     is_ring: bool = False
     interpolates: bool = False
+    is_window: bool = False
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
@@ -119,6 +121,9 @@ class RoundingNoise(TorchDispatchMode):
             return result
         if kind.interpolates and isinstance(result, torch.Tensor):
             result = self._moved_by_coordinates(result, args[0])
+        if kind.is_window and _is_movable(result) and not kind.written:
+            shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
+            return result.add_(shift, alpha=torch.finfo(result.dtype).eps * self.scale)
         if kind.moves_first_result:
             return (self._moved(result[0]), *result[1:])
         inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
@@ -289,6 +294,7 @@ def _classify(func: Any) -> _OpKind:
         moves_first_result=namespace == "aten" and name in FIRST_RESULT_MOVES,
         is_ring=name in RING_OPS,
         interpolates=namespace == "aten" and name in INTERPOLATES,
+        is_window=namespace == "aten" and name in WINDOWS,
         accumulates=torch.Tag.pointwise not in func.tags,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),

@@ -440,3 +440,13 @@ def test_what_is_interpolated_moves_as_coordinates_are_rounded(interpolate: Any,
     with RoundingNoise(0):
         still = interpolate(torch.zeros(shape))
     assert torch.equal(still, torch.zeros_like(still))
+
+
+@pytest.mark.parametrize("window", [torch.hann_window, torch.bartlett_window, torch.blackman_window])
+def test_a_window_moves_by_a_rounding_of_one_also_where_it_is_zero(window: Callable[..., torch.Tensor]) -> None:
+    exact = window(5, periodic=False)
+    with RoundingNoise(0):
+        moved = window(5, periodic=False)
+    assert bool((moved != exact).any())
+    assert moved[0] != exact[0]
+    assert float((moved - exact).abs().max()) <= 2 * torch.finfo(torch.float32).eps
