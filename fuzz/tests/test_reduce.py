@@ -83,7 +83,7 @@ CASES: dict[str, tuple[FuzzProgram, str, str]] = {
         "fail_alias",
         """
         def program(a0):
-            v0 = torch.narrow(a0, 0, 0, 0)
+            v0 = torch.narrow(a0, 0, 0, 1)
             return v0
         """,
     ),

@@ -132,7 +132,7 @@ def defined_in(function: FunctionType) -> str:
 def _of_python(function: FunctionType) -> Treatment:
     if getattr(function, "_torchdynamo_disable", False):
         return Treatment.SKIP
-    if defined_in(function).startswith("torch._dynamo"):  # what it wraps runs under another capture, as it is
+    if "_torchdynamo_orig_callable" in function.__dict__:  # what it wraps runs under another capture, as it is
         return Treatment.BREAK
     module = function.__module__ or ""
     if module in _OPERATOR_MODULES and f"{module}.{function.__qualname__}" not in _INTERPRETED:
