@@ -70,6 +70,20 @@ def test_what_reads_bits_leaves_the_ground_truth_of_the_rest() -> None:
     assert [leaf.path for leaf in call.inputs_after] == ["args[0]"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.nn.functional.interpolate(x.reshape(1, 1, 10, 100), scale_factor=1.5, mode='bicubic')",
+        "torch.hann_window(50, periodic=False) * x[:50].sum()",
+    ],
+)
+def test_what_is_allowed_for_coordinates_and_windows_hides_no_wrong_value(body: str) -> None:
+    source = f"def inputs(call): return (torch.linspace(0, 9, 1000).sin(),), {{}}\ndef program(x): return {body}\n"
+    for change in (lambda output: output * 1.0005, lambda output: output + 0.001):
+        assert judged(state_of(source), changing(change)).verdict.status is Status.FAIL_ACCURACY
+    assert judged(state_of(source), changing(lambda output: output * 1)).verdict.status is Status.PASS
+
+
 def test_rounding_is_not_a_finding() -> None:
     assert judged(state_of(SUM), changing(lambda output: output * (1 + 2**-22))).verdict.status is Status.PASS
 

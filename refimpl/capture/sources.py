@@ -140,19 +140,8 @@ class AttributeSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class PlainAttributeSource(Source):
+class PlainAttributeSource(AttributeSource):
     """`object.__getattribute__(base, attribute)`: of an object whose class finds attributes by code of the user's."""
-
-    of: Source
-    attribute: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.of.name}.{self.attribute}"
-
-    @property
-    def base(self) -> Source:
-        return self.of
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{constant(object.__getattribute__)}({base}, {self.attribute!r})"

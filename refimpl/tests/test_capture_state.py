@@ -220,3 +220,31 @@ def test_a_handler_in_a_function_that_is_entered_is_reached() -> None:
     for index in (1, 7):
         given = torch.arange(3.0), torch.tensor([index])
         assert torch.equal(captured(*given), program(*given))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, mean, var: torch.nn.functional.batch_norm(x, mean, var, training=True),
+        lambda x, mean, var: torch.nn.functional.relu(mean.sub_(1), True),
+        lambda x, mean, var: torch.nn.functional.threshold(mean, 1.0, 5.0, True),
+        lambda x, mean, var: torch.nn.functional.dropout(x),
+    ],
+)
+def test_what_is_written_without_a_word_is_written_once(write: Callable[..., Any]) -> None:
+    def program(x: Any, mean: Any, var: Any, index: Any) -> Any:
+        try:
+            return write(x, mean, var), x[index]
+        except ZeroDivisionError:
+            return None
+
+    captured, _, _ = captured_with(program)
+    found = []
+    for run in (program, captured):
+        torch.manual_seed(3)
+        x, mean, var = torch.arange(6.0).reshape(3, 2), torch.zeros(2), torch.ones(2)
+        run(x, mean, var, torch.tensor([0]))
+        with pytest.raises(IndexError):
+            run(x, mean, var, torch.tensor([7]))
+        found.append((x, mean, var, torch.get_rng_state()))
+    assert same(found[1], found[0])

@@ -42,7 +42,7 @@ class SymbolicInstances(SymbolicBase):
         class_ = class_value.object
         if is_named_tuple(class_):
             return self._named_tuple(class_, args, kwargs)
-        if not _is_plain(class_) or (class_ in _WITH_PLAIN_NEW and (args or kwargs)):
+        if not _is_plain(class_) or (_has_plain_new(class_) and (args or kwargs)):
             raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
         init = in_mro(class_, "__init__")
         made = InstanceValue(class_)
@@ -170,11 +170,16 @@ class SymbolicInstances(SymbolicBase):
         return value.class_.__eq__ is object.__eq__
 
 
+def _has_plain_new(class_: type) -> bool:
+    """By identity: `==` of classes may be a metaclass's."""
+    return any(class_ is known for known in _WITH_PLAIN_NEW)
+
+
 def _is_plain(class_: type) -> bool:
     """Whether a call of the class makes an object with a dict, and calls `__init__`."""
     return (
         type(class_).__call__ is type.__call__
-        and (class_.__new__ is object.__new__ or class_ in _WITH_PLAIN_NEW)
+        and (class_.__new__ is object.__new__ or _has_plain_new(class_))
         and class_.__getattribute__ is object.__getattribute__
         and class_.__dictoffset__ != 0
         and not getattr(class_, "__abstractmethods__", None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -75,6 +75,11 @@ CONSTANT_TYPES: tuple[type, ...] = (
 _IN_PLACE_NAMES = frozenset(f"i{name}" for name in _BINARY_NAMES)
 _BY_IDENTITY = (FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in _IN_PLACE_NAMES)
+# In names of functions that write to what they are given, or to the generator, without a word in their schema.
+_MORE_THAN_THEIR_VALUE = (
+    "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
+    "binomial", "sample", "gumbel",
+)  # fmt: skip
 _LARGE = 2**63  # ints beyond are no arguments of torch's operators
 
 
@@ -198,10 +203,13 @@ class CaptureState:
         what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         fake_args = [self.fake_of(arg, what) for arg in args]
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
+        given = [*_tensors_in([fake_args, *fake_kwargs.values()])]
+        versions = [_version_of(leaf) for leaf in given]
         result = self._run(kind, target, fake_args, fake_kwargs, what)
         # Which object a write gives is known. What else gives its argument on fakes may copy it for real: layouts can differ.
         writes = _writes(target, kwargs)
-        if writes or target is operator.setitem or not _is_of_torch(target):
+        is_written = [_version_of(leaf) for leaf in given] != versions
+        if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
             self.graph.has_effects = True
         same = self._by_fake.get(id(result)) if writes else None
         if not _has_tensor(result):
@@ -338,6 +346,19 @@ def _has_tensor(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return any(_has_tensor(part) for part in result)
     return isinstance(result, torch.Tensor)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of arguments, which are in lists and tuples only."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors_in(part)
+
+
+def _version_of(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
 
 
 def _is_of_torch(target: Any) -> bool:
