@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 _NOT_YET = "This is a limit of refimpl.capture, not of your program."
+_RAISES = "Run the function eagerly: if it raises there too, this is no matter of capture."
 _FORBID = "Use torch._dynamo.disable or a graph break of your own to mark the place, if it is meant."
 _TENSORS = "Keep the value in tensors (torch.where, masks), or capture data-dependent values (capture_scalar_outputs)."
 
@@ -97,6 +98,13 @@ REGISTRY = _kinds(
         "a function given to {what} changes {kind}",
         "Return the value in place of changing something.",
     ),
+    _kind("RC0024", "exception_leaves", "{what} is raised, and nothing that is captured handles it", _RAISES),
+    _kind(
+        "RC0025",
+        "generator_waits",
+        "a generator waits in a `try` or a `with` when capture ends",
+        "Run it to its end, or close it.",
+    ),
     _kind(
         "RC0030",
         "too_many_instructions",
@@ -132,7 +140,13 @@ class GraphBreak(Exception):
         self.kind = REGISTRY[name]
         self.details = details
         self.stack: tuple[UserLine, ...] = ()  # innermost last; known to whoever catches it
+        self.restart_at: int | None = None  # offset in the segment's first frame before which it must stop
         super().__init__(name)
+
+    def restarting_at(self, offset: int | None) -> GraphBreak:
+        """The same, where the segment has to stop before an earlier instruction."""
+        self.restart_at = offset
+        return self
 
     @property
     def explanation(self) -> str:

@@ -21,12 +21,14 @@ from refimpl.capture.interpreter.generators import make_generator
 from refimpl.capture.sources import Source
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
+from refimpl.capture.symbolic.errors import native_base
 from refimpl.capture.symbolic.values import (
     CellValue,
     CombinedIteratorValue,
     ConstantValue,
     DictValue,
     DictViewValue,
+    ErrorValue,
     FunctionValue,
     GeneratorValue,
     InstanceValue,
@@ -38,6 +40,7 @@ from refimpl.capture.symbolic.values import (
     SliceValue,
     SuperValue,
     TensorValue,
+    TracebackValue,
     UnreadValue,
     Value,
 )
@@ -61,6 +64,7 @@ class Emitter:
         self._made: list[Any] = []  # whose ids are in `_names`
         self._constants: dict[str, Any] = {}
         self._constant_names: dict[int, str] = {}
+        self.frames_made: set[int] = set()  # by id
 
     # ---------------------------------------------------------------------------------------------------------- values
 
@@ -116,6 +120,10 @@ class Emitter:
                 if value.content is not UNBOUND:
                     self._lines.append(f"{name}.cell_contents = {self.expression(value.content)}")
                 return name
+            case ErrorValue():
+                return self._error(value)
+            case TracebackValue():
+                raise GraphBreak("cannot_rebuild", kind="traceback").restarting_at(value.error.raised_at)
             case InstanceValue():
                 name = self._named(value, f"{self.constant(object.__new__)}({self.constant(value.class_)})")
                 for attribute, content in value.attributes.items():
@@ -182,6 +190,17 @@ class Emitter:
         made = self.frame(frame, is_running=False)
         names = f"{value.name!r}, {value.qualname!r}"
         return self._named(value, f"{self.constant(make_generator)}({made}, {self.constant(_CONCRETE.run)}, {names})")
+
+    def _error(self, value: ErrorValue) -> str:
+        if value.args is None or value.raised_at is not None:
+            raise GraphBreak("cannot_rebuild", kind=value.kind).restarting_at(value.raised_at)
+        class_ = self.constant(value.class_)
+        name = self._named(value, f"{class_}.__new__({class_}, {self._list(value.args)})")
+        self._lines.append(f"{self.constant(native_base(value.class_).__init__)}({name}, {self._list(value.args)})")
+        for attribute, content in value.attributes.items():
+            setter = self.constant(object.__setattr__)
+            self._lines.append(f"{setter}({name}, {attribute!r}, {self.expression(content)})")
+        return name
 
     def _list(self, values: Sequence[Any]) -> str:
         return ", ".join(self.expression(value) for value in values)
@@ -257,6 +276,7 @@ class Emitter:
 
     def frame(self, frame: FrameState, *, is_running: bool = True) -> str:
         """An expression for a frame that goes on where this one is."""
+        self.frames_made.add(id(frame))
         slots = self._list(frame.slots)
         stack = self._list(frame.stack)
         code, globals_ = self.constant(frame.code), self.constant(frame.globals)

@@ -5,7 +5,8 @@ Counterpart: torch/_dynamo/convert_frame.py; torch/_dynamo/symbolic_convert.py I
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -14,23 +15,22 @@ from torch import fx
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.guards import GuardKind
-from refimpl.capture.interpreter.exception_operations import EXCEPTION_OPERATIONS
-from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
-from refimpl.capture.interpreter.signals import Signal
+from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.rebuild import Emitter
 from refimpl.capture.segment import Segment
 from refimpl.capture.sources import SlotSource, StackSource
 from refimpl.capture.symbolic.domain import SymbolicDomain
 from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.state import CaptureState
-from refimpl.capture.symbolic.values import UnreadValue
+from refimpl.capture.symbolic.values import ErrorValue, UnreadValue
 from refimpl.errors import BadParameter
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
-_OF_HANDLERS = frozenset(EXCEPTION_OPERATIONS) - {Op.WITH_ENTER}  # which exception a frame handles is no value
+_TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)  # which was raised
 _CLEARING = (Op.DELETE_FAST, Op.LOAD_FAST_AND_CLEAR)
 MOST_INSTRUCTIONS = 300_000  # of one segment
 
@@ -47,6 +47,20 @@ class SymbolicMachine(Machine):
         self._forced = forced
         self._breaks_at = breaks_at
         self._count = 0
+        self._waiting: dict[FrameState, int] = {}  # of generators, in a `try` or `with`, and where the segment was
+
+    @property
+    def restart_at(self) -> int | None:
+        """Where an exception was raised that is being handled: before that it has to stop, if it stops now."""
+        handled = self._handled()
+        return None if handled is None else handled.raised_at
+
+    def dropped(self, kept: Container[int]) -> int | None:
+        """Where the segment was when a generator began to wait that would be dropped; `kept`: ids of frames that are not."""
+        for frame, offset in self._waiting.items():
+            if not frame.is_done and id(frame) not in kept and _has_cleanup(frame, before=1):
+                return offset
+        return None
 
     def advance(self, frame: FrameState) -> Signal:
         instructions, domain = frame.code.instructions, self.domain
@@ -59,10 +73,10 @@ class SymbolicMachine(Machine):
                 if self._breaks_at is not None and self._breaks_at(self._start, offset):
                     raise GraphBreak("user_break")
             instruction = instructions[offset]
-            if instruction.op in _OF_HANDLERS:
-                raise GraphBreak("unsupported_operation", what="handling", kind="exception")
+            if instruction.op in _TAKES_ERROR and type(stack[-1]) is not ErrorValue:
+                raise GraphBreak("unsupported_operation", what="handling", kind="an exception that was raised before")
             if instruction.op is Op.YIELD_VALUE and _has_cleanup(frame):
-                raise GraphBreak("unsupported_operation", what="yielding in a try or with", kind="generator")
+                self._waiting.setdefault(frame, self._base.offset - 1)
             frame.offset += 1
             self._count += 1
             try:
@@ -78,6 +92,18 @@ class SymbolicMachine(Machine):
             if signal is not None:
                 return signal
 
+    def _unwind(self, error: Any, *, is_new: bool) -> None:
+        if error.raised_at is None:
+            handled = self._handled()
+            error.raised_at = self._base.offset - 1 if handled is None else handled.raised_at
+        super()._unwind(error, is_new=is_new)
+
+    def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
+        if isinstance(signal, Returned) and above.code.is_generator and above.then is Then.PUSH:
+            self._unwind(ErrorValue(StopIteration, [signal.value]), is_new=True)  # it was resumed by a call
+        else:
+            super()._deliver(above, signal)
+
     def user_stack(self) -> tuple[UserLine, ...]:
         """Where the program is, outermost first."""
         return tuple(
@@ -87,10 +113,10 @@ class SymbolicMachine(Machine):
         )
 
 
-def _has_cleanup(frame: FrameState) -> bool:
+def _has_cleanup(frame: FrameState, before: int = 0) -> bool:
     """Whether dropping a generator that waits at this instruction runs code of the user's: it waits in a `try` or a `with`."""
     instructions = frame.code.instructions
-    handler = instructions[frame.offset].handler
+    handler = instructions[frame.offset - before].handler
     return handler is not None and instructions[handler.target].op is not Op.STOP_ITERATION_ERROR
 
 
@@ -132,11 +158,26 @@ def _attempted(
         reason.stack = reason.stack or attempt.machine.user_stack()
         if fullgraph:
             raise
-        if len(attempt.machine.frames) > 1:
-            forced[attempt.base.offset - 1] = reason
-            return None
-        return attempt.ended_at(reason)
-    return attempt.returned(value)
+        at = reason.restart_at if reason.restart_at is not None else attempt.machine.restart_at
+        if at is None and len(attempt.machine.frames) > 1:
+            at = attempt.base.offset - 1
+        if at is not None:
+            return _stop_before(at, reason, forced)
+        finish = functools.partial(attempt.ended_at, reason)
+    else:
+        finish = functools.partial(attempt.returned, value)
+    try:
+        return finish()
+    except GraphBreak as reason:
+        if reason.restart_at is None or fullgraph:
+            raise
+        return _stop_before(reason.restart_at, reason, forced)
+
+
+def _stop_before(offset: int, reason: GraphBreak, forced: dict[int, GraphBreak]) -> None:
+    assert offset not in forced, "a segment that stops before an instruction does not get beyond it"
+    reason.restart_at = None
+    forced[offset] = reason
 
 
 class _Attempt:
@@ -182,6 +223,9 @@ class _Attempt:
         emitter = Emitter(self.state.graph.sources)
         emitter.effects(self.state.effects)
         expression = result(emitter)
+        dropped = self.machine.dropped(emitter.frames_made)
+        if dropped is not None:
+            raise GraphBreak("generator_waits").restarting_at(dropped)
         mode = self.state.leave_modes()
         if mode is not None:
             emitter.grad_mode(mode)

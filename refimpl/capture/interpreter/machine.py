@@ -97,6 +97,8 @@ class Machine:
                     self._reraise(signal.error)
                 case Enter():
                     self._enter(signal.frame)
+                    if signal.thrown is not None:
+                        self._unwind(signal.thrown, is_new=True)
                 case Returned() | Yielded():
                     self._pop(is_done=isinstance(signal, Returned))
                     if not self.frames:

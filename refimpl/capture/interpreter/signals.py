@@ -10,9 +10,10 @@ from refimpl.capture.interpreter.frame import FrameState, Then
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Run this frame first; its `then` says what is done with what it gives."""
+    """Run this frame first; its `then` says what is done with what it gives. `thrown`: an exception to raise where it waits."""
 
     frame: FrameState
+    thrown: Any = None
 
     def for_(self, then: Then) -> Enter:
         """The same, for an instruction that does this with the result."""

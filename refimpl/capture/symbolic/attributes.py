@@ -15,7 +15,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,10 +26,12 @@ from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Pla
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a
-from refimpl.capture.symbolic.state import CONSTANT_TYPES, unsupported
+from refimpl.capture.symbolic.state import CONSTANT_TYPES, raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
+    ErrorValue,
+    GeneratorValue,
     InstanceValue,
     MethodValue,
     NativeMethodValue,
@@ -88,33 +90,41 @@ class SymbolicAttributes(SymbolicBase):
             case ConstantValue():
                 return self._of_constant(value, name)
             case SequenceValue() | DictValue():
-                if hasattr(value.class_, name):
-                    return NativeMethodValue(value, name)
-                unsupported(f"attribute {name}", value)
+                return NativeMethodValue(value, name) if hasattr(value.class_, name) else raising(AttributeError)
+            case GeneratorValue() if name in ("__next__", "send", "throw", "close"):
+                return NativeMethodValue(value, name)
             case MethodValue() if name in ("__func__", "__self__"):
                 return value.function if name == "__func__" else value.receiver
             case _:
                 unsupported(f"attribute {name}", value)
 
-    def has_attribute(self, value: Any, name: str) -> bool:
-        """`hasattr`, where that runs no code of the user's; guarded where there is none."""
+    def has_attribute(self, value: Any, name: str) -> bool | None:
+        """`hasattr`, guarded where there is none; None where code of the user's has to be run for it."""
         value = self.state.see(value)
         if isinstance(value, TensorValue):
             return hasattr(value.fake, name) if hasattr(torch.Tensor, name) else unsupported("hasattr()", value)
         if isinstance(value, InstanceValue):
             return self.has_attribute_of_instance(value, name)
-        if not isinstance(value, ObjectValue) or value.source is None or self.state.effects.has_attributes(value):
+        if isinstance(value, ConstantValue):
+            return hasattr(value.value, name)
+        if isinstance(value, (SequenceValue, DictValue)) and value.class_.__module__ in ("builtins", "collections"):
+            return hasattr(value.class_, name)
+        if not isinstance(value, ObjectValue) or value.source is None:
             unsupported("hasattr()", value)
+        if self.state.effects.attribute(value, name) is not None:
+            return True
         object_ = value.object
-        getter = in_mro(type(object_), "__getattr__")
-        if getter not in (MISSING, _MODULE_GETATTR) or type(object_).__getattribute__ not in _PLAIN_GETTERS:
-            unsupported("hasattr()", value)
+        if type(object_).__getattribute__ not in _PLAIN_GETTERS:
+            return None
         found = inspect.getattr_static(object_, name, MISSING)
+        getter = in_mro(type(object_), "__getattr__")
+        if found is MISSING and not any(getter is known for known in (MISSING, _MODULE_GETATTR)):
+            return None
         if is_a(found, (MemberDescriptorType, GetSetDescriptorType)) and hasattr(object_, name) is False:
             self.state.guard(GuardKind.WITHOUT, value.source, name)
             return False  # a slot without value
         if found is not MISSING:
-            return True if not is_a(found, property) else unsupported("hasattr()", value)
+            return None if is_a(found, property) else True
         if is_a(object_, torch.nn.Module) and any(name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES):
             return True
         self.state.guard(GuardKind.WITHOUT, value.source, name)
@@ -160,7 +170,7 @@ class SymbolicAttributes(SymbolicBase):
     def _of_constant(self, value: ConstantValue, name: str) -> Value:
         found = inspect.getattr_static(type(value.value), name, MISSING)
         if found is MISSING:
-            unsupported(f"attribute {name}", value)
+            raising(AttributeError)
         if inspect.isroutine(found):
             return NativeMethodValue(value, name)
         return self.value_of(getattr(value.value, name), f"attribute {name}")
@@ -185,7 +195,9 @@ class SymbolicAttributes(SymbolicBase):
         if name not in names:
             if is_a(value.object, FunctionType) and name in _OF_FUNCTIONS:
                 return self.state.wrap(getattr(value.object, name), AttributeSource(source, name))
-            unsupported(f"attribute {name}", value)
+            if "__getattr__" in names or hasattr(type(value.object), name):
+                unsupported(f"attribute {name}", value)
+            self._raise_missing(source, name)
         return self.state.wrap(names[name], AttributeSource(source, name))
 
     def _of_class(self, class_: type, source: Source, name: str, value: ObjectValue) -> Value:
@@ -201,21 +213,44 @@ class SymbolicAttributes(SymbolicBase):
         if is_a(found, classmethod):
             function = self.state.wrap(found.__func__, AttributeSource(AttributeSource(source, name), "__func__"))
             return MethodValue(function, value)
+        if found is MISSING and not hasattr(type(class_), "__getattr__"):
+            self._raise_missing(source, name)
         if found is MISSING or (hasattr(type(found), "__get__") and not is_a(found, _GIVEN_AS_THEY_ARE)):
             unsupported(f"attribute {name}", value)
         return self.state.wrap(found, AttributeSource(source, name))
 
+    def _raise_missing(self, source: Source, name: str) -> NoReturn:
+        """There is no such attribute, and no code of the user's that could give one."""
+        self.state.guard(GuardKind.WITHOUT, source, name)
+        raising(AttributeError)
+
     def _of_instance(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
-        if not finds_plainly(type(object_)):
+        class_ = type(object_)
+        if not finds_plainly(class_):
+            if in_mro(class_, "__getattr__") is not MISSING:  # it is asked where the other one raises
+                unsupported(f"attribute {name}", value)
             return self.call_special(value, "__getattribute__", [ConstantValue(name)])
-        return self._of_instance_plainly(value, object_, source, name)
+        found = self._of_instance_plainly(value, object_, source, name)
+        if found is not MISSING:
+            return found
+        getter = in_mro(class_, "__getattr__")
+        if getter is _MODULE_GETATTR:
+            return self.of_module(value, name)
+        if getter is MISSING:
+            self._raise_missing(source, name)
+        if _own_attributes(object_):
+            self.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
+        self.state.guard(GuardKind.WITHOUT, TypeSource(source), name)
+        return self.call_special(value, "__getattr__", [ConstantValue(name)])
 
     def plain_attribute(self, value: ObjectValue, name: str) -> Any:
         """`object.__getattribute__(value, name)`."""
         assert value.source is not None
-        return self._of_instance_plainly(value, value.object, value.source, name)
+        found = self._of_instance_plainly(value, value.object, value.source, name)
+        return found if found is not MISSING else unsupported(f"attribute {name}", value)
 
     def _of_instance_plainly(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
+        """What is there; MISSING where nothing is."""
         class_ = type(object_)
         written = self.state.effects.attribute(value, name)
         if written is not None:
@@ -232,9 +267,7 @@ class SymbolicAttributes(SymbolicBase):
             return self.state.wrap(own[name], _way_to(object_, source, name))
         if on_class is not MISSING:
             return self._through_class(value, on_class, source, name)
-        if is_a(object_, torch.nn.Module) and in_mro(class_, "__getattr__") is _MODULE_GETATTR:
-            return self._of_module(value, object_, source, name)
-        unsupported(f"attribute {name}", value)
+        return MISSING
 
     def _through_descriptor(self, value: ObjectValue, found: Any, source: Source, name: str) -> Any:
         if is_a(found, property) and isinstance(found.fget, FunctionType):
@@ -244,7 +277,7 @@ class SymbolicAttributes(SymbolicBase):
             try:
                 content = object.__getattribute__(value.object, name)
             except AttributeError:
-                unsupported(f"attribute {name}", value)
+                return MISSING
             return self.state.wrap(content, _way_to(value.object, source, name))
         unsupported(f"descriptor {name}", value)
 
@@ -261,14 +294,19 @@ class SymbolicAttributes(SymbolicBase):
             unsupported(f"descriptor {name}", value)
         return self.state.wrap(found, way)
 
-    def _of_module(self, value: ObjectValue, module: torch.nn.Module, source: Source, name: str) -> Value:
+    def of_module(self, value: ObjectValue, name: str) -> Value:
         """What `nn.Module.__getattr__` finds: the first of three tables that has it."""
+        module, source = value.object, value.source
+        if source is None or self.state.effects.has_attributes(value):
+            unsupported(f"attribute {name}", value)
         for table in _MODULE_TABLES:
             names = module.__dict__.get(table)
             if names is not None and name in names:
                 self.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
                 return self.state.wrap(names[name], ItemSource(AttributeSource(source, table), name))
-        unsupported(f"attribute {name}", value)
+        if in_mro(type(module), "__getattr__") is not _MODULE_GETATTR:
+            unsupported(f"attribute {name}", value)
+        self._raise_missing(source, name)
 
     def _of_super(self, value: SuperValue, name: str) -> Value:
         receiver = self.state.see(value.receiver)
@@ -285,6 +323,8 @@ class SymbolicAttributes(SymbolicBase):
                     return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
                 if found is object.__getattribute__:
                     return MethodValue(ObjectValue(object.__getattribute__), receiver)
+                if isinstance(receiver, ErrorValue) and is_a(found, WrapperDescriptorType) and name == "__init__":
+                    return NativeMethodValue(receiver, name)
                 if not is_a(found, FunctionType):
                     break
                 kept = KeptSource(class_, class_.__qualname__)

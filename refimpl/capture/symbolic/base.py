@@ -10,7 +10,16 @@ from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic.state import CaptureState
-from refimpl.capture.symbolic.values import GeneratorValue, InstanceValue, MethodValue, ObjectValue, TensorValue, Value
+from refimpl.capture.symbolic.values import (
+    DictValue,
+    ErrorValue,
+    GeneratorValue,
+    InstanceValue,
+    MethodValue,
+    ObjectValue,
+    TensorValue,
+    Value,
+)
 
 
 class SymbolicBase(Domain):
@@ -51,8 +60,32 @@ class SymbolicBase(Domain):
         """`value.name`, as `object.__getattribute__` finds it."""
 
     @abstractmethod
-    def has_attribute_of_instance(self, value: InstanceValue, name: str) -> bool:
-        """`hasattr`, where that runs no code of the user's."""
+    def has_attribute_of_instance(self, value: InstanceValue, name: str) -> bool | None:
+        """`hasattr`; None where code of the user's has to be run for it."""
+
+    @abstractmethod
+    def make_error(self, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of a class of exceptions."""
+
+    @abstractmethod
+    def attribute_of_error(self, value: ErrorValue, name: str) -> Any:
+        """`error.name` where that is no matter of every object; None otherwise."""
+
+    @abstractmethod
+    def method_of_error(self, value: ErrorValue, name: str, args: list[Any]) -> Value:
+        """A method that its builtin class has."""
+
+    @abstractmethod
+    def method_of_generator(self, value: GeneratorValue, name: str, args: list[Any]) -> Any:
+        """`send`, `throw`, `close`, `__next__`."""
+
+    @abstractmethod
+    def throw_into(self, generator: GeneratorValue, args: list[Any]) -> Any:
+        """`generator.throw(error)`."""
+
+    @abstractmethod
+    def named(self, kwargs: dict[str, Any]) -> DictValue:
+        """Keywords as a dict."""
 
     @abstractmethod
     def set_attribute_of_instance(self, value: InstanceValue, name: str, attribute: Any) -> Enter | None:

@@ -23,6 +23,7 @@ from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
     DictValue,
+    ErrorValue,
     FunctionValue,
     GeneratorValue,
     InstanceValue,
@@ -240,15 +241,22 @@ def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     name = domain.constant_of(args[1], "getattr")
     if type(name) is not str:
         _wrong("getattr")
-    if len(args) > 2 and not domain.has_attribute(args[0], name):
-        return args[2]
+    if len(args) > 2:
+        there_is = domain.has_attribute(args[0], name)
+        if there_is is None:
+            return domain.enter_polyfill(polyfills.attribute_or, args)
+        if not there_is:
+            return args[2]
     return domain.load_attr(args[0], name)
 
 
 @_rule(builtins.hasattr)
 def _hasattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "hasattr")
-    return ConstantValue(domain.has_attribute(args[0], name)) if type(name) is str else _wrong("hasattr")
+    if type(name) is not str:
+        _wrong("hasattr")
+    there_is = domain.has_attribute(args[0], name)
+    return domain.enter_polyfill(polyfills.has, args) if there_is is None else ConstantValue(there_is)
 
 
 @_rule(builtins.setattr)
@@ -268,6 +276,15 @@ def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs
     if is_a(found.object, (type, ModuleType, FunctionType, torch.Tensor)):
         raise GraphBreak("call_of_native_code", what="object.__getattribute__")
     return domain.plain_attribute(found, name)
+
+
+@_rule(torch.nn.Module.__getattr__)
+def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    module = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
+    name = domain.constant_of(args[1], "__getattr__")
+    if type(name) is not str or not isinstance(module, ObjectValue):
+        raise GraphBreak("call_of_native_code", what="Module.__getattr__")
+    return domain.of_module(module, name)
 
 
 @_rule(object.__setattr__)
@@ -359,6 +376,8 @@ def _number_rule(class_: type) -> Rule:
             return ConstantValue(truth) if type(truth) is bool else unsupported("bool()", seen[0])
         if any(isinstance(value, TensorValue) for value in seen):
             raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")
+        if class_ is str and len(seen) == 1 and isinstance(seen[0], ErrorValue) and not kwargs:
+            return domain.text_of_error(seen[0])
         return domain.folded(class_, seen, kwargs)
 
     return convert

@@ -25,12 +25,14 @@ from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Typ
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.errors import is_plain_error
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
-from refimpl.capture.symbolic.state import hash_key_of, unsupported
+from refimpl.capture.symbolic.state import UserRaise, hash_key_of, unsupported
 from refimpl.capture.symbolic.tensor_methods import call_of_tensor, method_of_container
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
+    ErrorValue,
     FunctionValue,
     GeneratorValue,
     InstanceValue,
@@ -122,7 +124,7 @@ class SymbolicCalls(SymbolicBase):
         return self.folded(target, seen, kwargs)
 
     def folded(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
-        """The result for constants. What raises is run again by CPython, which says so itself."""
+        """The result for constants."""
         what = getattr(function, "__name__", str(function))
         for value in (*args, *kwargs.values()):
             self._refuse_metaclass(self.state.see(value), what)
@@ -131,8 +133,12 @@ class SymbolicCalls(SymbolicBase):
         try:
             result = function(*plain, **named)
         except Exception as error:
-            raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
-        return self.value_of(result, what)
+            if not is_plain_error(type(error)) or not all(self.is_constant(arg) for arg in error.args):
+                raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
+            made = ErrorValue(type(error), [ConstantValue(arg) for arg in error.args])
+        else:
+            return self.value_of(result, what)
+        raise UserRaise(made)
 
     def _refuse_metaclass(self, value: Any, what: str) -> None:
         """What is asked of a class may be its metaclass's to answer, in code of the user's."""
@@ -163,6 +169,10 @@ class SymbolicCalls(SymbolicBase):
             case ConstantValue():
                 bound = getattr(receiver.value, method.name)
                 return self.folded(bound, args, kwargs)
+            case ErrorValue() if not kwargs:
+                return self.method_of_error(receiver, method.name, args)
+            case GeneratorValue() if not kwargs:
+                return self.method_of_generator(receiver, method.name, args)
             case _:
                 return method_of_container(self, receiver, method.name, args, kwargs)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -13,12 +14,13 @@ from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import is_a
-from refimpl.capture.symbolic.state import hash_key_of, unsupported
+from refimpl.capture.symbolic.state import UserRaise, hash_key_of, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
     DictValue,
     DictViewValue,
+    ErrorValue,
     GeneratorValue,
     InstanceValue,
     IteratorValue,
@@ -112,7 +114,7 @@ class SymbolicContainers(SymbolicBase):
             return self.enter_polyfill(polyfills.listed, [value])
         items = self.elements(value)
         if len(items) < before + (after or 0) or (after is None and len(items) != before):
-            unsupported("unpacking into another number of variables", self.state.see(value))  # raises: eager says it
+            raising(ValueError)
         if after is None:
             return items
         middle = SequenceValue(list, items[before : len(items) - after])
@@ -130,7 +132,7 @@ class SymbolicContainers(SymbolicBase):
             case DictValue(), _:
                 found = container.items.get(self.hash_key(key))
                 if found is None:
-                    unsupported("a key that is missing", container)
+                    self._raise_missing_key(container, key)
                 return found[1]
             case ConstantValue(), ConstantValue():
                 return self.folded(operator.getitem, [container, key], {})
@@ -144,8 +146,13 @@ class SymbolicContainers(SymbolicBase):
             class_ = container.class_ if container.class_ in (list, torch.Size) else tuple
             return SequenceValue(class_, container.items[key])
         if not -len(container.items) <= key < len(container.items):
-            unsupported("an index that is out of range", container)
+            raising(IndexError)
         return container.items[key]
+
+    def _raise_missing_key(self, container: DictValue, key: Value) -> NoReturn:
+        if container.class_ is defaultdict:
+            unsupported("a key that is missing", container)
+        raise UserRaise(ErrorValue(KeyError, [key]))
 
     def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
         container, key = self.state.see(container), self.state.see(key)
@@ -167,6 +174,8 @@ class SymbolicContainers(SymbolicBase):
             self.state.effects.will_change(container)
             del container.items[self.hash_key(key)]
             return
+        if isinstance(container, DictValue):
+            self._raise_missing_key(container, key)
         unsupported("deleting an item", container)
 
     def contains(self, item: Any, container: Any, inverted: bool) -> Any:

@@ -7,7 +7,6 @@ CPython's rules, so a rule that is missing costs a graph and no right answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import CellType, CodeType
 from typing import Any, NoReturn
 
@@ -17,20 +16,21 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.interpreter.machine import DEPTH_LIMIT
-from refimpl.capture.interpreter.signals import Enter, Signal
+from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.containers import SymbolicContainers
+from refimpl.capture.symbolic.errors import SymbolicErrors
 from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
 from refimpl.capture.symbolic.instances import SymbolicInstances
-from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, unsupported
+from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
     ConstantValue,
     DictValue,
+    ErrorValue,
     InstanceValue,
     NumberValue,
     ObjectValue,
@@ -43,7 +43,9 @@ from refimpl.capture.symbolic.values import (
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
-class SymbolicDomain(SymbolicCalls, SymbolicGenerators, SymbolicInstances, SymbolicAttributes, SymbolicContainers):
+class SymbolicDomain(
+    SymbolicCalls, SymbolicErrors, SymbolicGenerators, SymbolicInstances, SymbolicAttributes, SymbolicContainers
+):
     """Answers for the values of one segment."""
 
     def __init__(self, state: CaptureState) -> None:
@@ -180,9 +182,13 @@ class SymbolicDomain(SymbolicCalls, SymbolicGenerators, SymbolicInstances, Symbo
         return ConstantValue(same is not inverted)
 
     def convert(self, kind: str, value: Any) -> Any:
+        if kind == "s" and isinstance(error := self.state.see(value), ErrorValue):
+            return self.text_of_error(error)
         return self.folded({"s": str, "r": repr, "a": ascii}[kind], [value], {})
 
     def format(self, value: Any, spec: Any) -> Any:
+        if spec is None and isinstance(error := self.state.see(value), ErrorValue):
+            return self.text_of_error(error)
         return self.folded(format, [value] if spec is None else [value, spec], {})
 
     # ------------------------------------------------------------------------------------------------ variables and names
@@ -222,6 +228,8 @@ class SymbolicDomain(SymbolicCalls, SymbolicGenerators, SymbolicInstances, Symbo
         if name in frame.builtins:
             self.state.guard(GuardKind.LACKS, namespace, name)
             return self.state.wrap(frame.builtins[name], GlobalSource(KeptSource(frame.builtins, "builtins"), name))
+        self.state.guard(GuardKind.LACKS, namespace, name)
+        self.state.guard(GuardKind.LACKS, KeptSource(frame.builtins, "builtins"), name)
         return UNBOUND
 
     def store_global(self, frame: FrameState, name: str, value: Any) -> None:
@@ -241,52 +249,9 @@ class SymbolicDomain(SymbolicCalls, SymbolicGenerators, SymbolicInstances, Symbo
         raise GraphBreak("unsupported_operation", what="a name", kind="class body")
 
     def unbound(self, kind: str, name: str) -> NoReturn:
+        if kind == "name":
+            raising(NameError)
         raise GraphBreak("op_raises_on_fake", what=name, error="UnboundLocalError")
-
-    # --------------------------------------------------------------------------------------------------------- exceptions
-
-    def user_exception(self, raised: BaseException) -> Any:
-        """There are none: what would raise is a break, and CPython raises it."""
-        raise raised
-
-    def under(self, handled: Any, advance: Callable[[FrameState], Signal], frame: FrameState) -> Signal:
-        return advance(frame)
-
-    def add_traceback(self, error: Any, frame: FrameState) -> None:
-        _no_exceptions()
-
-    def leave_generator(self, error: Any) -> Any:
-        _no_exceptions()
-
-    def throw(self, error: Any) -> NoReturn:
-        _no_exceptions()
-
-    def leave(self, error: Any) -> NoReturn:
-        _no_exceptions()
-
-    def raise_(self, exception: Any, cause: Any, has_cause: bool) -> None:
-        _no_exceptions()
-
-    def nothing_to_reraise(self) -> Any:
-        _no_exceptions()
-
-    def too_deep(self) -> NoReturn:
-        raise GraphBreak("too_deep", what=DEPTH_LIMIT)
-
-    def matches(self, error: Any, kinds: Any) -> bool:
-        _no_exceptions()
-
-    def split_group(self, error: Any, kinds: Any) -> tuple[Any, Any]:
-        _no_exceptions()
-
-    def regroup(self, original: Any, errors: Any) -> Any:
-        _no_exceptions()
-
-    def stop_value(self, error: Any) -> tuple[bool, Any]:
-        _no_exceptions()
-
-    def exit_context(self, frame: FrameState, exit_: Any, error: Any) -> Any:
-        _no_exceptions()
 
     # ----------------------------------------------------------------------------------------------------------- patterns
 
@@ -321,7 +286,3 @@ class SymbolicDomain(SymbolicCalls, SymbolicGenerators, SymbolicInstances, Symbo
 
 def _as_tuple(value: SequenceValue) -> SequenceValue:
     return SequenceValue(tuple, value.items)
-
-
-def _no_exceptions() -> NoReturn:
-    raise GraphBreak("unsupported_operation", what="handling", kind="exception")

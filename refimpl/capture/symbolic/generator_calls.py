@@ -15,6 +15,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.state import raising
 from refimpl.capture.symbolic.values import ConstantValue, DictValue, GeneratorValue, ObjectValue, SequenceValue, Value
 
 # Builtins that go through an iterable to its end, or until they know the answer.
@@ -68,6 +69,28 @@ class SymbolicGenerators(SymbolicBase):
         for name, value in kwargs.items():
             made.items[self.hash_key(ConstantValue(name))] = (ConstantValue(name), value)
         return made
+
+    def method_of_generator(self, value: GeneratorValue, name: str, args: list[Any]) -> Any:
+        """`send`, `throw`, `close`, `__next__`."""
+        match name, len(args):
+            case "__next__", 0:
+                return self.enter_polyfill(polyfills.next_of, [value])
+            case "send", 1:
+                return self._sent(value, args[0])
+            case "throw", _ if args:
+                return self.throw_into(value, args)
+            case "close", 0 if value.frame.is_done or not value.frame.is_started:
+                value.frame.is_done = True
+                return ConstantValue(None)
+            case "close", 0:
+                return self.enter_polyfill(polyfills.closed, [value])
+            case _:
+                raise GraphBreak("unsupported_operation", what=f"method {name}", kind="generator")
+
+    def _sent(self, value: GeneratorValue, sent: Any) -> Any:
+        """`generator.send(sent)`: what it returns is then raised by the machine."""
+        step = self.resumed(value, sent)
+        return step if type(step) is Enter else raising(StopIteration)
 
     def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
         value = self.state.see(value)

@@ -19,10 +19,11 @@ from refimpl.capture.sources import AttributeSource, KeptSource, Source, TypeSou
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, in_mro, is_named_tuple
-from refimpl.capture.symbolic.state import hash_key_of, unsupported
+from refimpl.capture.symbolic.state import hash_key_of, raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
+    ErrorValue,
     InstanceValue,
     MethodValue,
     ObjectValue,
@@ -30,6 +31,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
+_PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)
 # Without arguments their `__new__` is that of `object`.
 _WITH_PLAIN_NEW = (torch.no_grad, torch.enable_grad)
 
@@ -42,6 +44,8 @@ class SymbolicInstances(SymbolicBase):
         class_ = class_value.object
         if is_named_tuple(class_):
             return self._named_tuple(class_, args, kwargs)
+        if issubclass(class_, BaseException):
+            return self.make_error(class_, args, kwargs)
         if not _is_plain(class_) or (_has_plain_new(class_) and (args or kwargs)):
             raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
         init = in_mro(class_, "__init__")
@@ -82,6 +86,8 @@ class SymbolicInstances(SymbolicBase):
             return ObjectValue(class_)
         if name == "__dict__":
             unsupported("attribute __dict__", value)
+        if isinstance(value, ErrorValue) and (of_error := self.attribute_of_error(value, name)) is not None:
+            return of_error
         found = in_mro(class_, name)
         way = AttributeSource(KeptSource(class_, class_.__qualname__), name)
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
@@ -91,8 +97,16 @@ class SymbolicInstances(SymbolicBase):
         if name in value.attributes:
             return value.attributes[name]
         if found is MISSING or isinstance(found, MemberDescriptorType):
-            unsupported(f"attribute {name}", value)
+            return self._missing(value, name)
         return self.bound(value, found, class_, way)
+
+    def _missing(self, value: InstanceValue, name: str) -> Any:
+        """What the class says of an attribute that there is not."""
+        if self.special(value, "__getattr__") is not None:
+            return self.call_special(value, "__getattr__", [ConstantValue(name)])
+        if in_mro(value.class_, "__getattr__") is not MISSING:
+            unsupported(f"attribute {name}", value)
+        raising(AttributeError)
 
     def bound(self, value: Value, found: Any, class_: type, way: Source) -> Value:
         """What a class has under a name, as it is seen through an instance. `way`: as it is read off the class."""
@@ -109,7 +123,7 @@ class SymbolicInstances(SymbolicBase):
     def set_attribute_of_instance(self, value: InstanceValue, name: str, attribute: Any) -> Enter | None:
         """`value.name = attribute`."""
         class_ = value.class_
-        if class_.__setattr__ is not object.__setattr__:
+        if class_.__setattr__ not in _PLAIN_SETTERS:
             unsupported(f"an assignment to attribute {name}", value)
         return self.set_plainly(value, name, attribute)
 
@@ -132,14 +146,14 @@ class SymbolicInstances(SymbolicBase):
             unsupported(f"deleting attribute {name}", value)
         del value.attributes[name]
 
-    def has_attribute_of_instance(self, value: InstanceValue, name: str) -> bool:
-        """`hasattr`, where that runs no code of the user's."""
+    def has_attribute_of_instance(self, value: InstanceValue, name: str) -> bool | None:
+        """`hasattr`; None where code of the user's has to be run for it."""
         if name in value.attributes:
             return True
         found = in_mro(value.class_, name)
-        if found is MISSING:
-            return False if in_mro(value.class_, "__getattr__") is MISSING else unsupported("hasattr()", value)
-        return True if isinstance(found, FunctionType) else unsupported("hasattr()", value)
+        if found is MISSING and not isinstance(value, ErrorValue):
+            return False if in_mro(value.class_, "__getattr__") is MISSING else None
+        return True if isinstance(found, FunctionType) else None
 
     # ----------------------------------------------------------------------------------------------------- special methods
 

@@ -57,6 +57,32 @@ def next_or(iterator: Any, default: Any) -> Any:
     return default
 
 
+def closed(generator: Any) -> None:
+    """`generator.close()` of one that waits."""
+    try:
+        generator.throw(GeneratorExit)
+    except (GeneratorExit, StopIteration):
+        return
+    raise RuntimeError("generator ignored GeneratorExit")
+
+
+def has(object_: Any, name: str) -> bool:
+    """`hasattr`."""
+    try:
+        getattr(object_, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def attribute_or(object_: Any, name: str, default: Any) -> Any:
+    """`getattr` with something to give where there is none."""
+    try:
+        return getattr(object_, name)
+    except AttributeError:
+        return default
+
+
 def listed(iterable: Any) -> Any:
     """`[*iterable]`."""
     items = []

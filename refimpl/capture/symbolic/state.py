@@ -40,6 +40,7 @@ from refimpl.capture.symbolic.values import (
     CellValue,
     ConstantValue,
     DictValue,
+    ErrorValue,
     MethodValue,
     ObjectValue,
     SequenceValue,
@@ -375,6 +376,19 @@ def _writes(target: Any, kwargs: Mapping[str, Any]) -> bool:
         return True
     is_in_place = name.endswith("_") and not name.endswith("__")
     return is_in_place or id(target) in _IN_PLACE_OPERATORS or "out" in kwargs or "inplace" in kwargs
+
+
+class UserRaise(Exception):
+    """The program raises an exception, inside of the segment. Seen by the machine alone."""
+
+    def __init__(self, error: ErrorValue) -> None:
+        super().__init__()
+        self.error = error
+
+
+def raising(class_: type, *args: Any) -> NoReturn:
+    """An operation of the program raises an exception with these constants. Without any: they are not known."""
+    raise UserRaise(ErrorValue(class_, [ConstantValue(arg) for arg in args] if args else None))
 
 
 def unsupported(what: str, value: Value) -> NoReturn:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.symbolic.state import unsupported
+from refimpl.capture.symbolic.state import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     DictViewValue,
+    ErrorValue,
     SequenceValue,
     TensorValue,
     Value,
@@ -143,7 +144,7 @@ def _insert(domain: Any, receiver: SequenceValue, args: list[Any]) -> Value:
 def _pop(domain: Any, receiver: SequenceValue, args: list[Any]) -> Value:
     index = _index(domain, args[0]) if args else -1
     if not -len(receiver.items) <= index < len(receiver.items):
-        _wrong("pop")
+        raising(IndexError, "pop index out of range" if receiver.items else "pop from empty list")
     return receiver.items.pop(index)
 
 
@@ -178,7 +179,9 @@ def _dict_pop(domain: Any, receiver: DictValue, args: list[Any]) -> Value:
     key = domain.hash_key(args[0])
     if key in receiver.items:
         return receiver.items.pop(key)[1]
-    return args[1] if len(args) > 1 else _wrong("pop")
+    if len(args) > 1:
+        return args[1]
+    raise UserRaise(ErrorValue(KeyError, [domain.state.see(args[0])]))
 
 
 def _set_default(domain: Any, receiver: DictValue, args: list[Any]) -> Value:

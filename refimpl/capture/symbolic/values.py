@@ -106,6 +106,29 @@ class InstanceValue(Value):
         return self.class_.__name__
 
 
+class ErrorValue(InstanceValue):
+    """An exception that the segment makes. `args`: None where they are not known."""
+
+    __slots__ = ("args", "raised_at")
+
+    def __init__(self, class_: type, args: list[Any] | None) -> None:
+        super().__init__(class_)
+        self.args = args
+        self.raised_at: int | None = (
+            None  # offset in the segment's first frame, run again if it gets out; None: not raised yet
+        )
+
+
+class TracebackValue(Value):
+    """What `__exit__` is given as a traceback: there is none, and nothing may look at it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: ErrorValue) -> None:
+        super().__init__()
+        self.error = error
+
+
 class MethodValue(Value):
     """A function bound to a value."""
 
