@@ -8,6 +8,23 @@ from refimpl.aot.functional_transform import functionalize
 from refimpl.aot.joint_simple import aot_export_joint_simple
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.backends import list_backends, register_backend
+from refimpl.capture.compile import compile, optimize, optimize_assert
+from refimpl.capture.public.decorators import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    graph_break,
+    mark_dynamic,
+    mark_static,
+    maybe_mark_dynamic,
+    run,
+)
+from refimpl.capture.public.explain import explain
+from refimpl.capture.public.export import export
+from refimpl.capture.public.optimized_module import OptimizedModule
+from refimpl.capture.public.reset import reset
+from refimpl.capture.public.running import is_compiling
 from refimpl.errors import DataDependentRead, RefimplError, UnsupportedByRefimpl, UntraceableOutput
 from refimpl.pipeline import compile_aot
 from refimpl.trace.decompositions import decomposition_table, get_decompositions
@@ -16,8 +33,10 @@ from refimpl.trace.make_fx import make_fx
 _AOT = "refimpl.aot"
 _FUNCTORCH = "torch._functorch"
 _LOGGING = f"{_FUNCTORCH}._aot_autograd.logging_utils"
-# Upstream dotted name -> the name here that stands in for it, same signature.
-SUBSTITUTIONS: dict[str, str] = {
+_DYNAMO = "torch._dynamo"
+_COMPILER = "torch.compiler"
+_PUBLIC = "refimpl.capture.public"
+_GRAPHS = {
     f"{_LOGGING}.get_aot_compilation_context": f"{_AOT}.compilation_context.get_aot_compilation_context",
     f"{_FUNCTORCH}.aot_autograd.AOT_COUNTER": f"{_AOT}.options.AOT_COUNTER",
     f"{_FUNCTORCH}.aot_autograd._aot_export_function": f"{_AOT}.export_function._aot_export_function",
@@ -80,24 +99,93 @@ SUBSTITUTIONS: dict[str, str] = {
     "torch.fx.experimental.proxy_tensor.wrapper_and_args_for_make_fx": "refimpl.trace.proxy_tensor.wrapper_and_args_for_make_fx",
 }
 
+_CAPTURE = {
+    "torch.compile": "refimpl.capture.compile.compile",
+    f"{_COMPILER}.compile": "refimpl.capture.compile.compiler_compile",
+    f"{_DYNAMO}.optimize": "refimpl.capture.compile.optimize",
+    f"{_DYNAMO}.optimize_assert": "refimpl.capture.compile.optimize_assert",
+    f"{_DYNAMO}.explain": f"{_PUBLIC}.explain.explain",
+    f"{_DYNAMO}.export": f"{_PUBLIC}.export.export",
+}
+# Settings, marks, counters, error types: of no use alone, and to be substituted together with the above.
+_CAPTURE_COMPANIONS = {
+    f"{_DYNAMO}.config": "refimpl.capture.config.config",
+    f"{_DYNAMO}.utils.counters": f"{_PUBLIC}.counters.counters",
+    f"{_DYNAMO}.OptimizedModule": f"{_PUBLIC}.optimized_module.OptimizedModule",
+    f"{_DYNAMO}.is_compiling": f"{_PUBLIC}.running.is_compiling",
+    f"{_COMPILER}.is_compiling": f"{_PUBLIC}.running.is_compiling",
+    f"{_COMPILER}.is_dynamo_compiling": f"{_PUBLIC}.running.is_compiling",
+    f"{_COMPILER}.reset": f"{_PUBLIC}.reset.reset",
+    f"{_DYNAMO}.reset": f"{_PUBLIC}.reset.reset",
+    f"{_DYNAMO}.reset_code_caches": f"{_PUBLIC}.reset.reset",
+    f"{_DYNAMO}.eval_frame.remove_from_cache": f"{_PUBLIC}.reset.remove_from_cache",
+    f"{_DYNAMO}.eval_frame._debug_get_cache_entry_list": f"{_PUBLIC}.reset.cache_entries",
+    f"{_DYNAMO}.eval_frame.innermost_fn": f"{_PUBLIC}.contexts.innermost_fn",
+    **{
+        f"{where}.{name}": f"{_PUBLIC}.decorators.{name}"
+        for where, names in (
+            (_DYNAMO, (
+                "allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "forbid_in_graph", "graph_break",
+                "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "run", "skip_frame",
+            )),
+            (f"{_DYNAMO}.decorators", ("mark_unbacked", "skip")),
+            (_COMPILER, ("allow_in_graph", "assume_constant_result", "disable")),
+        )
+        for name in names
+    },
+    **{
+        f"{_DYNAMO}.exc.{name}": f"{_PUBLIC}.errors.{name}"
+        for name in (
+            "BackendCompilerFailed", "FailOnRecompileLimitHit", "InternalTorchDynamoError", "InvalidBackend", "RecompileError",
+            "ResetRequired", "TorchRuntimeError", "UncapturedHigherOrderOpError", "Unsupported", "UserError", "UserErrorType",
+        )
+    },
+}  # fmt: skip
+# Name of a part -> upstream dotted name -> the name here that stands in for it.
+SUBSTITUTION_PARTS: dict[str, dict[str, str]] = {
+    "graphs": _GRAPHS,
+    "capture": _CAPTURE,
+    "capture companions": _CAPTURE_COMPANIONS,
+}
+# The entry points of all parts, with the signatures of upstream.
+SUBSTITUTIONS: dict[str, str] = {**_GRAPHS, **_CAPTURE}
+
 __all__ = [
     "SUBSTITUTIONS",
+    "SUBSTITUTION_PARTS",
     "DataDependentRead",
+    "OptimizedModule",
     "RefimplError",
     "UnsupportedByRefimpl",
     "UntraceableOutput",
+    "allow_in_graph",
     "aot_export_joint_simple",
     "aot_export_module",
     "aot_function",
     "aot_module",
     "aot_module_simplified",
+    "assume_constant_result",
+    "compile",
     "compile_aot",
     "decomposition_table",
     "default_partition",
+    "disable",
+    "disallow_in_graph",
+    "explain",
+    "export",
     "functionalize",
     "get_decompositions",
+    "graph_break",
+    "is_compiling",
     "list_backends",
     "make_fx",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "min_cut_rematerialization_partition",
+    "optimize",
+    "optimize_assert",
     "register_backend",
+    "reset",
+    "run",
 ]

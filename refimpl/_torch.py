@@ -59,6 +59,9 @@ from torch._subclasses.schema_check_mode import SchemaCheckMode as PreDispatchSl
 from torch.amp.autocast_mode import _enter_autocast as enter_autocast
 from torch.amp.autocast_mode import _exit_autocast as exit_autocast
 
+# Whether torch.fx's own tracer runs: a captured function that it calls would look at proxies.
+from torch.fx import _symbolic_trace as _fx_symbolic_trace
+
 # Which fields of a node's meta a node made in its place takes over; functions that a stack trace always shows; whose number.
 from torch.fx import proxy as _fx_proxy
 from torch.fx import traceback as _fx_traceback
@@ -111,6 +114,11 @@ _VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 def is_native_operator(function: Any) -> bool:
     """Whether it is torch.add or one of its like: functions of the one C++ class that torch's namespace is filled from."""
     return getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function
+
+
+def is_fx_tracing() -> bool:
+    """Whether torch.fx traces a function with proxies in this process."""
+    return _fx_symbolic_trace._is_fx_tracing_flag
 
 
 def keys_of(tensor: torch.Tensor) -> int:
@@ -448,6 +456,7 @@ __all__ = [
     "inside_fake_kernel",
     "is_any_autocast_enabled",
     "is_decomposed_by_autograd",
+    "is_fx_tracing",
     "is_inside_backward",
     "is_inside_function_transform",
     "is_made_without_gradients",

@@ -43,19 +43,23 @@ PARTITIONS: Mapping[str, Partition] = MappingProxyType(
 )
 
 
-def substituted_names() -> tuple[str, ...]:
-    """The upstream dotted names that `refimpl.SUBSTITUTIONS` has a counterpart of, sorted."""
-    return tuple(sorted(refimpl.SUBSTITUTIONS))
+def substituted_names(parts: Sequence[str]) -> tuple[str, ...]:
+    """The upstream dotted names that these parts of `refimpl.SUBSTITUTION_PARTS` have a counterpart of, sorted."""
+    return tuple(sorted(_table(parts)))
 
 
-def substitutes() -> dict[str, object]:
+def substitutes(parts: Sequence[str]) -> dict[str, object]:
     """Upstream dotted name -> the object of refimpl that stands in for it. AttributeError where the table names nothing."""
-    return {upstream: pkgutil.resolve_name(ours) for upstream, ours in sorted(refimpl.SUBSTITUTIONS.items())}
+    return {upstream: pkgutil.resolve_name(ours) for upstream, ours in sorted(_table(parts).items())}
 
 
-def substitute_places() -> dict[str, str]:
+def substitute_places(parts: Sequence[str]) -> dict[str, str]:
     """Upstream dotted name -> the dotted name of what stands in for it: what `mock.patch` has to be told."""
-    return dict(sorted(refimpl.SUBSTITUTIONS.items()))
+    return dict(sorted(_table(parts).items()))
+
+
+def _table(parts: Sequence[str]) -> dict[str, str]:
+    return {upstream: ours for part in parts for upstream, ours in refimpl.SUBSTITUTION_PARTS[part].items()}
 
 
 class RefimplMakeFx(GraphTracedSubject):

@@ -6,26 +6,46 @@ Differs: no hook. The wrapper interprets what no segment covers, one instruction
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType, GeneratorType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from refimpl._torch import set_grad_enabled
+from refimpl._torch import is_fx_tracing, set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
+from refimpl.capture.config import config, dynamic_as
 from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.signals import Returned
+from refimpl.capture.public.counters import counters
+from refimpl.capture.public.errors import (
+    BackendCompilerFailed,
+    CaptureError,
+    FailOnRecompileLimitHit,
+    RecompileError,
+    TorchRuntimeError,
+    Unsupported,
+)
+from refimpl.capture.public.running import DISABLED, RUN_ONLY, capturing, running
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, place_of
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
-RECOMPILE_LIMIT = 8  # segments of one place
+_LOG = logging.getLogger(__name__)
+
+
+class GuardFail(NamedTuple):
+    """Why what was captured did not fit a call: what a `guard_fail_fn` gets."""
+
+    reason: str
+    orig_code: Any
 
 
 @dataclass(eq=False)
@@ -34,7 +54,12 @@ class CaptureOptions:
 
     backend: Backend
     fullgraph: bool = False
-    recompile_limit: int = RECOMPILE_LIMIT
+    dynamic: bool | None = None
+    recompile_limit: int | None = None  # None: as the settings say
+    guard_export_fn: Callable[[Any], None] | None = None  # gets the guards of each new segment
+    guard_fail_fn: Callable[[GuardFail], None] | None = (
+        None  # is told why an old one does not fit, before a new one is made
+    )
     breaks_at: BreaksAt | None = None  # for tests: stop before an instruction, given where the segment began
     functions: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
     breaks: list[GraphBreak] = field(default_factory=list)
@@ -60,6 +85,10 @@ class CapturedFunction:
         self._domain = StepDomain(options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if running.mode == DISABLED:
+            return self.function(*args, **kwargs)
+        if is_fx_tracing():
+            return self._traced_by_fx(args, kwargs)
         try:
             frame = frame_of(self.function, args, kwargs)
         except UnsupportedCode:
@@ -102,27 +131,93 @@ class CapturedFunction:
         found = self.cache.lookup(place, frames)
         if found is not None or place in self.cache.refused:
             return found
-        if self.cache.count(place) >= self.options.recompile_limit:
-            self.cache.refused.add(place)
+        if running.mode == RUN_ONLY or self._is_over_limit(place, frames):
             return None
         if any(map(_is_waiting, (*frames[0].slots, *frames[0].stack))):
             self.cache.refused.add(place)
             return None
-        options = self.options
-        try:
-            segment = translate(frames, options.backend, fullgraph=options.fullgraph, breaks_at=options.breaks_at)
-        except GraphBreak as reason:  # what the segment leaves cannot be made again
-            if options.fullgraph:
-                raise
-            options.breaks.append(reason)
+        segment = self._captured(frames)
+        if segment is None:
             self.cache.refused.add(place)
             return None
         self.cache.add(place, segment)
-        if segment.reason is not None:
-            self.options.breaks.append(segment.reason)
         kept = segment.check(frames)
         assert kept is not None, f"a guard does not hold for what it was made of: {segment.guards.failing(frames)}"
         return segment, kept
+
+    def _is_over_limit(self, place: Any, frames: list[FrameState]) -> bool:
+        """Whether the place has as many segments as it may. Tells who asked why the last one does not fit."""
+        segments = self.cache.by_place.get(place)
+        if segments is None:
+            return False
+        options = self.options
+        if options.guard_fail_fn is not None:
+            options.guard_fail_fn(GuardFail(str(segments[0].guards.failing(frames)), frames[0].code.code))
+        if config.error_on_recompile:
+            raise RecompileError(
+                f"{self.function.__qualname__} is captured again: {segments[0].guards.failing(frames)}"
+            )
+        limit = config.recompile_limit if options.recompile_limit is None else options.recompile_limit
+        if len(segments) < limit:
+            return False
+        counters["recompile_limit"][self.function.__qualname__] += 1
+        if config.fail_on_recompile_limit_hit or options.fullgraph:
+            raise FailOnRecompileLimitHit(
+                f"{self.function.__qualname__} was captured {limit} times: {segments[0].guards.failing(frames)}\n"
+                "  expected: inputs that fit what was captured\n  what to do: mark_dynamic, or a higher recompile_limit"
+            )
+        self.cache.refused.add(place)
+        return True
+
+    def _captured(self, frames: list[FrameState]) -> Segment | None:
+        """A new segment from where the frames are; None where they cannot be captured."""
+        options = self.options
+        counters["frames"]["total"] += 1
+        try:
+            with capturing(), dynamic_as(options.dynamic):
+                segment = translate(frames, self._compiled, fullgraph=options.fullgraph, breaks_at=options.breaks_at)
+        except GraphBreak as reason:  # what the segment leaves cannot be made again
+            self._note(reason)
+            if options.fullgraph:
+                raise _as_error(reason) from reason.__cause__
+            return None
+        except Exception as error:
+            if not config.suppress_errors or (options.fullgraph and not isinstance(error, BackendCompilerFailed)):
+                raise
+            _LOG.warning("%s runs without capture: %s", self.function.__qualname__, error)
+            return None
+        counters["frames"]["ok"] += 1
+        if segment.reason is not None:
+            self._note(segment.reason)
+        if options.guard_export_fn is not None:
+            options.guard_export_fn(list(segment.guards))
+        return segment
+
+    def _compiled(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+        """What the backend makes of a graph. Raises BackendCompilerFailed where it raises."""
+        backend = self.options.backend
+        calls = sum(node.op.startswith("call") for node in module.graph.nodes)
+        counters["stats"]["unique_graphs"] += 1
+        counters["stats"]["calls_captured"] += calls
+        try:
+            return backend(module, examples)
+        except CaptureError:
+            raise
+        except Exception as error:
+            raise BackendCompilerFailed(backend, error) from error
+
+    def _note(self, reason: GraphBreak) -> None:
+        self.options.breaks.append(reason)
+        counters["graph_break"][reason.explanation] += 1
+
+    def _traced_by_fx(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with proxies of torch.fx: they know no values that could be guarded."""
+        if config.error_on_nested_fx_trace:
+            raise RuntimeError(
+                "Detected that you are using FX to symbolically trace a dynamo-optimized function. This is not supported at the "
+                "moment.\n  what to do: trace the function itself, or capture what the trace gives"
+            )
+        return self.function(*args, **kwargs)
 
     def _raising_again(self, error: Exception, frames: list[FrameState]) -> Any:
         """Without the graph: what the data raise is raised where eager raises it, in the reach of the program's handlers.
@@ -146,6 +241,13 @@ class CapturedFunction:
         machine = Machine(self._domain)
         machine.frames = frames
         return machine.resume().value
+
+
+def _as_error(reason: GraphBreak) -> Exception:
+    """What a user sees of a break where there may be none."""
+    if reason.kind.name == "op_raises_on_fake":
+        return TorchRuntimeError(str(reason))
+    return Unsupported.of(reason)
 
 
 def _is_waiting(value: Any) -> bool:

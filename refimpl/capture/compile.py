@@ -1,73 +1,163 @@
-"""`compile`: a function or a module whose calls are captured.
+"""`compile`, `optimize` and `optimize_assert`: functions and modules whose calls are captured.
 
-Counterpart: torch/__init__.py compile, torch/_dynamo/eval_frame.py optimize
-Differs: nothing is hooked into the interpreter; only calls through what is returned are captured.
+Counterpart: torch/__init__.py compile; torch/_dynamo/eval_frame.py optimize, optimize_assert
+Differs: nothing is hooked into the interpreter; only calls through what is returned are captured. Modes and options of inductor
+are refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 from collections.abc import Callable
-from types import FunctionType, MethodType
 from typing import Any
-
-import torch
 
 from refimpl.backends.registry import Backend, lookup_backend
 from refimpl.capture.captured import CaptureOptions
-from refimpl.capture.recognition import CAPTURES
-from refimpl.errors import BadParameter
+from refimpl.capture.public.contexts import Hooks, NullDecorator, OptimizeContext, captured_call
+from refimpl.capture.public.errors import InvalidBackend
+from refimpl.errors import BadParameter, UnsupportedByRefimpl
 
 
 def compile(
     model: Callable[..., Any] | None = None,
     *,
     fullgraph: bool = False,
-    backend: str | Backend = "eager",
-    recompile_limit: int = 8,
-) -> Callable[..., Any]:
+    dynamic: bool | None = None,
+    backend: str | Backend | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    name: str | None = None,
+    disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
+) -> Any:
     """The model, captured when it is called.
 
-    model: a function, a bound method, or a torch.nn.Module; None: gives a decorator.
-    fullgraph: raise GraphBreak where capture would stop.
+    model: a function, a bound method, a callable object, or a torch.nn.Module, of which an OptimizedModule is made; None: gives a
+        decorator.
+    fullgraph: raise Unsupported where capture would stop.
+    dynamic: whether sizes are symbols: True from the start, False never, None once they have changed.
     backend: a name of `refimpl.list_backends()`, "module:function", or a callable that gets the graph of every segment with its
-        inputs and returns what runs it.
-    recompile_limit: segments of one place, after which calls that fit none of them are run without.
+        inputs and returns what runs it. Default: "eager".
+    disable: give the model as it is.
+    recompile_limit: segments of one place, after which calls that fit none of them are run without. Default: the setting.
+    isolate_recompiles: share nothing that was captured with other calls of `compile`.
 
-    Raises BadParameter for a backend that is none, and for what is no function or module.
+    Raises InvalidBackend for a backend that is none, BadParameter for what is no function or module, UnsupportedByRefimpl for
+    `mode` and `options`, which are inductor's.
     """
+    if shapes_spec is not None or (mode is not None and mode != "default") or options:
+        given = {"mode": mode, "options": options, "shapes_spec": shapes_spec}
+        raise UnsupportedByRefimpl(
+            seen=", ".join(f"{key}={value!r}" for key, value in given.items() if value),
+            supported="mode=None and options=None", do="leave them out",
+        )  # fmt: skip
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, backend=backend, recompile_limit=recompile_limit)
-    found: Any = lookup_backend(backend)
-    return with_options(model, CaptureOptions(backend=found, fullgraph=fullgraph, recompile_limit=recompile_limit))
+        return functools.partial(
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, name=name, disable=disable,
+            recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles,
+        )  # fmt: skip
+    if not callable(model):
+        raise BadParameter(
+            seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module"
+        )
+    if disable:
+        return model
+    return _optimize(
+        "eager" if backend is None else backend, nopython=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit
+    )(model)
+
+
+def compiler_compile(*args: Any, **kwargs: Any) -> Any:
+    """`compile`, by the name that torch.compiler has for it."""
+    return compile(*args, **kwargs)
+
+
+def optimize(*args: Any, **kwargs: Any) -> Any:
+    """A decorator that captures: `optimize(backend="eager", *, nopython=False, guard_export_fn=None, guard_fail_fn=None,
+    disable=False, dynamic=None, recompile_limit=None)`.
+
+    nopython: one graph, or Unsupported. The hooks get the guards of each new segment, and why an old one did not fit.
+    With `disable`, or TORCHDYNAMO_DISABLE=1 in the environment, functions stay as they are.
+    Raises InvalidBackend for a backend that is none.
+    """
+    return _optimize(*args, **kwargs)
+
+
+def _optimize(
+    backend: str | Backend = "eager",
+    *,
+    nopython: bool = False,
+    guard_export_fn: Callable[[Any], None] | None = None,
+    guard_fail_fn: Callable[[Any], None] | None = None,
+    disable: bool = False,
+    dynamic: bool | None = None,
+    recompile_limit: int | None = None,
+) -> OptimizeContext | NullDecorator:
+    if disable or os.environ.get("TORCHDYNAMO_DISABLE", "") == "1":
+        return NullDecorator()
+    hooks = Hooks(guard_export_fn, guard_fail_fn)
+    return _context(backend, fullgraph=nopython, dynamic=dynamic, hooks=hooks, recompile_limit=recompile_limit)
+
+
+def optimize_assert(*args: Any, **kwargs: Any) -> Any:
+    """The same with one graph, or Unsupported: `optimize_assert(backend, *, hooks=Hooks(None, None), export=False,
+    export_constraints=None, dynamic=None, rebuild_ctx=None)`.
+    """
+    return _optimize_assert(*args, **kwargs)
+
+
+def _optimize_assert(
+    backend: str | Backend,
+    *,
+    hooks: Hooks = Hooks(),  # noqa: B008 - a tuple
+    export: bool = False,
+    export_constraints: Any = None,
+    dynamic: bool | None = None,
+    rebuild_ctx: Callable[[], Any] | None = None,
+    recompile_limit: int | None = None,
+) -> OptimizeContext:
+    return _context(
+        backend, fullgraph=True, dynamic=dynamic, hooks=hooks, recompile_limit=recompile_limit, export=export
+    )
+
+
+def _context(
+    backend: str | Backend, *, fullgraph: bool, dynamic: bool | None, hooks: Hooks, recompile_limit: int | None,
+    export: bool = False,
+) -> OptimizeContext:  # fmt: skip
+    found: Any = get_compiler_fn(backend)
+    config_of = getattr(found, "get_compiler_config", None)
+    return OptimizeContext(
+        found, getattr(found, "backend_ctx_ctor", contextlib.nullcontext), first_ctx=True, fullgraph=fullgraph,
+        export=export, dynamic=dynamic, compiler_config=None if config_of is None else config_of(), hooks=hooks,
+        recompile_limit=recompile_limit,
+    )  # fmt: skip
+
+
+def get_compiler_fn(compiler_fn: Any) -> Any:
+    """A backend by name, by an object with `compiler_name`, or itself. Raises InvalidBackend for a name that nobody has."""
+    name = getattr(compiler_fn, "compiler_name", None)
+    if isinstance(compiler_fn, str) or (isinstance(name, str) and not callable(compiler_fn)):
+        try:
+            return lookup_backend(compiler_fn if isinstance(compiler_fn, str) else str(name))
+        except BadParameter as error:
+            raise InvalidBackend(seen=str(error).partition("\n")[0], expected=_expected(error)) from error
+    if not callable(compiler_fn):
+        raise InvalidBackend(
+            seen=f"backend={compiler_fn!r}, a {type(compiler_fn).__name__}",
+            expected="a name, or a callable of (GraphModule, example inputs)",
+        )
+    return compiler_fn
+
+
+def _expected(error: BadParameter) -> str:
+    return str(error).partition("expected: ")[2]
 
 
 def with_options(model: Callable[..., Any], options: CaptureOptions) -> Callable[..., Any]:
-    """The same with options that the caller keeps."""
-    function, receiver = _function_of(model)
-    captured = options.captured(function)
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return captured(*receiver, *args, **kwargs)
-
-    setattr(call, CAPTURES, (function, receiver))
-    return call
-
-
-def _function_of(model: Any) -> tuple[FunctionType, list[Any]]:
-    if isinstance(model, torch.nn.Module):
-        return _call_module, [model]
-    if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
-        return model.__func__, [model.__self__]
-    if isinstance(model, FunctionType):
-        return model, []
-    for class_ in type(model).__mro__:
-        special = class_.__dict__.get("__call__")
-        if isinstance(special, FunctionType):
-            return special, [model]
-    raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
-
-
-def _call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
-    return module(*args, **kwargs)
+    """The model as a captured function, with options that the caller keeps."""
+    return captured_call(model, options)

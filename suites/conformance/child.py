@@ -10,6 +10,7 @@ import functools
 import hashlib
 import inspect
 import os
+import sys
 import time
 import traceback
 import types
@@ -32,7 +33,7 @@ from suites.conformance.job import JOB_VARIABLE, STAND_IN, STOCK, Job
 from suites.conformance.outcomes import Ending, TestOutcome
 from suites.conformance.source import Names, TestFiles, original_of
 from suites.conformance.stand_in import Phase, raising
-from suites.conformance.table import SUITES
+from suites.conformance.table import SUITES, ConformanceSuite
 
 _MESSAGE_LENGTH = 400
 
@@ -56,9 +57,10 @@ def loaded() -> _Loaded | str:
 
 def _load(job: Job) -> _Loaded:
     suite = SUITES[job.suite]
-    substitutes, places, subject_folder = _substitutes_for(job.subject)
+    substitutes, places, subject_folder = _substitutes_for(job.subject, suite)
     root = Path(job.tests_folder)
-    folders = dict.fromkeys([root, *((root / file).parent for file in suite.files)])
+    # A file's own folder comes first, as when it is run: two folders may have files of one name.
+    folders = dict.fromkeys([*((root / file).parent for file in suite.files), root])
     files = TestFiles(tuple(folders), Names(substitutes, places), harness=suite.harness)
     files.install()
     tests: dict[str, unittest.TestCase] = {}
@@ -73,6 +75,7 @@ def _load(job: Job) -> _Loaded:
             refimpl_folder=Path(subject_folder),
             forbidden_functions=(torch.compile,),
             allowed_functions=_given_by_tests(),
+            allowed_files=tuple(str(sys.modules[name].__file__) for name in suite.harness if name in sys.modules),
             public_classes=(torch.SymInt, torch.SymFloat, torch.SymBool, SymNode, torch.nn.Module),
         )
     Phase.is_testing = True
@@ -89,15 +92,16 @@ def _given_by_tests() -> tuple[Any, ...]:
     return torch.func.functional_call, boxed, *named, *map(inspect.unwrap, named)
 
 
-def _substitutes_for(subject: str) -> tuple[dict[str, object], dict[str, str], str]:
+def _substitutes_for(subject: str, suite: ConformanceSuite) -> tuple[dict[str, object], dict[str, str], str]:
     """Upstream name -> what the test files find there; -> where that is; and the folder of the subject's source."""
     if subject == STOCK:
         return {}, {}, ""
     from oracle.subjects import refimpl  # noqa: PLC0415 - a pass with stock torch must not depend on refimpl
 
     if subject == STAND_IN:
-        return {name: raising(name, original_of(name)) for name in refimpl.substituted_names()}, {}, ""
-    return refimpl.substitutes(), refimpl.substitute_places(), str(refimpl.SOURCE_FOLDER)
+        return {name: raising(name, original_of(name)) for name in refimpl.substituted_names(suite.parts)}, {}, ""
+    parts = (*suite.parts, *suite.companions)
+    return refimpl.substitutes(parts), refimpl.substitute_places(parts), str(refimpl.SOURCE_FOLDER)
 
 
 def _tests_of(module: types.ModuleType) -> Iterator[unittest.TestCase]:

@@ -10,6 +10,7 @@ functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each wit
 * single public functions that the runner names: `torch.func.functional_call`, which swaps a module's parameters and is
   nothing that refimpl has a counterpart of; and what a test hands over: compilers such as `functorch.compile.nop`, and as a
   program what a transform of `torch.func` returned (the transforms themselves are forbidden);
+* the modules of the harness that a suite names: they are part of the tests, which hand over compilers of theirs;
 * finalisers, and callbacks of weak references that died, which the garbage collector calls between any two instructions;
 * `__torch_dispatch__` and `__torch_function__` of a mode or subclass, which the dispatcher calls, not refimpl.
 
@@ -65,15 +66,18 @@ class IndependenceGuard:
         refimpl_folder: Path,
         forbidden_functions: tuple[Any, ...] = (),
         allowed_functions: tuple[Any, ...] = (),
+        allowed_files: tuple[str, ...] = (),
         public_classes: tuple[type, ...] = (),
     ) -> None:
         """
         forbidden_functions: single functions of modules that are not forbidden, such as `torch.compile`.
         allowed_functions: single functions of modules that are.
+        allowed_files: whole modules, of those that are.
         public_classes: whose methods are allowed, wherever they are written.
         """
         self._transforms = tuple(f"{torch_folder}/{file}" for file in _TRANSFORMS)
         self._forbidden = tuple(f"{torch_folder}/{part}" for part in _FORBIDDEN)
+        self._allowed_files = frozenset(allowed_files)
         self._public_classes = public_classes
         self._refimpl = f"{refimpl_folder}/"
         self._codes = {function.__code__ for function in forbidden_functions}
@@ -132,7 +136,7 @@ class IndependenceGuard:
         name = code.co_filename
         if name.startswith("<"):  # generated, such as a graph's forward: there is no end to them, so none is kept
             return False
-        forbidden = name.startswith(self._forbidden) or code in self._codes
+        forbidden = (name.startswith(self._forbidden) and name not in self._allowed_files) or code in self._codes
         if forbidden and (code.co_name in _CALLED_BY_OTHERS or self._is_public_method(code)):
             forbidden = False
         if (

@@ -74,6 +74,16 @@ def _decorate_known_modules(installed: Callable[..., Any]) -> Callable[..., Any]
     return decorate_for_modules
 
 
+def the_first(value: Any, _other: Any) -> Any:
+    """What a test expects where the setting it asks for is on."""
+    return value
+
+
+def as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator for a limit that is gone."""
+    return function
+
+
 ALWAYS_ON = SimpleNamespace(use_fake_tensor=True, use_functionalize=True)
 """Settings that upstream has no longer: what they switched on is always so. Patching one here changes nothing."""
 
@@ -86,6 +96,19 @@ _ROWS = (
         )
         for config in _CONFIGS
         for setting in vars(ALWAYS_ON)
+    ),
+    *(
+        Shim(
+            looked_for=f"torch._dynamo.utils.{name}",
+            found_at="suites.conformance.shims.the_first",
+            why="sizes and numbers may be dynamic since 2.1, without a setting",
+        )
+        for name in ("ifdyn", "ifunspec")
+    ),
+    Shim(
+        looked_for="torch._dynamo.testing.skipIfPy311",
+        found_at="suites.conformance.shims.as_it_is",
+        why="Python 3.11 is captured since 2.1",
     ),
     Shim(
         looked_for="common_utils.skipOps",

@@ -24,6 +24,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.machinery
+import importlib.util
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -94,8 +95,11 @@ class Names:
 
     def patched(self, target: str) -> str:
         """What `mock.patch(target)` patches: the substitute's own name, or the place that a moved name is at now."""
+        holder, _, name = target.rpartition(".")
         if target in self._places:
             return self._places[target]
+        if holder in self._places:  # a setting of an object that is substituted
+            return f"{self._places[holder]}.{name}"
         shim = SHIMS.get(target)
         return target if shim is None or original_of(target) is not None else shim.found_at
 
@@ -156,14 +160,18 @@ def original_of(dotted: str) -> object:
         return None
 
 
-def rewrite(tree: ast.Module, watched: frozenset[str]) -> ast.Module:
-    """The module with its imports and the watched attributes going through `Names`."""
-    return ast.fix_missing_locations(_Rewriter(watched).visit(tree))
+def rewrite(tree: ast.Module, watched: frozenset[str], package: str = "") -> ast.Module:
+    """The module with its imports and the watched attributes going through `Names`.
+
+    package: what relative imports of the module begin at; without it they stay as they are.
+    """
+    return ast.fix_missing_locations(_Rewriter(watched, package).visit(tree))
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, watched: frozenset[str]) -> None:
+    def __init__(self, watched: frozenset[str], package: str) -> None:
         self._watched = watched
+        self._package = package
         self._guards = 0  # how many `try: ... except ImportError` stand around
 
     def visit_Try(self, node: ast.Try) -> ast.Try:
@@ -191,17 +199,26 @@ class _Rewriter(ast.NodeTransformer):
         return [*(ast.copy_location(ast.Expr(call), node) for call in calls), node]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | list[ast.stmt]:
-        if node.module is None or node.level or node.module == "__future__" or node.names[0].name == "*":
+        module = self._module_of(node)
+        if module is None or module == "__future__" or node.names[0].name == "*":
             return node
         statements: list[ast.stmt] = []
         for alias in node.names:
-            arguments: list[ast.expr] = [ast.Constant(node.module), ast.Constant(alias.name)]
+            arguments: list[ast.expr] = [ast.Constant(module), ast.Constant(alias.name)]
             if self._guards:
                 arguments.append(ast.Constant(True))
             target = ast.copy_location(ast.Name(alias.asname or alias.name, ast.Store()), node)
             value = _call("imported", arguments, at=node)
             statements.append(ast.copy_location(ast.Assign([target], value), node))
         return statements
+
+    def _module_of(self, node: ast.ImportFrom) -> str | None:
+        """The full name of the module that is imported from; None where it is not known."""
+        if not node.level:
+            return node.module
+        if not self._package:
+            return None
+        return importlib.util.resolve_name("." * node.level + (node.module or ""), self._package)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
@@ -234,7 +251,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> types.CodeType:
         path = self.get_filename(fullname)
         tree = ast.parse(self.get_data(path), filename=path)
-        return compile(rewrite(tree, self.names.watched), path, "exec", dont_inherit=True)
+        package = fullname.rpartition(".")[0]
+        return compile(rewrite(tree, self.names.watched, package), path, "exec", dont_inherit=True)
 
     def exec_module(self, module: types.ModuleType) -> None:
         setattr(module, _HELPER, self.names)

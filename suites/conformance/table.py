@@ -21,6 +21,33 @@ class ConformanceSuite:
     """Modules of the installed torch's test harness through which the files use entry points."""
     classes: tuple[str, ...] = ()
     """Only these test classes, as globs; all if empty."""
+    parts: tuple[str, ...] = ("graphs",)
+    """Parts of `refimpl.SUBSTITUTION_PARTS` that are entry points: the denominator is what depends on them."""
+    companions: tuple[str, ...] = ()
+    """Parts that are substituted together with these, and do not raise in the stand-in pass: settings, markers, counters."""
+
+
+_CAPTURE_HARNESS = ("torch._dynamo.test_case", "torch._dynamo.testing")
+_CAPTURE_NEEDS = (
+    "torch.compile",
+    "torch._dynamo.optimize",
+    "torch._dynamo.optimize_assert",
+    "torch._dynamo.export",
+    "torch._dynamo.explain",
+)
+
+
+def _of_capture(name: str, description: str) -> ConformanceSuite:
+    """A suite of upstream's tests of capture: one file."""
+    return ConformanceSuite(
+        name=f"dynamo_{name}",
+        description=description,
+        files=(f"dynamo/test_{name}.py",),
+        needs=_CAPTURE_NEEDS,
+        harness=_CAPTURE_HARNESS,
+        parts=("graphs", "capture"),
+        companions=("capture companions",),
+    )
 
 
 _ROWS = (
@@ -61,6 +88,15 @@ _ROWS = (
         files=("test_functionalization.py",),
         needs=("torch._to_functional_tensor", "torch._enable_functionalization", "torch._from_functional_tensor"),
     ),
+    _of_capture("misc", "capture: all kinds of programs, guards, recompiles, settings"),
+    _of_capture("functions", "capture: functions, arguments, closures, builtins and containers"),
+    _of_capture("modules", "capture: torch.nn.Module, hooks, OptimizedModule"),
+    _of_capture("repros", "capture: programs that were reported as wrong"),
+    _of_capture("export", "capture: export with the signature of the function"),
+    _of_capture("subgraphs", "capture: graph breaks, and what continues after them"),
+    _of_capture("unspec", "capture: numbers that are not burned in"),
+    _of_capture("ctx_manager", "capture: context managers"),
+    _of_capture("aot_autograd", "capture with AOT autograd behind it"),
 )
 SUITES: dict[str, ConformanceSuite] = {row.name: row for row in _ROWS}
 

@@ -1,0 +1,166 @@
+"""Settings of capture, by upstream's names; read when a segment is made.
+
+Counterpart: torch/_dynamo/config.py
+Differs: a table with a sentence each; a setting that is not in it is refused. Sizes are always allowed to be dynamic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+# name -> default, what it does. "accepted": upstream's name, which decides nothing here.
+_SETTINGS: dict[str, tuple[Any, str]] = {
+    "accumulated_recompile_limit": (256, "segments of one code object over all places"),
+    "allow_ignore_mark_dynamic": (False, "a size marked dynamic that has to be one number is no error"),
+    "allow_rnn": (False, "recurrent modules are captured"),
+    "assume_static_by_default": (True, "sizes are numbers when a function is first captured"),
+    "automatic_dynamic_shapes": (True, "a size that was another one before is a symbol when captured again"),
+    "capture_dynamic_output_shape_ops": (False, "ops whose result has a shape that depends on data are captured"),
+    "capture_scalar_outputs": (False, "reading a number out of a tensor gives a symbol"),
+    "compiled_autograd": (False, "accepted"),
+    "debug_dir_root": (os.path.join(os.getcwd(), "torch_compile_debug"), "where folders of debugging output are made"),
+    "debug_disable_compile_counter": (False, "accepted"),
+    "do_not_emit_runtime_asserts": (False, "accepted"),
+    "dynamic_shapes": (True, "accepted"),
+    "enable_faithful_generator_behavior": (True, "accepted"),
+    "error_on_nested_fx_trace": (True, "symbolic tracing of a captured function by torch.fx raises"),
+    "error_on_recompile": (False, "capturing a second time from one place raises RecompileError"),
+    "fail_on_recompile_limit_hit": (False, "reaching the limit raises"),
+    "force_nn_module_property_static_shapes": (True, "tensors of modules have sizes that are numbers"),
+    "force_parameter_static_shapes": (True, "parameters have sizes that are numbers"),
+    "install_free_tensors": (False, "accepted"),
+    "log_compilation_metrics": (True, "accepted"),
+    "log_file_name": (None, "a file that messages are added to"),
+    "nested_graph_breaks": (False, "accepted"),
+    "prefer_deferred_runtime_asserts_over_guards": (False, "accepted"),
+    "raise_on_ctx_manager_usage": (True, "`with optimize(...)` raises"),
+    "recompile_limit": (8, "segments of one place; past it calls that fit none run without"),
+    "reorderable_logging_functions": (set(), "functions that may be called after the graph instead of where they stand"),
+    "skip_nnmodule_hook_guards": (False, "accepted: hooks are always guarded"),
+    "specialize_float": (False, "numbers with a fraction are constants"),
+    "specialize_int": (False, "integers are constants"),
+    "suppress_errors": (False, "what capture or a backend raises makes the function run without"),
+    "traceable_tensor_subclasses": (set(), "classes of tensors that are captured like torch.Tensor"),
+    "verbose": (False, "accepted"),
+}  # fmt: skip
+_ALIASES = MappingProxyType(
+    {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"}
+)
+_LOCK = threading.RLock()
+
+
+class CaptureConfig:
+    """The settings as attributes. Setting or reading another name raises AttributeError with the names there are."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        fresh = {name: set(value) if isinstance(value, set) else value for name, (value, _) in _SETTINGS.items()}
+        object.__setattr__(self, "_values", fresh)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[_ALIASES.get(name, name)]
+        except KeyError:
+            raise _unknown(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        name = _ALIASES.get(name, name)
+        if name not in _SETTINGS:
+            raise _unknown(name)
+        self._values[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        """Back to the default: what mock.patch does when it put a setting there."""
+        name = _ALIASES.get(name, name)
+        if name not in _SETTINGS:
+            raise _unknown(name)
+        self._values[name] = _SETTINGS[name][0]
+
+    def __dir__(self) -> list[str]:
+        return sorted([*_SETTINGS, *_ALIASES, "patch", "describe"])
+
+    def describe(self, name: str) -> str:
+        """What a setting does, in a sentence."""
+        if (name := _ALIASES.get(name, name)) not in _SETTINGS:
+            raise _unknown(name)
+        return _SETTINGS[name][1]
+
+    def patch(self, name: str | dict[str, Any] | None = None, value: Any = None, /, **values: Any) -> ConfigPatch:
+        """Other settings within a `with`, a decorated function, or all tests of a decorated unittest.TestCase.
+
+        `patch("name", value)`, `patch(name=value, ...)` or `patch({"name": value, ...})`.
+        An unknown name raises AttributeError when it is entered: a decorator may be for a version that has it.
+        """
+        changes = {name: value} if isinstance(name, str) else dict(name or {})
+        return ConfigPatch(self, {**changes, **values})
+
+
+class ConfigPatch:
+    """May be entered again while it is on."""
+
+    def __init__(self, config: CaptureConfig, changes: dict[str, Any]) -> None:
+        self._config = config
+        self._changes = changes
+        self._before: list[dict[str, Any]] = []
+
+    def __enter__(self) -> None:
+        self._before.append({name: getattr(self._config, name) for name in self._changes})
+        for name, value in self._changes.items():
+            setattr(self._config, name, value)
+
+    def __exit__(self, *error: object) -> None:
+        for name, value in self._before.pop().items():
+            setattr(self._config, name, value)
+
+    def __call__(self, target: Any) -> Any:
+        if isinstance(target, type):
+            return self._of_tests(target)
+
+        @functools.wraps(target)
+        def patched(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return target(*args, **kwargs)
+
+        return patched
+
+    def _of_tests(self, class_: Any) -> type:
+        before = class_.setUpClass
+
+        def set_up_class(cls: Any) -> None:
+            self.__enter__()
+            cls.addClassCleanup(self.__exit__)
+            before.__func__(cls)
+
+        class_.setUpClass = classmethod(set_up_class)
+        return class_
+
+
+def _unknown(name: str) -> AttributeError:
+    return AttributeError(f"capture has no setting {name!r}\n  expected: one of {', '.join(_SETTINGS)}")
+
+
+config = CaptureConfig()
+
+
+@contextlib.contextmanager
+def dynamic_as(dynamic: bool | None) -> Iterator[None]:
+    """The settings that `dynamic=` of `compile` stands for. None: as they are.
+
+    Raises AssertionError for what is neither.
+    """
+    if dynamic is None:
+        yield
+        return
+    assert isinstance(dynamic, bool), f"dynamic={dynamic!r}\n  expected: True, False or None"
+    changes = {"assume_static_by_default": False}
+    if not dynamic:
+        changes = {"automatic_dynamic_shapes": False, "assume_static_by_default": True}
+    with _LOCK, config.patch(changes):
+        yield

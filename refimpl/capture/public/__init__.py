@@ -1,0 +1,1 @@
+"""What users and upstream's tests call of capture, by upstream's names."""

@@ -1,0 +1,326 @@
+"""What `optimize`, `run` and `disable` return: a decorator for functions, modules and classes.
+
+Counterpart: torch/_dynamo/eval_frame.py _TorchDynamoContext and its subclasses
+Differs: nothing is installed in the interpreter. The wrapper that a context makes asks the thread's mode (public/running.py); a
+`with` block sets it. Code that is not called through a wrapper is never captured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import torch
+
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.config import config
+from refimpl.capture.public.options_table import options_for
+from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
+from refimpl.capture.recognition import CAPTURES
+from refimpl.errors import BadParameter
+
+ORIGINAL = "_torchdynamo_orig_callable"  # upstream's name, which users of wrappers read
+
+
+class Hooks(NamedTuple):
+    """What is called with the guards of each new segment, and with the one that failed before it."""
+
+    guard_export_fn: Callable[[Any], None] | None = None
+    guard_fail_fn: Callable[[Any], None] | None = None
+
+
+def nothing() -> None:
+    """An action that there is none of."""
+
+
+def innermost_fn(fn: Any) -> Any:
+    """What a wrapper of optimize, run or disable wraps, to the bottom. Raises AssertionError where that is not callable."""
+    while True:
+        inner = getattr(fn, ORIGINAL, None)
+        if inner is None or isinstance(fn, MethodType):
+            return fn
+        assert callable(inner), f"{ORIGINAL} of {fn!r} is {inner!r}\n  expected: what it wraps, a callable"
+        fn = inner
+
+
+class CaptureContext:
+    """The common part. `callback`: a backend; False to only use what is captured already; None to capture nothing."""
+
+    def __init__(
+        self,
+        callback: Any,
+        on_enter: Callable[[], Any] = nothing,
+        backend_ctx_ctor: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        patch_fn: Callable[[], Any] = nothing,
+        first_ctx: bool = False,
+        *,
+        export: bool = False,
+        dynamic: bool | None = None,
+        compiler_config: Any = None,
+    ) -> None:
+        """Raises AssertionError for another callback, and for a `dynamic` that is neither bool nor None."""
+        assert callable(callback) or callback is False or callback is None, (
+            f"callback={callback!r}\n  expected: a backend, False to capture nothing new, or None to capture nothing"
+        )
+        assert dynamic is None or isinstance(dynamic, bool), f"dynamic={dynamic!r}\n  expected: True, False or None"
+        self.callback = callback
+        self.first_ctx = first_ctx
+        self.export = export
+        self.dynamic = dynamic
+        self.compiler_config = compiler_config
+        self._on_enter = on_enter
+        self._backend_ctx_ctor = backend_ctx_ctor
+        self._stack: contextlib.ExitStack | None = None
+        patch_fn()
+
+    def mode(self) -> contextlib.AbstractContextManager[Any]:
+        """The thread's mode within a `with` block or a call."""
+        return contextlib.nullcontext()
+
+    def _around(self) -> contextlib.AbstractContextManager[Any] | None:
+        """What a call runs in; None where there is nothing, which keeps it short."""
+        if self._on_enter is nothing and self._backend_ctx_ctor is contextlib.nullcontext:
+            return None
+        stack = contextlib.ExitStack()
+        try:
+            leave = self._on_enter()
+            if callable(leave):
+                stack.callback(leave)
+            stack.enter_context(self._backend_ctx_ctor())
+        except BaseException:
+            stack.close()
+            raise
+        return stack
+
+    def __enter__(self) -> None:
+        """Raises RuntimeError while `config.raise_on_ctx_manager_usage` is set: nothing is captured by a `with` block."""
+        if config.raise_on_ctx_manager_usage:
+            raise RuntimeError(
+                "torch._dynamo.optimize(...) is used with a context manager\n"
+                "  expected: opt_fn = torch._dynamo.optimize(...)(fn), or the decorator\n"
+                "  what to do: decorate the function; a with block captures nothing"
+            )
+        stack = contextlib.ExitStack()
+        stack.enter_context(self._around() or contextlib.nullcontext())
+        stack.enter_context(self.mode())
+        self._stack = stack
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._stack is not None, f"{type(self).__name__} is left and was not entered\n  expected: a with block"
+        stack, self._stack = self._stack, None
+        stack.close()
+
+    def __call__(self, fn: Any) -> Any:
+        """`fn` under this context: a module as OptimizedModule, a class with its `__call__` replaced, else a function."""
+        fn = innermost_fn(fn)
+        if isinstance(fn, torch.nn.Module):
+            return self._of_module(fn)
+        if isinstance(fn, type):
+            return self._of_class(fn)
+        if not callable(fn):
+            raise BadParameter(
+                seen=f"{fn!r}, a {type(fn).__name__}",
+                expected="a function, a torch.nn.Module, or an object with __call__",
+            )
+        return self._marked(self.wrapped(fn), fn)
+
+    def wrapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that calls `fn` under this context."""
+        raise NotImplementedError
+
+    def _of_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        from refimpl.capture.public.optimized_module import OptimizedModule  # noqa: PLC0415 - which is made of a context
+
+        made = OptimizedModule(module, self)
+        object.__setattr__(made, ORIGINAL, module.forward)
+        made.get_compiler_config = lambda: self.compiler_config
+        return made
+
+    def _of_class(self, class_: type) -> type:
+        for name in ("__call__", "_call_impl"):
+            method = getattr(class_, name, None)
+            if isinstance(method, FunctionType):
+                setattr(class_, name, self(method))
+        return class_
+
+    def _marked(self, call: Any, fn: Any) -> Any:
+        setattr(call, ORIGINAL, fn)
+        call._torchdynamo_inline = fn
+        call.get_compiler_config = lambda: self.compiler_config
+        return call
+
+
+class OptimizeContext(CaptureContext):
+    """Calls are captured, and the graphs given to a backend."""
+
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        backend_ctx_ctor: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        first_ctx: bool = False,
+        *,
+        fullgraph: bool = False,
+        export: bool = False,
+        dynamic: bool | None = None,
+        compiler_config: Any = None,
+        hooks: Hooks = Hooks(),  # noqa: B008 - a tuple
+        recompile_limit: int | None = None,
+    ) -> None:
+        super().__init__(
+            callback, backend_ctx_ctor=backend_ctx_ctor, first_ctx=first_ctx, export=export, dynamic=dynamic,
+            compiler_config=compiler_config,
+        )  # fmt: skip
+        self.options: CaptureOptions = options_for(
+            callback, fullgraph=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit, hooks=hooks
+        )
+        self._arguments = (callback, backend_ctx_ctor, first_ctx), {
+            "fullgraph": fullgraph, "export": export, "dynamic": dynamic, "compiler_config": compiler_config,
+            "hooks": hooks, "recompile_limit": recompile_limit,
+        }  # fmt: skip
+
+    def __reduce__(self) -> Any:
+        args, kwargs = self._arguments
+        return functools.partial(type(self), **kwargs), args
+
+    def wrapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        call = captured_call(fn, self.options)
+        around = self._around
+        if self._on_enter is nothing and self._backend_ctx_ctor is contextlib.nullcontext:
+            return call
+
+        @functools.wraps(call)
+        def call_within(*args: Any, **kwargs: Any) -> Any:
+            with around() or contextlib.nullcontext():
+                return call(*args, **kwargs)
+
+        return call_within
+
+
+class RunOnlyContext(CaptureContext):
+    """What is captured already is used, nothing new is captured."""
+
+    def __init__(self) -> None:
+        super().__init__(callback=False)
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+    def mode(self) -> contextlib.AbstractContextManager[Any]:
+        return in_mode(RUN_ONLY)
+
+    def __call__(self, fn: Any) -> Any:
+        captured = _captured_form(fn)
+        return super().__call__(fn) if captured is None else self._marked(self.wrapped(captured), innermost_fn(fn))
+
+    def wrapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        captured = _captured_form(fn) or fn
+
+        @functools.wraps(fn)
+        def run_only(*args: Any, **kwargs: Any) -> Any:
+            with in_mode(RUN_ONLY):
+                return captured(*args, **kwargs)
+
+        return run_only
+
+
+def _captured_form(fn: Any) -> Callable[..., Any] | None:
+    """The wrapper that has what was captured of a function: itself, or one that is alive."""
+    from refimpl.capture.public.options_table import live_options  # noqa: PLC0415
+
+    if isinstance(fn, FunctionType) and CAPTURES in fn.__dict__:
+        return fn
+    for options in live_options():
+        if isinstance(fn, FunctionType) and fn in options.functions:
+            return captured_call(fn, options)
+    return None
+
+
+class DisableContext(CaptureContext):
+    """Nothing is captured in a call, nor in what it calls."""
+
+    def __init__(self, msg: str | None = None, wrapping: bool = True) -> None:
+        super().__init__(callback=None)
+        self._msg = msg
+        self._wrapping = wrapping
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._msg, self._wrapping)
+
+    def mode(self) -> contextlib.AbstractContextManager[Any]:
+        return in_mode(DISABLED)
+
+    def __call__(self, fn: Any) -> Any:
+        fn = innermost_fn(fn)
+        if isinstance(fn, type):
+            return self._of_class(fn)
+        made = super().__call__(fn)
+        object.__setattr__(made, "_torchdynamo_disable", True)
+        object.__setattr__(made, "_torchdynamo_disable_msg", self._msg)
+        return made
+
+    def _of_class(self, class_: type) -> type:
+        """In place: making an object, and calling it, are left alone."""
+        for name in ("__init__", "__call__", "_call_impl"):
+            method = getattr(class_, name, None)
+            if isinstance(method, FunctionType):
+                setattr(class_, name, self(method))
+        return class_
+
+    def wrapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def disabled(*args: Any, **kwargs: Any) -> Any:
+            with in_mode(DISABLED):
+                return fn(*args, **kwargs)
+
+        disabled.__dict__.pop(CAPTURES, None)
+        return disabled
+
+
+class NullDecorator(contextlib.nullcontext[None]):
+    """A decorator that gives the function itself."""
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        assert callable(fn), f"{fn!r} is no callable\n  expected: a function or module"
+        return fn
+
+
+def captured_call(model: Callable[..., Any], options: CaptureOptions) -> Callable[..., Any]:
+    """A function that calls the captured form of a function, method, module or callable object."""
+    function, receiver = function_of(model)
+    captured = options.captured(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return captured(*receiver, *args, **kwargs)
+
+    call.__dict__.pop(ORIGINAL, None)
+    setattr(call, CAPTURES, (function, receiver))
+    return call
+
+
+def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
+    """A Python function and what it gets before the arguments. Raises BadParameter where the model has none."""
+    if isinstance(model, torch.nn.Module):
+        return _call_module, [model]
+    if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
+        return model.__func__, [model.__self__]
+    if isinstance(model, FunctionType):
+        return model, []
+    for class_ in type(model).__mro__:
+        special = class_.__dict__.get("__call__")
+        if isinstance(special, FunctionType):
+            return special, [model]
+    if callable(model):  # written in C: a frame is put around it
+        return _call, [model]
+    raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
+
+
+def _call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
+    return module(*args, **kwargs)
+
+
+def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)

@@ -1,0 +1,65 @@
+"""Forgetting what was captured.
+
+Counterpart: torch/_dynamo/__init__.py reset; torch/_dynamo/eval_frame.py remove_from_cache, _debug_get_cache_entry_list
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from refimpl.capture.captured import CapturedFunction
+from refimpl.capture.public.contexts import innermost_fn
+from refimpl.capture.public.options_table import live_options, reset_backends
+from refimpl.capture.segment import Segment, SegmentCache
+
+_LOG = logging.getLogger(__name__)
+
+
+def reset() -> None:
+    """All captured functions are captured anew when they are called next, and backends that have a `reset` do so."""
+    for options in live_options():
+        for captured in options.functions.values():
+            captured.cache = SegmentCache()
+        options.breaks.clear()
+    reset_backends()
+
+
+def remove_from_cache(f: Any) -> None:
+    """One function is captured anew: a code object, a function, or what has a `forward` with code. Else everything is."""
+    code = _code_of(f)
+    if code is None:
+        _LOG.warning("could not determine __code__ for %s", f)
+        reset()
+        return
+    for captured in _captured_of(code):
+        captured.cache = SegmentCache()
+
+
+def cache_entries(code_or_callable: Any) -> list[Segment]:
+    """What is captured of a function. Raises TypeError for what has no code."""
+    code = _code_of(code_or_callable)
+    if code is None:
+        raise TypeError(f"{code_or_callable!r} has no code\n  expected: a code object or a function of Python")
+    return [segment for captured in _captured_of(code) for segment in captured.cache.segments()]
+
+
+def _captured_of(code: CodeType) -> Iterator[CapturedFunction]:
+    for options in live_options():
+        for captured in options.functions.values():
+            if captured.function.__code__ is code:
+                yield captured
+
+
+def _code_of(f: Any) -> CodeType | None:
+    f = innermost_fn(f)
+    if isinstance(f, CodeType):
+        return f
+    if not isinstance(f, (FunctionType, torch.nn.Module)):
+        f = getattr(f, "__func__", f)
+    code = getattr(f, "__code__", None) or getattr(getattr(f, "forward", None), "__code__", None)
+    return code if isinstance(code, CodeType) else None
