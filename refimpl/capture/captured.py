@@ -56,6 +56,7 @@ class CaptureOptions:
     fullgraph: bool = False
     dynamic: bool | None = None
     recompile_limit: int | None = None  # None: as the settings say
+    wraps_errors: bool = False  # what the backend raises comes out as BackendCompilerFailed
     guard_export_fn: Callable[[Any], None] | None = None  # gets the guards of each new segment
     guard_fail_fn: Callable[[GuardFail], None] | None = (
         None  # is told why an old one does not fit, before a new one is made
@@ -175,7 +176,10 @@ class CapturedFunction:
         counters["frames"]["total"] += 1
         try:
             with capturing(), dynamic_as(options.dynamic):
-                segment = translate(frames, self._compiled, fullgraph=options.fullgraph, breaks_at=options.breaks_at)
+                segment = translate(
+                    frames, self._compiled, fullgraph=options.fullgraph, breaks_at=options.breaks_at,
+                    sizes=self.cache.sizes(place_of(frames)),
+                )  # fmt: skip
         except GraphBreak as reason:  # what the segment leaves cannot be made again
             self._note(reason)
             if options.fullgraph:
@@ -194,7 +198,7 @@ class CapturedFunction:
         return segment
 
     def _compiled(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
-        """What the backend makes of a graph. Raises BackendCompilerFailed where it raises."""
+        """What the backend makes of a graph."""
         backend = self.options.backend
         calls = sum(node.op.startswith("call") for node in module.graph.nodes)
         counters["stats"]["unique_graphs"] += 1
@@ -204,6 +208,8 @@ class CapturedFunction:
         except CaptureError:
             raise
         except Exception as error:
+            if not self.options.wraps_errors:
+                raise
             raise BackendCompilerFailed(backend, error) from error
 
     def _note(self, reason: GraphBreak) -> None:

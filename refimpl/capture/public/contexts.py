@@ -318,8 +318,8 @@ def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
     raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
 
 
-def _call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
-    return module(*args, **kwargs)
+def _call_module(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self(*args, **kwargs)
 
 
 def _call(function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,14 +1,52 @@
 """`export`: one graph for a whole function, called like the function.
 
 Counterpart: torch/_dynamo/eval_frame.py export
+Differs: the function is not run: its one segment is made, and what it returns is made of tensors without data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from refimpl.errors import UnsupportedByRefimpl
+import torch
+from torch import fx
+
+from refimpl._torch import pytree
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.config import config
+from refimpl.capture.interpreter.concrete_calls import frame_of
+from refimpl.capture.public.contexts import function_of, innermost_fn
+from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
+from refimpl.capture.public.export_signature import Captured, with_signature
+from refimpl.capture.public.running import capturing
+from refimpl.capture.segment import Segment
+from refimpl.capture.translate import translate
+from refimpl.errors import BadParameter
+from refimpl.trace.make_fx import make_fx
+
+_TRACING_MODES = ("real", "fake", "symbolic")
+
+
+class ExportResult(NamedTuple):
+    """Two fields, for it is taken apart by users."""
+
+    graph_module: fx.GraphModule
+    guards: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    aten_graph: bool
+    pre_dispatch: bool
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None
+    tracing_mode: str
+    dynamic_shapes: Any
+    assume_static_by_default: bool
+    same_signature: bool
 
 
 def export(
@@ -16,7 +54,7 @@ def export(
     *extra_args: Any,
     aten_graph: bool = False,
     pre_dispatch: bool = False,
-    decomposition_table: Any = None,
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
     tracing_mode: str = "symbolic",
     dynamic_shapes: Any = None,
     specialize_float: bool = True,
@@ -28,5 +66,133 @@ def export(
     constraints: Any = None,
     **extra_kwargs: Any,
 ) -> Any:
-    """Not there yet."""
-    raise UnsupportedByRefimpl(seen="export", supported="compile", do="wait")
+    """A function of example arguments that gives an ExportResult: the graph of a call of `f`, and its guards.
+
+    `f`: function, method or module; tensors in its arguments and results may be in containers that torch.utils._pytree knows.
+    aten_graph: the graph has aten overloads, traced again with `decomposition_table` and above autograd under `pre_dispatch`.
+    tracing_mode: "symbolic" lets sizes be symbols. same_signature: the graph is called like `f`; else with its own flat inputs.
+    `export(f, *args)` does it at once, with a FutureWarning.
+
+    Raises AssertionError for options that do not fit each other; UserError for arguments and results that are neither tensors nor
+    constants; Unsupported where a graph would break; TorchRuntimeError where an operator raises.
+    """
+    options = _Options(
+        aten_graph=aten_graph, pre_dispatch=pre_dispatch, decomposition_table=decomposition_table, tracing_mode=tracing_mode,
+        dynamic_shapes=dynamic_shapes, assume_static_by_default=assume_static_by_default, same_signature=same_signature,
+    )  # fmt: skip
+    _check(options)
+    if extra_args or extra_kwargs:
+        warnings.warn(
+            "export(f, *args, **kwargs) is deprecated, use export(f)(*args, **kwargs) instead",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return _exported(f, extra_args, extra_kwargs, options)
+    return lambda *args, **kwargs: _exported(f, args, kwargs, options)
+
+
+def _check(options: _Options) -> None:
+    if options.tracing_mode not in _TRACING_MODES:
+        raise BadParameter(
+            seen=f"tracing_mode={options.tracing_mode!r}", expected=f"one of {', '.join(_TRACING_MODES)}"
+        )
+    for name in ("decomposition_table", "pre_dispatch"):
+        assert options.aten_graph or not getattr(options, name), (
+            "Specifying a decomposition_table table or tracing mode is illegal without setting aten_graph=True\n"
+            f"  seen: {name}={getattr(options, name)!r}\n  what to do: set aten_graph=True, or leave {name} out"
+        )
+
+
+def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options) -> ExportResult:
+    f = innermost_fn(f)
+    function, receiver = function_of(f)
+    signature = inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f)
+    flat_args, in_spec = pytree.tree_flatten((args, kwargs))
+    segment, kept = _captured(function, (*receiver, *args), kwargs, options)
+    if segment.graph is None:
+        assert options.same_signature, (
+            f"{f} has no operators on tensors\n  expected: a function that computes something, or same_signature=True"
+        )
+    captured = Captured.of(segment, kept)
+    if not options.same_signature:
+        assert segment.graph is not None
+        return ExportResult(segment.graph, list(segment.guards))
+    module = with_signature(captured, flat_args, in_spec, argument_names(signature, args, kwargs))
+    if options.aten_graph:
+        module = _as_aten(module, flat_args, options)
+    return ExportResult(module, list(segment.guards))
+
+
+def _captured(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options
+) -> tuple[Segment, tuple[Any, ...]]:
+    """The one segment of a call, and what it reads of the arguments."""
+    frame = frame_of(function, args, kwargs)
+    frame.is_running = True
+    is_static = options.assume_static_by_default or options.tracing_mode != "symbolic"
+    settings = config.patch(
+        specialize_int=True,
+        specialize_float=True,
+        assume_static_by_default=is_static,
+        automatic_dynamic_shapes=False,
+        capture_dynamic_output_shape_ops=True,
+        capture_scalar_outputs=True,
+    )
+    try:
+        with settings, capturing():
+            segment = translate([frame], lambda module, examples: module, fullgraph=True)
+    except GraphBreak as reason:
+        raise as_error(reason) from reason.__cause__
+    kept = segment.check([frame])
+    assert kept is not None, f"a guard does not hold for what it was made of: {segment.guards.failing([frame])}"
+    return segment, kept
+
+
+_DYNAMIC_CONTROL_FLOW = ("branch_on_tensor",)
+
+
+def as_error(reason: GraphBreak) -> Exception:
+    """What stands in the way of an export."""
+    if reason.kind.name == "op_raises_on_fake":
+        return TorchRuntimeError(str(reason))
+    if reason.kind.name in _DYNAMIC_CONTROL_FLOW:
+        return UserError(
+            UserErrorType.DYNAMIC_CONTROL_FLOW,
+            "Dynamic control flow is not supported at the moment. Please use functorch.experimental.control_flow.cond to "
+            f"explicitly capture the control flow.\n{reason}",
+            case_name="cond_operands",
+        )
+    return Unsupported.of(reason)
+
+
+def argument_names(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """A name for every argument of a call, positional ones first; those of `*args` are numbered."""
+    names: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{number}" for number in range(len(args) - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and len(names) < len(args):
+            names.append(parameter.name)
+    return [*names[: len(args)], *kwargs]
+
+
+def _as_aten(module: fx.GraphModule, flat_args: list[Any], options: _Options) -> fx.GraphModule:
+    """The graph traced again, down to aten overloads."""
+    tensors = [arg for arg in flat_args if isinstance(arg, torch.Tensor)]
+    others = [arg for arg in flat_args if not isinstance(arg, torch.Tensor)]
+    codegen = module.graph._codegen
+    interpreter = fx.Interpreter(module)
+
+    def run(*leaves: Any) -> Any:
+        with torch.fx.traceback.preserve_node_meta():
+            return interpreter.run(*leaves, enable_io_processing=False)
+
+    assert len(tensors) + len(others) == len(flat_args)
+    mode = "symbolic" if options.tracing_mode == "symbolic" and not options.assume_static_by_default else "fake"
+    traced = make_fx(
+        run, decomposition_table=dict(options.decomposition_table or {}), tracing_mode=mode,
+        _allow_non_fake_inputs=True, pre_dispatch=options.pre_dispatch,
+    )(*flat_args)  # fmt: skip
+    traced.graph.set_codegen(codegen)
+    traced.recompile()
+    return traced

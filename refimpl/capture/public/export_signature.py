@@ -1,0 +1,177 @@
+"""A graph that is called like the function it was captured of.
+
+Counterpart: torch/_dynamo/eval_frame.py FlattenInputOutputSignature, rewrite_signature
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import fx
+
+from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.capture.segment import Segment
+
+CONSTANT_TYPES = (
+    int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
+    torch.layout,
+)  # fmt: skip
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_LEAVES = (torch.Tensor, *_SYMBOLIC, torch.ScriptObject, *CONSTANT_TYPES)
+_COPIED_META = (
+    "val",
+    "example_value",
+    "unbacked_bindings",
+    "tensor_dict",
+    "stack_trace",
+    "nn_module_stack",
+    "source_fn_stack",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """A segment of a whole function, with what it reads and gives."""
+
+    nodes: list[fx.Node]
+    inputs: list[Any]
+    """What the placeholders stand for, in order."""
+    input_names: list[str]
+    outputs: list[fx.Node]
+    values: list[Any]
+    """Tensors without data for the outputs."""
+    result: Any
+    """What the function returns, with these in the place of what is computed."""
+
+    @classmethod
+    def of(cls, segment: Segment, kept: tuple[Any, ...]) -> Captured:
+        """kept: what the check of the segment gave. Effects of the function on objects take place."""
+        graph = segment.graph
+        nodes = [] if graph is None else list(graph.graph.nodes)
+        outputs: list[fx.Node] = list(nodes[-1].args[0]) if nodes else []
+        values = [node.meta["example_value"] for node in outputs]
+        return cls(
+            nodes=nodes, inputs=list(kept[: segment.inputs]),
+            input_names=[str(node.target) for node in nodes if node.op == "placeholder"], outputs=outputs, values=values,
+            result=segment.rebuild(tuple(values), kept),
+        )  # fmt: skip
+
+
+def with_signature(captured: Captured, flat_args: list[Any], in_spec: Any, names: Sequence[str]) -> fx.GraphModule:
+    """A module of one placeholder per leaf of the arguments, used or not, and with the containers of the result.
+
+    What is captured and is no argument becomes an attribute. Raises UserError for a leaf of arguments or results that is neither
+    a tensor nor a constant.
+    """
+    check_leaves(flat_args, UserErrorType.INVALID_INPUT, "inputs")
+    flat_results, out_spec = pytree.tree_flatten(captured.result)
+    check_leaves(flat_results, UserErrorType.INVALID_OUTPUT, "outputs")
+    builder = _Builder(captured, flat_args)
+    output = builder.graph.output([builder.result(leaf) for leaf in flat_results])
+    output.meta["val"] = tuple(flat_results)
+    module = fx.GraphModule(builder.root, builder.graph)
+    module.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(list(names), in_spec, out_spec)))
+    module.recompile()
+    module.meta["dynamo_flat_name_to_original_fqn"] = dict(builder.attribute_names)
+    return module
+
+
+def check_leaves(leaves: Sequence[Any], error: UserErrorType, what: str) -> None:
+    """Raises UserError for a leaf that a graph neither takes nor gives."""
+    for leaf in leaves:
+        if not isinstance(leaf, _LEAVES):
+            kind = type(leaf)
+            raise UserError(
+                error,
+                f"It looks like one of the {what} with type `{kind}` is not supported or pytree-flattenable.\n"
+                f"Exported graphs {what} can only contain the following supported types: "
+                f"{[each.__name__ for each in _LEAVES]}.\nIf you are using a custom class object, please register a pytree_"
+                "flatten/unflatten function using `torch.utils._pytree.register_pytree_node` or "
+                "`torch.export.register_dataclass`.",
+            )
+
+
+class _Builder:
+    """Copies the nodes of a captured graph below new placeholders."""
+
+    def __init__(self, captured: Captured, flat_args: list[Any]) -> None:
+        self.graph = fx.Graph()
+        self.root = torch.nn.Module()
+        self.attribute_names: dict[str, str] = {}
+        self._attributes: dict[int, fx.Node] = {}
+        by_object: dict[int, fx.Node] = {}
+        for number, arg in enumerate(flat_args):
+            node = self.graph.placeholder(f"arg{number}")
+            node.meta["val"] = arg
+            if not isinstance(arg, CONSTANT_TYPES):
+                by_object.setdefault(id(arg), node)
+        copies = self._inputs(captured, by_object)
+        for node in captured.nodes:
+            if node.op not in ("placeholder", "output"):
+                copies[node] = self._copy(node, copies)
+        self._given = {id(value): copies[node] for node, value in zip(captured.outputs, captured.values, strict=True)}
+        self._given.update(by_object)
+        self._held = [captured.values, flat_args]  # identities mean something only while their objects live
+
+    def _inputs(self, captured: Captured, by_object: dict[int, fx.Node]) -> dict[fx.Node, fx.Node]:
+        copies: dict[fx.Node, fx.Node] = {}
+        placeholders = [node for node in captured.nodes if node.op == "placeholder"]
+        for node, given in zip(placeholders, captured.inputs, strict=True):
+            known = by_object.get(id(given))
+            copies[node] = known if known is not None else self._attribute(str(node.target), given)
+            if "example_value" in node.meta:
+                copies[node].meta.update(self._meta(node))
+        return copies
+
+    def _copy(self, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
+        if node.op == "get_attr":
+            made = self._attribute(str(node.target), getattr(node.graph.owning_module, str(node.target)))
+        else:
+            made = self.graph.node_copy(node, lambda inner: copies[inner])
+        made.meta.update(self._meta(node))
+        return made
+
+    def _meta(self, node: fx.Node) -> dict[str, Any]:
+        meta = {key: node.meta[key] for key in _COPIED_META if key in node.meta}
+        if "example_value" in meta:
+            meta["val"] = meta["example_value"]
+        return meta
+
+    def _attribute(self, name: str, held: Any) -> fx.Node:
+        """A node that reads a tensor, or a module of a branch, which is an attribute of the new module."""
+        known = self._attributes.get(id(held))
+        if known is not None:
+            return known
+        name = name.strip("_") or "held"
+        if isinstance(held, torch.nn.Parameter):
+            self.root.register_parameter(name, held)
+        elif isinstance(held, torch.Tensor):
+            self.root.register_buffer(name, held)
+        else:
+            setattr(self.root, name, held)
+        self.attribute_names[name] = name
+        node = self._attributes[id(held)] = self.graph.get_attr(name)
+        return node
+
+    def result(self, leaf: Any) -> Any:
+        """The node of a leaf of the result; a constant as it is."""
+        if isinstance(leaf, CONSTANT_TYPES):
+            return leaf
+        known = self._given.get(id(leaf))
+        if known is not None:
+            return known
+        if isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor):
+            return self._attribute(placeholder_name_of(leaf), leaf)
+        raise AssertionError(
+            f"Unexpectedly found a {type(leaf)} in the outputs\n  expected: what the graph computes, an argument, or a constant"
+        )
+
+
+def placeholder_name_of(tensor: torch.Tensor) -> str:
+    """A name for a tensor that is given and not computed."""
+    return f"held_{id(tensor)}"
