@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import pytree
 from refimpl.capture.breaks import GraphBreak
@@ -128,6 +129,9 @@ def _captured(
 ) -> tuple[Segment, tuple[Any, ...]]:
     """The one segment of a call, and what it reads of the arguments."""
     frame = frame_of(function, args, kwargs)
+    if frame is None:  # the arguments do not fit: the function says so
+        function(*args, **kwargs)
+        raise UserError(UserErrorType.INVALID_INPUT, f"{function} cannot be called with these arguments")
     frame.is_running = True
     is_static = options.assume_static_by_default or options.tracing_mode != "symbolic"
     settings = config.patch(
@@ -184,7 +188,7 @@ def _as_aten(module: fx.GraphModule, flat_args: list[Any], options: _Options) ->
     interpreter = fx.Interpreter(module)
 
     def run(*leaves: Any) -> Any:
-        with torch.fx.traceback.preserve_node_meta():
+        with fx_traceback.preserve_node_meta():
             return interpreter.run(*leaves, enable_io_processing=False)
 
     assert len(tensors) + len(others) == len(flat_args)
