@@ -274,16 +274,17 @@ def _seed_moved(original: Callable[[int], torch.Generator], offset: int, seed: i
 
 
 def _tangents(outputs: list[RawLeaf], seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Differentiable outputs, each with a seeded normal tangent of its shape and dtype."""
+    """Differentiable outputs, each with a seeded tangent of its shape and dtype.
+
+    One that is returned twice has two, which add up: so the gradient is that of two equal objects, and whether they are one
+    is asked elsewhere.
+    """
     generator = torch.Generator().manual_seed(seed)
-    pairs = []
-    seen: set[int] = set()
-    for leaf in outputs:
-        tensor = leaf.value
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and id(tensor) not in seen:
-            seen.add(id(tensor))
-            pairs.append((tensor, _tangent_like(tensor, generator)))
-    return pairs
+    return [
+        (leaf.value, _tangent_like(leaf.value, generator))
+        for leaf in outputs
+        if isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
+    ]
 
 
 def _tangent_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -76,6 +76,17 @@ def test_gradients_of_inputs_and_parameters_are_seen_and_missing_ones_are_none()
     assert torch.equal(found["grad of args[0]"], found["grad of module.used"])
 
 
+def test_one_result_returned_twice_has_the_gradient_of_two_equal_results() -> None:
+    """Else a subject that returns one object for two, or two for one, would show other gradients, not other objects."""
+    inputs = "def inputs(call): return (torch.arange(4.0).requires_grad_(),), {}\n"
+    gradients = []
+    for body in ("    y = x * 2\n    return y, y, x * 3\n", "    return x * 2, x * 2, x * 3\n"):
+        (call,) = run(inputs + "def program(x):\n" + body, Call(backward=True)).calls
+        gradients.append(leaf(call, "grad of args[0]"))
+        assert gradients[-1].unique().numel() > 1
+    assert torch.equal(*gradients)
+
+
 def test_derived_arguments_have_a_history_and_the_inputs_have_the_gradients() -> None:
     source = """
 def inputs(call):
