@@ -13,11 +13,15 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from refimpl.backends.registry import Backend, lookup_backend
+from refimpl.backends.registry import Backend, lookup_backend, register_backend
 from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.public.backends import NAMED
 from refimpl.capture.public.contexts import Hooks, NullDecorator, OptimizeContext, captured_call
 from refimpl.capture.public.errors import InvalidBackend
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
+
+for _backend in NAMED:
+    register_backend(_backend.__name__, _backend)
 
 
 def compile(

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -304,7 +305,7 @@ def captured_call(model: Callable[..., Any], options: CaptureOptions) -> Callabl
 def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
     """A Python function and what it gets before the arguments. Raises BadParameter where the model has none."""
     if isinstance(model, torch.nn.Module):
-        return _call_module, [model]
+        return _caller_of(model), [model]
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
         return model.__func__, [model.__self__]
     if isinstance(model, FunctionType):
@@ -316,6 +317,19 @@ def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
     if callable(model):  # written in C: a frame is put around it
         return _call, [model]
     raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
+
+
+# What is captured of a module is not mixed with that of others: each has a function of its own.
+_CALLERS: WeakKeyDictionary[torch.nn.Module, FunctionType] = WeakKeyDictionary()
+
+
+def _caller_of(module: torch.nn.Module) -> FunctionType:
+    known = _CALLERS.get(module)
+    if known is None:
+        plain = _call_module
+        known = _CALLERS[module] = FunctionType(plain.__code__, plain.__globals__, plain.__name__)
+        known.__module__ = __name__
+    return known
 
 
 def _call_module(self: Any, *args: Any, **kwargs: Any) -> Any:
