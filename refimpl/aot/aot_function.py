@@ -120,7 +120,8 @@ def aot_module_simplified(
     """Compiled at once for the flat arguments `args`; the result takes them one by one, and returns a flat tuple or list.
 
     No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the
-    fake tensors among `args` have a shape env.
+    fake tensors among `args` have a shape env; so are those of a graph that was captured for more than one size, whose
+    `meta["fake_inputs"]` stand in for `args`.
     """
     for name, value in kwargs.items():
         if value:
@@ -129,6 +130,8 @@ def aot_module_simplified(
                 supported="the parameters that are named, and upstream's further ones where they are off",
                 do="leave it out",
             )
+    if isinstance(mod, torch.fx.GraphModule) and len(mod.meta.get("fake_inputs", ())) == len(args):
+        args = mod.meta["fake_inputs"]
     named = parameters_and_buffers(mod)
     values = list(named.values())
     if any(isinstance(value, FakeTensor) for value in values):

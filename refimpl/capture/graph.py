@@ -5,7 +5,8 @@ Counterpart: torch/_dynamo/output_graph.py OutputGraph, SubgraphTracer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch import fx
 
 from refimpl._torch import LazyGraphModule
 from refimpl.capture.sources import Source, placeholder_name
+
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class SegmentGraph:
@@ -22,9 +25,11 @@ class SegmentGraph:
         self.graph = fx.Graph()
         self.sources: list[Source] = []  # of the inputs, in order
         self.examples: list[Any] = []  # what they were when the segment was captured
+        self._names: list[str] = []
+        self.fake_inputs: Callable[[Sequence[Source], Sequence[Any]], list[Any] | None] = lambda sources, examples: None
         self._last_input: fx.Node | None = None
-        self.calls = 0
         self.sets_state = False
+        self._setters: list[fx.Node] = []
         self.has_effects = False  # it writes to tensors, or may do what else eager would do once
 
     def input(self, source: Source, fake: Any, real: Any) -> fx.Node:
@@ -35,6 +40,7 @@ class SegmentGraph:
             node = self.graph.create_node("placeholder", target, name=target.lower().rstrip("_") + "_")
         node.meta["example_value"] = fake
         self.examples.append(real)
+        self._names.append(node.name)
         self._last_input = node
         self.sources.append(source)
         return node
@@ -43,15 +49,39 @@ class SegmentGraph:
         """A node for a call that gave `value` on fakes."""
         node = self.graph.create_node(kind, target, tuple(args), dict(kwargs))
         node.meta["example_value"] = value
-        self.calls += 1
         return node
 
     def set_state(self, setter: Any, state: Any) -> None:
         """A node that changes a mode of torch. Alone it is no reason to compile anything."""
-        self.graph.create_node("call_function", setter, (state,), {})
+        self._setters.append(self.graph.create_node("call_function", setter, (state,), {}))
         self.sets_state = True
 
-    def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
-        """The graph module, with the outputs as one flat tuple."""
+    def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule | None:
+        """The graph module, with the outputs as one flat tuple; None where there is nothing to compute.
+
+        Numbers, parts and inputs that nothing uses are left out: what was asked of them is in guards.
+        """
         self.graph.output(tuple(outputs))
-        return LazyGraphModule(torch.nn.Module(), self.graph)
+        unused_inputs = set[str]()
+        for node in reversed(self.graph.nodes):
+            if node.users or node.op == "output":
+                continue
+            if node.op == "placeholder":
+                unused_inputs.add(node.name)
+            elif node.target is not operator.getitem and not isinstance(node.meta.get("example_value"), _NUMBERS):
+                continue
+            self.graph.erase_node(node)
+        self._forget(unused_inputs)
+        calls = sum(node.op.startswith("call") for node in self.graph.nodes)
+        if calls == len(self._setters):
+            return None
+        module = LazyGraphModule(torch.nn.Module(), self.graph)
+        fakes = self.fake_inputs(self.sources, self.examples)
+        if fakes is not None:
+            module.meta["fake_inputs"] = fakes  # what a backend that traces takes in the place of the examples
+        return module
+
+    def _forget(self, unused: set[str]) -> None:
+        kept = [index for index, name in enumerate(self._names) if name not in unused]
+        self.sources = [self.sources[index] for index in kept]
+        self.examples = [self.examples[index] for index in kept]

@@ -17,7 +17,10 @@ import torch
 
 from refimpl._torch import keys_of
 from refimpl.capture.breaks import UserLine
-from refimpl.capture.sources import ReaderBuilder, Source
+from refimpl.capture.sources import DimensionSource, ReaderBuilder, Source
+from refimpl.symbolic.guards import PRINTED_NAMES
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sources import Source as SymbolicSource
 
 Constant = Callable[[Any], str]
 
@@ -36,6 +39,7 @@ class GuardKind(Enum):
     TENSOR = "class, dtype, device, sizes, strides, requires_grad and dispatch keys of a tensor"
     DISTINCT = "it is another object than a second one"
     SAME = "it is the object that another way leads to"
+    SHAPES = "relations between sizes, strides and integers that are symbols"
     STATE = "grad mode, autocast, default dtype and other state of torch"
 
 
@@ -69,16 +73,18 @@ class TensorFacts:
     strides: tuple[int | None, ...] | None
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, dynamic: frozenset[int] = frozenset()) -> TensorFacts:
-        is_strided = tensor.layout is torch.strided
-        sizes = tuple(None if dim in dynamic else size for dim, size in enumerate(tensor.shape))
-        strides: tuple[int | None, ...] | None = None
-        if is_strided:
-            strides = tuple(None if dynamic else step for step in tensor.stride())
+    def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
+        """Of a tensor as its fake describes it: what is a symbol there may be another number."""
+        sizes = _static(fake.shape)
+        strides = _static(fake.stride()) if tensor.layout is torch.strided else None
         return cls(
             class_=type(tensor), dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad,
             keys=keys_of(tensor), sizes=sizes, strides=strides,
         )  # fmt: skip
+
+
+def _static(numbers: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(number if type(number) is int else None for number in numbers)
 
 
 def _equals(value: str, seen: Any, constant: Constant) -> str:
@@ -107,6 +113,35 @@ def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
     return " and ".join(parts)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ShapeFacts:
+    """What an environment of symbols has come to assume of inputs. Asked late: a backend may add to it."""
+
+    shape_env: ShapeEnv
+    inputs: tuple[tuple[Any, Source], ...]  # fake tensors and symbolic integers as they were at the entry
+
+    def condition(self, read: Callable[[Source], str]) -> str:
+        """All of it as one expression."""
+        numbers = [number for value, source in self.inputs for number in _symbols_of(value, source)]
+        names = [read(source) for _, source in numbers]
+        sources = [SymbolicSource(name, name) for name in names]
+        lines = self.shape_env.produce_guards([number for number, _ in numbers], sources)
+        return " and ".join(f"({line})" for line in lines) or "True"
+
+
+def _symbols_of(value: Any, source: Source) -> list[tuple[Any, Source]]:
+    """The symbolic integers that an input consists of, and how each is read."""
+    if not isinstance(value, torch.Tensor):
+        return [(value, source)]
+    found: list[tuple[Any, Source]] = [
+        (size, DimensionSource(source, "size", dim)) for dim, size in enumerate(value.shape)
+    ]
+    if value.layout is torch.strided:
+        found += [(step, DimensionSource(source, "stride", dim)) for dim, step in enumerate(value.stride())]
+        found.append((value.storage_offset(), DimensionSource(source, "storage_offset")))
+    return [(number, way) for number, way in found if isinstance(number, torch.SymInt)]
+
+
 def _numbers(value: str, seen: Sequence[int | None] | None) -> list[str]:
     if seen is None:
         return []
@@ -128,6 +163,7 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
     GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
+    GuardKind.SHAPES: lambda value, seen, read, constant: seen.condition(read),
     GuardKind.STATE: lambda value, seen, read, constant: f"{value}() == {constant(seen)}",
 }
 
@@ -149,7 +185,7 @@ class GuardList:
 
     def reader(self, wanted: Sequence[Source]) -> Callable[[Any], Any]:
         """A function of the frames: a tuple of what the wanted sources lead to; None where the segment does not fit."""
-        builder = ReaderBuilder()
+        builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
         for guard in self:
             condition = guard.condition(builder.read, builder.constant)
             builder.lines.append(f"if not ({condition}): return None")
@@ -159,7 +195,7 @@ class GuardList:
     def failing(self, frames: Any) -> Guard | None:
         """The first one that does not hold now: the reason to capture again."""
         for guard in self:
-            builder = ReaderBuilder()
+            builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
             condition = guard.condition(builder.read, builder.constant)
             if not builder.function(f"bool({condition})", name="explain")(frames):
                 return guard

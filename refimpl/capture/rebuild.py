@@ -35,6 +35,7 @@ from refimpl.capture.symbolic.values import (
     IteratorValue,
     MethodValue,
     NativeMethodValue,
+    NumberValue,
     ObjectValue,
     SequenceValue,
     SliceValue,
@@ -55,10 +56,10 @@ class Emitter:
     The function that comes of it takes `out`, what the graph gave, and `kept`, what was read when the segment was entered.
     """
 
-    def __init__(self, inputs: Sequence[Source]) -> None:
+    def __init__(self) -> None:
         self.outputs: list[fx.Node] = []
-        self.sources: list[Source] = list(inputs)
-        self._places = {source: index for index, source in enumerate(self.sources)}
+        self.sources: list[Source] = []  # of what is kept, once it is settled
+        self._kept_names: dict[Source, str] = {}
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
         self._made: list[Any] = []  # whose ids are in `_names`
@@ -87,6 +88,10 @@ class Emitter:
                 return self.constant(value.value)
             case TensorValue():
                 return self._named(value, self._output(value.node))
+            case NumberValue() if value.node is not None and not isinstance(value.number, torch.SymBool):
+                return self._named(value, self._output(value.node))
+            case NumberValue():
+                return repr(bool(value.number))
             case SequenceValue():
                 return self._sequence(value)
             case DictValue():
@@ -206,11 +211,12 @@ class Emitter:
         return ", ".join(self.expression(value) for value in values)
 
     def _kept(self, source: Source) -> str:
-        index = self._places.get(source)
-        if index is None:
-            index = self._places[source] = len(self.sources)
-            self.sources.append(source)
-        return f"kept[{index}]"
+        return self._kept_names.setdefault(source, f"k{len(self._kept_names)}")
+
+    def settle(self, inputs: Sequence[Source]) -> None:
+        """What is kept: the inputs of the graph, then what else is needed."""
+        first = {*inputs}
+        self.sources = [*inputs, *(source for source in self._kept_names if source not in first)]
 
     def _output(self, node: fx.Node) -> str:
         if node not in self.outputs:
@@ -286,7 +292,9 @@ class Emitter:
 
     def function(self, result: str) -> Callable[[Any, Any], Any]:
         """The function of `out` and `kept` that gives the result."""
-        body = "".join(f"    {line}\n" for line in [*self._lines, f"return {result}"])
+        names = "".join(f"{self._kept_names.get(source, '_')}, " for source in self.sources)
+        unpacked = [f"({names}) = kept"] if names else []
+        body = "".join(f"    {line}\n" for line in [*unpacked, *self._lines, f"return {result}"])
         source = f"def rebuild(out, kept):\n{body}"
         namespace: dict[str, Any] = dict(self._constants)
         exec(compile(source, "<rebuild of a segment>", "exec"), namespace)

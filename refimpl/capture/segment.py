@@ -12,6 +12,7 @@ from typing import Any
 from torch import fx
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.guards import GuardList
 from refimpl.capture.interpreter.frame import FrameState
 
@@ -53,6 +54,7 @@ class SegmentCache:
 
     by_place: dict[Place, list[Segment]] = field(default_factory=dict)
     refused: set[Place] = field(default_factory=set)  # captured too often
+    _sizes: dict[Place, SizeHistory] = field(default_factory=dict)
 
     def lookup(self, place: Place, frames: list[FrameState]) -> tuple[Segment, tuple[Any, ...]] | None:
         segments = self.by_place.get(place)
@@ -65,6 +67,10 @@ class SegmentCache:
                     segments.insert(0, segments.pop(index))
                 return segment, kept
         return None
+
+    def sizes(self, place: Place) -> SizeHistory:
+        """What was seen of the inputs of a place."""
+        return self._sizes.setdefault(place, SizeHistory())
 
     def add(self, place: Place, segment: Segment) -> None:
         self.by_place.setdefault(place, []).insert(0, segment)

@@ -14,6 +14,7 @@ from torch import fx
 
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
+from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
@@ -127,31 +128,38 @@ def _line_of(frame: FrameState) -> int:
 
 
 def translate(
-    frames: list[FrameState], backend: Backend, *, fullgraph: bool, breaks_at: BreaksAt | None = None
+    frames: list[FrameState],
+    backend: Backend,
+    *,
+    fullgraph: bool,
+    breaks_at: BreaksAt | None = None,
+    sizes: SizeHistory | None = None,
 ) -> Segment:
     """The segment that begins where the frames are. `frames` holds one frame that handles no exception.
 
     breaks_at: whether to stop before an instruction of this frame, given that the segment began at another one.
+    sizes: what was seen of inputs when a segment was made here before; what is seen now is noted.
 
     A break inside of a function that was entered ends the segment before the outermost call: it is interpreted once more up to
     there. Raises GraphBreak under `fullgraph` and where what the segment leaves cannot be made again; what the backend raises.
     """
     (frame,) = frames
     forced: dict[int, GraphBreak] = {}
+    sizes = SizeHistory() if sizes is None else sizes
     while True:
         with torch.set_grad_enabled(
             torch.is_grad_enabled()
         ):  # what the program sets while it is interpreted is put back
-            ended = _attempted(frame, forced, breaks_at, fullgraph=fullgraph)
+            ended = _attempted(frame, forced, breaks_at, sizes, fullgraph=fullgraph)
         if ended is not None:
             return ended.segment(backend, frames)
 
 
 def _attempted(
-    frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, *, fullgraph: bool
+    frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, sizes: SizeHistory, *, fullgraph: bool
 ) -> _Ended | None:
     """One attempt; None where it broke in a function that was entered: `forced` then says where to stop."""
-    attempt = _Attempt(frame, forced, breaks_at)
+    attempt = _Attempt(frame, forced, breaks_at, sizes)
     try:
         value = attempt.machine.resume().value
     except GraphBreak as reason:
@@ -183,9 +191,11 @@ def _stop_before(offset: int, reason: GraphBreak, forced: dict[int, GraphBreak])
 class _Attempt:
     """One symbolic run."""
 
-    def __init__(self, frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None) -> None:
+    def __init__(
+        self, frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, sizes: SizeHistory
+    ) -> None:
         self._machine: SymbolicMachine | None = None
-        self.state = CaptureState(self._line)
+        self.state = CaptureState(self._line, sizes)
         self.base = FrameState(
             code=frame.code, slots=[_unread(value, SlotSource(0, i, name)) for i, (value, name) in
                                     enumerate(zip(frame.slots, frame.code.slots, strict=True))],
@@ -220,12 +230,13 @@ class _Attempt:
                 self.base.slots[slot] = UnreadValue(UNBOUND, source)
 
     def _ended(self, result: Callable[[Emitter], str], reason: GraphBreak | None) -> _Ended:
-        emitter = Emitter(self.state.graph.sources)
+        emitter = Emitter()
         emitter.effects(self.state.effects)
         expression = result(emitter)
         dropped = self.machine.dropped(emitter.frames_made)
         if dropped is not None:
             raise GraphBreak("generator_waits").restarting_at(dropped)
+        self.state.guard_shapes()
         mode = self.state.leave_modes()
         if mode is not None:
             emitter.grad_mode(mode)
@@ -240,9 +251,9 @@ class _Ended:
 
     def segment(self, backend: Backend, frames: list[FrameState]) -> Segment:
         graph, emitter = self.state.graph, self.emitter
-        module, compiled = None, None
-        if graph.calls:
-            module = graph.finish(emitter.outputs)
+        module, compiled = graph.finish(emitter.outputs), None
+        emitter.settle(graph.sources)
+        if module is not None:
             compiled = backend(module, list(graph.examples))
             if not callable(compiled):
                 raise BadParameter(

@@ -35,7 +35,6 @@ from refimpl.capture.symbolic.values import (
     InstanceValue,
     MethodValue,
     NativeMethodValue,
-    NumberValue,
     ObjectValue,
     SequenceValue,
     SuperValue,
@@ -162,8 +161,7 @@ class SymbolicAttributes(SymbolicBase):
         return SequenceValue(torch.Size, [self.size_value(value, dim) for dim in range(value.fake.dim())])
 
     def size_value(self, tensor: TensorValue, dim: int) -> Value:
-        size = tensor.fake.shape[dim]
-        return ConstantValue(size) if type(size) is int else NumberValue(size)
+        return self.state.size_of(tensor, dim)
 
     # ----------------------------------------------------------------------------------------------------------- constants
 

@@ -61,7 +61,7 @@ def class_of(domain: Any, value: Any) -> type:
         case SequenceValue() | DictValue():
             return value.class_
         case NumberValue():
-            return int if isinstance(value.number, torch.SymInt) else float
+            return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
         case ObjectValue():
             return type(value.object)
         case InstanceValue():
@@ -376,6 +376,8 @@ def _number_rule(class_: type) -> Rule:
             return ConstantValue(truth) if type(truth) is bool else unsupported("bool()", seen[0])
         if any(isinstance(value, TensorValue) for value in seen):
             raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")
+        if len(seen) == 1 and isinstance(seen[0], NumberValue) and class_of(domain, seen[0]) is class_ and not kwargs:
+            return seen[0]
         if class_ is str and len(seen) == 1 and isinstance(seen[0], ErrorValue) and not kwargs:
             return domain.text_of_error(seen[0])
         return domain.folded(class_, seen, kwargs)

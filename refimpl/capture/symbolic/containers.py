@@ -72,6 +72,8 @@ class SymbolicContainers(SymbolicBase):
     def hash_key(self, key: Value) -> Any:
         """What a dict finds a key by."""
         key = self.state.see(key)
+        if isinstance(key, NumberValue):
+            key = self.state.specialised(key)
         match key:
             case ConstantValue() if type(key.value) in (str, int, bool, type(None), torch.dtype, torch.device):
                 return hash_key_of(int(key.value) if type(key.value) is bool else key.value)
@@ -124,6 +126,8 @@ class SymbolicContainers(SymbolicBase):
 
     def get_item(self, container: Any, key: Any) -> Any:
         container, key = self.state.see(container), self.state.see(key)
+        if isinstance(key, NumberValue) and not isinstance(container, TensorValue):
+            key = self.state.specialised(key)
         match container, key:
             case TensorValue(), _:
                 return self.state.operator(operator.getitem, [container, key], {})
@@ -156,6 +160,8 @@ class SymbolicContainers(SymbolicBase):
 
     def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
         container, key = self.state.see(container), self.state.see(key)
+        if isinstance(key, NumberValue) and not isinstance(container, TensorValue):
+            key = self.state.specialised(key)
         match container, key:
             case TensorValue(), _:
                 self.state.operator(operator.setitem, [container, key, item], {})
@@ -183,7 +189,7 @@ class SymbolicContainers(SymbolicBase):
         match container:
             case DictValue():
                 return ConstantValue((self.hash_key(item) in container.items) is not inverted)
-            case ConstantValue() if isinstance(item, ConstantValue):
+            case ConstantValue() if isinstance(item, (ConstantValue, NumberValue)):
                 is_in = self.constant_of(self.folded(operator.contains, [container, item], {}), "`in`")
                 return ConstantValue(is_in is not inverted)
             case SequenceValue():
@@ -225,8 +231,8 @@ class SymbolicContainers(SymbolicBase):
                 return [ConstantValue(item) for item in value.value]
             case ConstantValue() if isinstance(value.value, tuple):
                 return [ConstantValue(item) for item in value.value]
-            case TensorValue() if value.fake.dim() and isinstance(value.fake.shape[0], int):
-                return [self.get_item(value, ConstantValue(index)) for index in range(value.fake.shape[0])]
+            case TensorValue() if value.fake.dim():
+                return [self.get_item(value, ConstantValue(index)) for index in range(int(value.fake.shape[0]))]
             case DictViewValue():
                 return value.elements()
             case IteratorValue() | CombinedIteratorValue():
@@ -312,6 +318,6 @@ class SymbolicContainers(SymbolicBase):
             case ObjectValue() if is_a(value.object, (type, FunctionType)):
                 return value.object
             case NumberValue():
-                unsupported(what, value)
+                return self.state.specialised(value).value
             case _:
                 unsupported(what, value)

@@ -100,6 +100,8 @@ class SymbolicDomain(
             return ConstantValue(not truth) if type(truth) is bool else unsupported("not", value)
         if isinstance(value, TensorValue):
             return self.state.operator(UNARY[sign], [value], {})
+        if isinstance(value, NumberValue):
+            return self.state.arithmetic(UNARY[sign], [value])
         return self.folded(UNARY[sign], [value], {})
 
     def binary(self, sign: str, left: Any, right: Any) -> Any:
@@ -108,6 +110,10 @@ class SymbolicDomain(
             # Numbers have no `+=` of their own: the statement is then `left = left + right`.
             plain = sign if isinstance(left, TensorValue) else sign.removesuffix("=")
             return self._tensor_binary(BINARY[plain], left, right)
+        if isinstance(left, NumberValue) or isinstance(right, NumberValue):
+            if _is_number(left) and _is_number(right):
+                return self.state.arithmetic(BINARY[sign.removesuffix("=")], [left, right])
+            left, right = self._known(left), self._known(right)
         match left, right:
             case ConstantValue(), ConstantValue():
                 return self.folded(BINARY[sign], [left, right], {})
@@ -149,6 +155,10 @@ class SymbolicDomain(
             if isinstance(other, ConstantValue) and other.value is None:
                 return ConstantValue(sign == "!=") if sign in ("==", "!=") else unsupported(f"`{sign}`", other)
             return self._tensor_binary(COMPARE[sign], left, right)
+        if isinstance(left, NumberValue) or isinstance(right, NumberValue):
+            if _is_number(left) and _is_number(right):
+                return self.state.arithmetic(COMPARE[sign], [left, right])
+            left, right = self._known(left), self._known(right)
         if isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and sign in ("==", "!="):
             if type(left.object).__eq__ in _PLAIN_EQUALITY and type(right.object).__eq__ in _PLAIN_EQUALITY:
                 return self.identical(left, right, sign == "!=")
@@ -162,8 +172,20 @@ class SymbolicDomain(
                 return ConstantValue(sign == "!=")
         if isinstance(left, SequenceValue) and isinstance(right, SequenceValue) and sign in ("==", "!="):
             if {left.class_, right.class_} <= {tuple, torch.Size}:
+                if any(isinstance(self.state.see(item), NumberValue) for item in (*left.items, *right.items)):
+                    return ConstantValue(self._all_equal(left.items, right.items) is (sign == "=="))
                 return self.folded(COMPARE[sign], [_as_tuple(left), _as_tuple(right)], {})
         return self.folded(COMPARE[sign], [left, right], {})
+
+    def _known(self, value: Value) -> Value:
+        return self.state.specialised(value) if isinstance(value, NumberValue) else value
+
+    def _all_equal(self, left: list[Value], right: list[Value]) -> bool:
+        """Of tuples of numbers: one after the other, until two differ."""
+        if len(left) != len(right):
+            return False
+        pairs = zip(left, right, strict=True)
+        return all(self.truth(self.compare("==", a, b)) is True for a, b in pairs)
 
     def identical(self, left: Any, right: Any, inverted: bool) -> Any:
         left, right = self.state.see(left), self.state.see(right)
@@ -282,6 +304,12 @@ class SymbolicDomain(
     def without_keys(self, mapping: Any, keys: Any) -> Any:
         dropped = {self.hash_key(key) for key in self.elements(keys)}
         return DictValue({key: item for key, item in self.state.see(mapping).items.items() if key not in dropped})
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, NumberValue) or (
+        isinstance(value, ConstantValue) and type(value.value) in (int, float, bool)
+    )
 
 
 def _as_tuple(value: SequenceValue) -> SequenceValue:

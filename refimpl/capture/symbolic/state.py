@@ -30,9 +30,11 @@ from refimpl._torch import (
     enable_python_dispatcher,
     set_grad_enabled,
 )
+from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.capture.breaks import GraphBreak, UserLine
+from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.graph import SegmentGraph
-from refimpl.capture.guards import Guard, GuardKind, GuardList, TensorFacts
+from refimpl.capture.guards import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
 from refimpl.capture.sources import AttributeSource, CellSource, DimensionSource, ItemSource, KeptSource, Source
 from refimpl.capture.symbolic.classes import is_a, is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
@@ -42,6 +44,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     ErrorValue,
     MethodValue,
+    NumberValue,
     ObjectValue,
     SequenceValue,
     SliceValue,
@@ -51,7 +54,7 @@ from refimpl.capture.symbolic.values import (
 )
 from refimpl.capture.torch_state import torch_state
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.symbolic.fake_inputs import InputFaker, symbolic_fake_mode
+from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 
 _BINARY_NAMES = (
@@ -81,13 +84,18 @@ _MORE_THAN_THEIR_VALUE = (
     "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
     "binomial", "sample", "gumbel",
 )  # fmt: skip
+SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _LARGE = 2**63  # ints beyond are no arguments of torch's operators
 
 
 class CaptureState:
     """One for each attempt to capture a segment."""
 
-    def __init__(self, line: Callable[[], UserLine | None]) -> None:
+    def __init__(self, line: Callable[[], UserLine | None], sizes: SizeHistory) -> None:
+        self._sizes = sizes
+        self._symbols: dict[Any, NumberValue] = {}  # by the symbol, those that an input has
+        self._symbolic_inputs: list[tuple[Any, Source]] = []
         self.graph = SegmentGraph()
         self.guards = GuardList()
         self.shape_env = ShapeEnv(
@@ -132,6 +140,8 @@ class CaptureState:
             self.guard(GuardKind.SAME, source, known.source)
 
     def _wrapped(self, found: Any, source: Source) -> Value:
+        if self._is_symbolic_number(found, source):
+            return self._number(found, source)
         if is_a(found, torch.Tensor):
             return self._tensor(found, source)
         if type(found) in CONSTANT_TYPES:
@@ -157,17 +167,110 @@ class CaptureState:
             return ObjectValue(found, source)
         try:
             with torch.set_grad_enabled(self.grad_mode):  # as the tensor is seen at the entry
-                fake = self.faker.tensor(found, source, policy=None)
+                fake = self.faker.tensor(found, source, policy=self._sizes.policy(source, found))
         except UnsupportedByRefimpl:
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
-        self.guard(GuardKind.TENSOR, source, TensorFacts.of(found))
+        self.guard(GuardKind.TENSOR, source, TensorFacts.of(found, fake))
+        if _is_symbolic(fake):
+            self._symbolic_inputs.append((self._kept_geometry(fake), source))
+            sizes: list[Any] = list(fake.shape)
+            for dim, size in enumerate(sizes):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    number = NumberValue(size, None, DimensionSource(source, "size", dim))
+                    self._symbols.setdefault(size.node.expr, number)
         for other in self._by_fake.values():
             if other.source is not None:
                 self.guard(GuardKind.DISTINCT, source, other.source)
         value = TensorValue(self.graph.input(source, fake, found), fake, source)
         self._by_fake[id(fake)] = value
         return value
+
+    def _is_symbolic_number(self, found: Any, source: Source) -> bool:
+        return type(found) is int and self._sizes.is_varying(source, found)
+
+    def _number(self, found: int, source: Source) -> Value:
+        """An integer that may be another one the next time."""
+        symbolic: Any = fake_int(found, self.shape_env, source.name, "DYNAMIC")
+        if type(symbolic) is int:
+            self.guard(GuardKind.EQUALS, source, found)
+            return ConstantValue(found, source)
+        self.guard(GuardKind.TYPE, source, int)
+        self._symbolic_inputs.append((symbolic, source))
+        known = self._symbols.get(symbolic.node.expr)
+        return known or self._symbols.setdefault(symbolic.node.expr, NumberValue(symbolic, None, source))
+
+    def _kept_geometry(self, fake: torch.Tensor) -> torch.Tensor:
+        """The fake as it is now: a method may give it other sizes."""
+        return unrelated_alias(fake).requires_grad_(fake.requires_grad)
+
+    def guard_shapes(self) -> None:
+        """Once nothing more is asked of symbols, but by a backend."""
+        self.graph.fake_inputs = self._fake_inputs
+        if self._symbolic_inputs:
+            first = self._symbolic_inputs[0][1]
+            self.guard(GuardKind.SHAPES, first, ShapeFacts(self.shape_env, tuple(self._symbolic_inputs)))
+
+    def _fake_inputs(self, sources: Sequence[Source], examples: Sequence[Any]) -> list[Any] | None:
+        """The graph's inputs as they were at the entry, in the symbols of its nodes; None where nothing is a symbol."""
+        if not self._symbolic_inputs:
+            return None
+        known = {source: value for value, source in self._symbolic_inputs}
+        known |= {number.source: number.number for number in self._symbols.values() if number.source is not None}
+        made = []
+        for source, example in zip(sources, examples, strict=True):
+            value = known.get(source)
+            if value is None:
+                value = self.fake_mode.from_tensor(example, static_shapes=True)
+            made.append(value)
+        return made
+
+    # ----------------------------------------------------------------------------------------------------------- numbers
+
+    def size_of(self, tensor: TensorValue, dim: int) -> Value:
+        """A size of a tensor."""
+        size: Any = tensor.fake.shape[dim]
+        if type(size) is int:
+            return ConstantValue(size)
+        known = self._symbols.get(size.node.expr)
+        if known is not None:
+            return known
+        return NumberValue(size, self.graph.call("call_method", "size", (tensor.node, dim), {}, size))
+
+    def node_of(self, value: NumberValue) -> Any:
+        """The node that gives a number: an input of the graph, where it is read from one."""
+        if value.node is None:
+            assert value.source is not None
+            value.node = self.graph.input(value.source, value.number, number_of(value.number))
+        return value.node
+
+    def specialised(self, value: NumberValue) -> ConstantValue:
+        """The number as it is now; guarded where it depends on inputs."""
+        kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
+        return ConstantValue(kind(value.number))
+
+    def arithmetic(self, function: Any, operands: Sequence[Value]) -> Value:
+        """What an operator of Python gives for numbers of which one is a symbol."""
+        operands = [self._without_truth(operand) for operand in operands]
+        what = getattr(function, "__name__", str(function))
+        if function in _DIVISIONS and isinstance(operands[1], NumberValue) and operands[1].number == 0:
+            raise GraphBreak("op_raises_on_fake", what=what, error="ZeroDivisionError")
+        numbers = [self.fake_of(operand, what) for operand in operands]
+        try:
+            result = function(*numbers)
+        except ZeroDivisionError as error:
+            raise UserRaise(ErrorValue(ZeroDivisionError, [ConstantValue(arg) for arg in error.args])) from error
+        except Exception as error:
+            raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
+        if not isinstance(result, SYMBOLIC_NUMBERS):
+            return ConstantValue(result)
+        nodes = [self.argument_of(operand) for operand in operands]
+        return NumberValue(result, self.graph.call("call_function", function, nodes, {}, result))
+
+    def _without_truth(self, operand: Value) -> Value:
+        if isinstance(operand, NumberValue) and isinstance(operand.number, torch.SymBool):
+            return self.specialised(operand)
+        return operand
 
     def _sequence(self, found: Any, source: Source) -> Value:
         self.guard(GuardKind.TYPE, source, type(found))
@@ -216,7 +319,7 @@ class CaptureState:
         if not _has_tensor(result):
             if type(result) in CONSTANT_TYPES and result is not None:
                 return ConstantValue(result)
-            if result is not None:
+            if result is not None and not _has_number(result):
                 raise GraphBreak("op_returns", what=what, result=type(result).__name__)
         node = self.graph.call(
             kind, target, [self.argument_of(arg) for arg in args],
@@ -249,13 +352,15 @@ class CaptureState:
         if isinstance(result, (tuple, list)):
             items = []
             for index, part in enumerate(result):
-                if _has_tensor(part):
+                if _has_tensor(part) or _has_number(part):
                     items.append(
                         self._result(part, self.graph.call("call_function", operator.getitem, (node, index), {}, part))
                     )
                 else:
                     items.append(ConstantValue(part))
             return SequenceValue(type(result), items)
+        if isinstance(result, SYMBOLIC_NUMBERS):
+            return NumberValue(result, node)
         assert result is None
         return ConstantValue(None)
 
@@ -269,8 +374,11 @@ class CaptureState:
                 if type(value.value) is int and not -_LARGE <= value.value < _LARGE:
                     raise GraphBreak("not_a_graph_argument", what="int of more than 64 bits")
                 return value.value
+            case NumberValue():
+                return value.number
             case SequenceValue() if value.class_ in (tuple, list, torch.Size):
-                return value.class_([self.fake_of(item, what) for item in value.items])
+                items = [self.fake_of(item, what) for item in value.items]
+                return tuple(items) if value.class_ is torch.Size and _has_number(items) else value.class_(items)
             case SliceValue():
                 return slice(*(self.fake_of(part, what) for part in value.parts))
             case ObjectValue() if is_a(value.object, type):
@@ -284,6 +392,8 @@ class CaptureState:
         match value:
             case TensorValue():
                 return value.node
+            case NumberValue():
+                return self.node_of(value)
             case SequenceValue():
                 return (
                     value.class_([self.argument_of(item) for item in value.items])
@@ -347,6 +457,26 @@ def _has_tensor(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return any(_has_tensor(part) for part in result)
     return isinstance(result, torch.Tensor)
+
+
+def _has_number(result: Any) -> bool:
+    """Whether there is a symbolic number in it."""
+    if isinstance(result, (tuple, list)):
+        return any(_has_number(part) for part in result)
+    return isinstance(result, SYMBOLIC_NUMBERS)
+
+
+def _is_symbolic(fake: torch.Tensor) -> bool:
+    return any(isinstance(number, torch.SymInt) for number in (*fake.shape, *_strides(fake)))
+
+
+def _strides(fake: torch.Tensor) -> Sequence[Any]:
+    return fake.stride() if fake.layout is torch.strided else ()
+
+
+def number_of(symbolic: Any) -> Any:
+    """What the symbolic number is in the run that is captured."""
+    return symbolic.node.hint
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -17,6 +17,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     DictViewValue,
     ErrorValue,
+    NumberValue,
     SequenceValue,
     TensorValue,
     Value,
@@ -55,7 +56,7 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
     if name == "size":
         return _size(domain, receiver, args, kwargs)
     if name == "numel":
-        return _number(receiver.fake.numel(), receiver, name)
+        return _numel(domain, receiver)
     if name == "stride":
         return _stride(domain, receiver, args, kwargs)
     if name == "__len__":
@@ -86,10 +87,28 @@ def _size(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[str,
 
 
 def _stride(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    strides = receiver.fake.stride()
-    if args or kwargs or not all(type(step) is int for step in strides):
+    given, rank = [*args, *kwargs.values()], receiver.fake.dim()
+    dims = list(range(rank)) if not given else [domain.constant_of(given[0], "stride")]
+    if any(type(dim) is not int or not -rank <= dim < rank for dim in dims):
         unsupported("method stride", receiver)
-    return SequenceValue(tuple, [ConstantValue(step) for step in strides])
+    steps = [_step(domain, receiver, dim % rank) for dim in dims]
+    return steps[0] if given else SequenceValue(tuple, steps)
+
+
+def _step(domain: Any, receiver: TensorValue, dim: int) -> Value:
+    step = receiver.fake.stride()[dim]
+    return ConstantValue(step) if type(step) is int else _computed(domain, receiver, "stride", step, dim)
+
+
+def _numel(domain: Any, receiver: TensorValue) -> Value:
+    found = receiver.fake.numel()
+    return ConstantValue(found) if type(found) is int else _computed(domain, receiver, "numel", found)
+
+
+def _computed(domain: Any, receiver: TensorValue, name: str, found: Any, *args: Any) -> Value:
+    """A number that the graph has to ask the tensor for."""
+    node = domain.state.graph.call("call_method", name, (receiver.node, *args), {}, found)
+    return NumberValue(found, node)
 
 
 # ----------------------------------------------------------------------------------------------------------------- containers

@@ -1,0 +1,51 @@
+"""Which sizes and integers of a place are symbols: those that were another number before, and those that are said to be.
+
+Counterpart: torch/_dynamo/variables/builder.py _automatic_dynamic; torch/_dynamo/pgo.py FrameStateSizeEntry
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import torch
+
+from refimpl.capture.config import config
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, marked_policy
+
+_OFTEN_CONSTANT = (-1, 0, 1)  # flags, directions, dimensions
+
+
+@dataclass(slots=True)
+class SizeHistory:
+    """What was seen of the inputs of one place, by how they are read."""
+
+    _sizes: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    _varying: dict[Hashable, set[int]] = field(default_factory=dict)  # dimensions; of integers the one "dimension" 0
+
+    def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
+        """Of every dimension of an input. Marks come first, then what is known of parameters, then what was seen."""
+        default = "STATIC" if config.assume_static_by_default else "DUCK"
+        varying = self._seen(source, tuple(tensor.shape)) if config.automatic_dynamic_shapes else set[int]()
+        if isinstance(tensor, torch.nn.Parameter) and config.force_parameter_static_shapes:
+            default, varying = "STATIC", set[int]()
+        dims = {dim: DimSpec("DUCK" if dim in varying else default) for dim in range(tensor.dim())}
+        marked = marked_policy(tensor)
+        return InputPolicy(dims if marked is None else {**dims, **marked.dims})
+
+    def is_varying(self, source: Hashable, number: int) -> bool:
+        """Whether an integer is a symbol."""
+        if config.specialize_int or number in _OFTEN_CONSTANT:
+            return False
+        varies = 0 in self._seen(source, (number,)) if config.automatic_dynamic_shapes else False
+        return varies or not config.assume_static_by_default
+
+    def _seen(self, source: Hashable, sizes: tuple[int, ...]) -> set[int]:
+        before = self._sizes.get(source)
+        if before is None or len(before) != len(sizes):
+            self._varying.pop(source, None)
+        elif before != sizes:
+            differ = (dim for dim, (old, new) in enumerate(zip(before, sizes, strict=True)) if old != new)
+            self._varying.setdefault(source, set()).update(differ)
+        self._sizes[source] = sizes
+        return self._varying.get(source, set())
