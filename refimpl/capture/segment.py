@@ -15,6 +15,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.guards import GuardList
 from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.sources import Source
 
 Place = tuple[int, ...]
 
@@ -44,6 +45,8 @@ class Segment:
     """Whether the graph changes modes of torch and puts them back."""
     guards: GuardList
     graph: fx.GraphModule | None
+    sources: tuple[Source, ...] = ()
+    """Of what `check` gives, in order."""
     codes: tuple[Any, ...]
     """Of the frame that it begins in, and of those that it enters. Held, for places are numbers of theirs."""
 

@@ -33,7 +33,9 @@ def aot_eager_default_partitioner(
 
 def ts(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The graph as TorchScript."""
-    plain = torch.fx.GraphModule(graph_module, graph_module.graph)  # one that prints its code late is no module to script
+    plain = torch.fx.GraphModule(
+        graph_module, graph_module.graph
+    )  # one that prints its code late is no module to script
     return torch.jit.script(plain)
 
 

@@ -20,6 +20,7 @@ from refimpl._torch import pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.interpreter.concrete_calls import frame_of
+from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.contexts import function_of, innermost_fn
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.capture.public.export_signature import Captured, with_signature
@@ -109,15 +110,15 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     function, receiver = function_of(f)
     signature = inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f)
     flat_args, in_spec = pytree.tree_flatten((args, kwargs))
-    segment, kept = _captured(function, (*receiver, *args), kwargs, options)
+    segment, kept, frames = _captured(function, (*receiver, *args), kwargs, options)
     if segment.graph is None:
         assert options.same_signature, (
             f"{f} has no operators on tensors\n  expected: a function that computes something, or same_signature=True"
         )
-    captured = Captured.of(segment, kept)
     if not options.same_signature:
         assert segment.graph is not None
         return ExportResult(segment.graph, list(segment.guards))
+    captured = Captured.of(segment, kept, frames)
     module = with_signature(captured, flat_args, in_spec, argument_names(signature, args, kwargs))
     if options.aten_graph:
         module = _as_aten(module, flat_args, options)
@@ -126,8 +127,8 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 def _captured(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options
-) -> tuple[Segment, tuple[Any, ...]]:
-    """The one segment of a call, and what it reads of the arguments."""
+) -> tuple[Segment, tuple[Any, ...], list[FrameState]]:
+    """The one segment of a call, what it reads of the arguments, and the frame that has them."""
     frame = frame_of(function, args, kwargs)
     if frame is None:  # the arguments do not fit: the function says so
         function(*args, **kwargs)
@@ -149,7 +150,7 @@ def _captured(
         raise as_error(reason) from reason.__cause__
     kept = segment.check([frame])
     assert kept is not None, f"a guard does not hold for what it was made of: {segment.guards.failing([frame])}"
-    return segment, kept
+    return segment, kept, [frame]
 
 
 _DYNAMIC_CONTROL_FLOW = ("branch_on_tensor",)

@@ -14,8 +14,10 @@ import torch
 from torch import fx
 
 from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
+from refimpl.capture.sources import DimensionSource, ReaderBuilder
 
 CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
@@ -40,8 +42,7 @@ class Captured:
 
     nodes: list[fx.Node]
     inputs: list[Any]
-    """What the placeholders stand for, in order."""
-    input_names: list[str]
+    """What the placeholders stand for, in order; a size as `SizeOf`."""
     outputs: list[fx.Node]
     values: list[Any]
     """Tensors without data for the outputs."""
@@ -49,17 +50,45 @@ class Captured:
     """What the function returns, with these in the place of what is computed."""
 
     @classmethod
-    def of(cls, segment: Segment, kept: tuple[Any, ...]) -> Captured:
-        """kept: what the check of the segment gave. Effects of the function on objects take place."""
+    def of(cls, segment: Segment, kept: tuple[Any, ...], frames: list[FrameState]) -> Captured:
+        """kept: what the check of the segment gave for the frames. Effects of the function on objects take place."""
         graph = segment.graph
         nodes = [] if graph is None else list(graph.graph.nodes)
+        kept = _with_sizes(segment, kept, frames)
         outputs: list[fx.Node] = list(nodes[-1].args[0]) if nodes else []
         values = [node.meta["example_value"] for node in outputs]
         return cls(
-            nodes=nodes, inputs=list(kept[: segment.inputs]),
-            input_names=[str(node.target) for node in nodes if node.op == "placeholder"], outputs=outputs, values=values,
-            result=segment.rebuild(tuple(values), kept),
+            nodes=nodes, outputs=outputs, values=values, result=segment.rebuild(tuple(values), kept),
+            inputs=list(kept[: segment.inputs]),
         )  # fmt: skip
+
+
+class SizeOf(int):
+    """A size, stride or the storage offset of a tensor: the number as it is now, and where it comes from."""
+
+    tensor: torch.Tensor
+    operator: Any
+    dims: tuple[int, ...]
+
+
+_DIMENSIONS = {
+    "size": torch.ops.aten.sym_size.int,
+    "stride": torch.ops.aten.sym_stride.int,
+    "storage_offset": torch.ops.aten.sym_storage_offset.default,
+}
+
+
+def _with_sizes(segment: Segment, kept: tuple[Any, ...], frames: list[FrameState]) -> tuple[Any, ...]:
+    """What is kept, with sizes that say of which tensor they are."""
+    made = list(kept)
+    for index, source in enumerate(segment.sources):
+        if isinstance(source, DimensionSource):
+            reader = ReaderBuilder()
+            size = made[index] = SizeOf(made[index])
+            size.tensor = reader.function(reader.read(source.of))(frames)
+            size.operator = _DIMENSIONS[source.which]
+            size.dims = () if source.dim is None else (source.dim,)
+    return tuple(made)
 
 
 def with_signature(captured: Captured, flat_args: list[Any], in_spec: Any, names: Sequence[str]) -> fx.GraphModule:
@@ -104,10 +133,11 @@ class _Builder:
         self.root = torch.nn.Module()
         self.attribute_names: dict[str, str] = {}
         self._attributes: dict[int, fx.Node] = {}
-        by_object: dict[int, fx.Node] = {}
+        by_object = self._by_object = dict[int, fx.Node]()
         for number, arg in enumerate(flat_args):
             node = self.graph.placeholder(f"arg{number}")
-            node.meta["val"] = arg
+            if isinstance(arg, CONSTANT_TYPES):
+                node.meta["val"] = arg
             if not isinstance(arg, CONSTANT_TYPES):
                 by_object.setdefault(id(arg), node)
         copies = self._inputs(captured, by_object)
@@ -122,11 +152,17 @@ class _Builder:
         copies: dict[fx.Node, fx.Node] = {}
         placeholders = [node for node in captured.nodes if node.op == "placeholder"]
         for node, given in zip(placeholders, captured.inputs, strict=True):
-            known = by_object.get(id(given))
-            copies[node] = known if known is not None else self._attribute(str(node.target), given)
+            if isinstance(given, SizeOf):
+                copies[node] = self._size(given)
+            else:
+                copies[node] = by_object.get(id(given)) or self._attribute(str(node.target), given)
             if "example_value" in node.meta:
                 copies[node].meta.update(self._meta(node))
         return copies
+
+    def _size(self, size: SizeOf) -> fx.Node:
+        tensor = self._by_object.get(id(size.tensor)) or self._attribute("held", size.tensor)
+        return self.graph.call_function(size.operator, (tensor, *size.dims))
 
     def _copy(self, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
         if node.op == "get_attr":
@@ -147,7 +183,8 @@ class _Builder:
         known = self._attributes.get(id(held))
         if known is not None:
             return known
-        name = name.strip("_") or "held"
+        taken = self.attribute_names
+        name = next(n for n in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
         if isinstance(held, torch.nn.Parameter):
             self.root.register_parameter(name, held)
         elif isinstance(held, torch.Tensor):
@@ -160,18 +197,15 @@ class _Builder:
 
     def result(self, leaf: Any) -> Any:
         """The node of a leaf of the result; a constant as it is."""
+        if isinstance(leaf, SizeOf):
+            return self._size(leaf)
         if isinstance(leaf, CONSTANT_TYPES):
             return leaf
         known = self._given.get(id(leaf))
         if known is not None:
             return known
         if isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor):
-            return self._attribute(placeholder_name_of(leaf), leaf)
+            return self._attribute("held", leaf)
         raise AssertionError(
             f"Unexpectedly found a {type(leaf)} in the outputs\n  expected: what the graph computes, an argument, or a constant"
         )
-
-
-def placeholder_name_of(tensor: torch.Tensor) -> str:
-    """A name for a tensor that is given and not computed."""
-    return f"held_{id(tensor)}"
