@@ -17,7 +17,7 @@ from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import UsageError
 from oracle.observe import observe
 from oracle.outcome import Returned
-from oracle.program import Program
+from oracle.program import Call, Program
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status, Verdict
 
@@ -74,6 +74,19 @@ def test_lines_of_the_program_can_be_asked_for() -> None:
     assert known_issue(wrong_strides, load_ledger(), today=_TODAY) is None
     out = replace(wrong_strides, source="def program(a, b):\n    v0 = torch.neg(a)\n    torch.add(b, 2, out=v0)\n")
     assert known_issue(out, load_ledger(), today=_TODAY) == _ISSUES["pytorch-133512-out"]
+
+
+def test_a_scatter_is_reinplaced_only_where_something_is_written() -> None:
+    """Of a tensor that overlaps itself a scatter differs for another reason."""
+    scatter = _bucket(
+        operators=("slice_scatter",), source="def program(a, b):\n    v0 = a.slice_scatter(b, 1, 4, 5, 2)\n"
+    )
+    assert known_issue(scatter, load_ledger(), today=_TODAY) is None
+    overlapping = {"$": "tensor", "shape": [2, 5], "dtype": "float32", "stride": [1, 1]}
+    found = known_issue(replace(scatter, program={"calls": [{"args": [overlapping]}]}), load_ledger(), today=_TODAY)
+    assert found == _ISSUES["slice-scatter-of-overlapping"]
+    written = replace(scatter, source=scatter.source + "    a.zero_()\n", operators=("slice_scatter", "zero"))
+    assert known_issue(written, load_ledger(), today=_TODAY) == _ISSUES["pytorch-198094"]
 
 
 def test_one_of_several_operators_can_be_asked_for() -> None:
@@ -151,6 +164,24 @@ def test_the_programs_of_entries_that_need_no_compiler_still_show_them(name: str
 
     (found,) = recheck([_ISSUES[name]], judge_on, today=_TODAY)
     assert found.outcome == "live", found.text()
+
+
+@pytest.mark.parametrize("name", ["written-view-returned-twice", "results-of-one-computation"])
+def test_one_object_for_two_is_the_same_issue_where_it_is_differentiated(name: str) -> None:
+    """As an alias that is wrong: the gradients agree, whatever the number of objects."""
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
+    torch._dynamo.reset()
+    issue = _ISSUES[name]
+    leaf = "torch.arange(3.0).requires_grad_()"
+    source = "import torch\ndef derive(x):\n    return (x * 1,), {}\n" + issue.program.source.replace(
+        "torch.arange(3.0)", leaf
+    )
+    program = replace(issue.program, source=source, calls=(Call(backward=True),))
+    eager = EagerState(make=lambda: instantiate(program))
+    verdict = judge_subject(eager=eager, subject=load(resolve(issue.rung)), options=CaseOptions()).verdict
+    assert verdict.status is Status.FAIL_ALIAS, verdict.symptom
+    assert not any("grad of" in symptom for symptom in verdict.also)
 
 
 def test_every_program_of_the_ledger_runs_in_eager() -> None:
