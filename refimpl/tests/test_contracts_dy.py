@@ -1,0 +1,602 @@
+"""Contracts of capture's public surface (rows DY of docs/contracts.md): contexts, modules, caches, hooks, explain."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+import refimpl
+from refimpl.capture.captured import GuardFail
+from refimpl.capture.compile import get_compiler_fn
+from refimpl.capture.config import config
+from refimpl.capture.public.contexts import CaptureContext, DisableContext, NullDecorator, OptimizeContext, innermost_fn
+from refimpl.capture.public.counters import counters
+from refimpl.capture.public.errors import BackendCompilerFailed, InvalidBackend, Unsupported
+from refimpl.capture.public.options_table import cached_backends
+from refimpl.capture.public.reset import cache_entries, remove_from_cache
+from refimpl.capture.public.running import CAPTURE, running
+
+Tensor = torch.Tensor
+
+
+class Backend:
+    """Counts graphs and runs them as they are."""
+
+    def __init__(self) -> None:
+        self.graphs: list[fx.GraphModule] = []
+        self.examples: list[list[Any]] = []
+        self.resets = 0
+
+    def __call__(self, graph: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        self.graphs.append(graph)
+        self.examples.append(example_inputs)
+        return graph.forward
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    @property
+    def n(self) -> int:
+        return len(self.graphs)
+
+    def targets(self) -> list[list[str]]:
+        """Of each graph the names of what it calls."""
+        return [
+            [getattr(node.target, "__name__", str(node.target)) for node in graph.graph.nodes if "call" in node.op]
+            for graph in self.graphs
+        ]
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    made = Backend()
+    yield made
+    refimpl.reset()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    refimpl.reset()
+    counters.clear()
+    yield
+    assert running.mode == CAPTURE, "a context left its mode behind"
+    assert not running.is_capturing
+
+
+def plus_one(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def breaking(x: Tensor) -> Tensor:
+    y = x + 1
+    refimpl.graph_break()
+    return y * 2
+
+
+# --------------------------------------------------------------------------------------------------- registry and cache
+
+
+def test_backends_that_were_used_are_reset_together(backend: Backend) -> None:
+    """DY-01"""
+    refimpl.optimize(backend)(plus_one)
+    assert backend in cached_backends.values()
+    refimpl.reset()
+    assert backend.resets == 1
+    assert not cached_backends
+    refimpl.reset()
+    assert backend.resets == 1, "a backend that was forgotten is not reset again"
+
+
+def test_what_is_captured_of_a_function_can_be_listed_and_forgotten(backend: Backend) -> None:
+    """DY-02, DY-07"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    compiled(torch.ones(2))
+    compiled(torch.ones(2, dtype=torch.int64))
+    assert len(cache_entries(plus_one)) == 2
+    assert len(cache_entries(plus_one.__code__)) == 2
+    remove_from_cache(plus_one)
+    assert cache_entries(plus_one) == []
+    compiled(torch.ones(2))
+    assert backend.n == 3
+    with pytest.raises(TypeError, match="has no code"):
+        cache_entries(3)
+
+
+def test_what_has_no_code_forgets_everything(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    """DY-07"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    compiled(torch.ones(2))
+    remove_from_cache(3)
+    assert "could not determine __code__ for 3" in caplog.text
+    compiled(torch.ones(2))
+    assert backend.n == 2
+    module = torch.nn.ReLU()
+    remove_from_cache(module)
+    assert len(caplog.records) == 1, "a module has code: that of its forward"
+
+
+def test_the_same_function_with_another_backend_is_captured_for_that(backend: Backend) -> None:
+    """DY-17"""
+    other = Backend()
+    first, second = refimpl.optimize(backend)(plus_one), refimpl.optimize(other)(plus_one)
+    for _ in range(2):
+        first(torch.ones(2))
+        second(torch.ones(2))
+    assert (backend.n, other.n) == (1, 1)
+    again = refimpl.optimize(backend)(plus_one)
+    again(torch.ones(2))
+    assert backend.n == 1, "what was captured the same way is shared"
+
+
+# -------------------------------------------------------------------------------------------------------------- modules
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((2,), 3.0))
+        self.notes = "as it was"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+def test_hooks_of_the_original_run_in_the_captured_call(backend: Backend) -> None:
+    """DY-03"""
+    module = Scaled()
+    module.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    compiled = refimpl.optimize(backend)(module)
+    assert torch.equal(compiled(torch.ones(2)), module(torch.ones(2)))
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 6.0))
+    assert backend.n == 1
+    built_in = refimpl.optimize(backend)(torch.nn.Linear(2, 2))
+    built_in(torch.ones(1, 2))
+    assert backend.n == 2, "a module of torch is captured too"
+
+
+def test_attributes_are_those_of_the_original(backend: Backend) -> None:
+    """DY-04"""
+    module = Scaled()
+    compiled = refimpl.optimize(backend)(module)
+    compiled.foo = 3
+    assert module.foo == 3
+    assert compiled.weight is module.weight
+    assert compiled.notes == "as it was"
+    assert list(compiled.state_dict()) == ["_orig_mod.weight"]
+    assert set(dir(module)) <= set(dir(compiled))
+    assert "_orig_mod" in compiled._modules
+    del compiled.foo
+    assert not hasattr(module, "foo")
+    compiled.eval()
+    assert not module.training
+    assert not compiled.training
+    with pytest.raises(AttributeError, match="nothing_of_that_name"):
+        _ = compiled.nothing_of_that_name
+    with pytest.raises(TypeError, match="Scaled"):
+        len(compiled)
+    assert len(refimpl.optimize(backend)(torch.nn.Sequential(module, module))) == 2
+    assert bool(compiled)
+
+
+def test_new_parameters_of_the_wrapper_are_the_original_s(backend: Backend) -> None:
+    """DY-04"""
+    module = Scaled()
+    compiled = refimpl.optimize(backend)(module)
+    compiled(torch.ones(2))
+    compiled.weight = torch.nn.Parameter(torch.full((2,), 5.0))
+    assert module.weight[0] == 5
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 5.0))
+    before = compiled.forward
+    compiled.forward = lambda x: x - 1
+    assert compiled(torch.ones(2)).tolist() == [0, 0], "forward is the wrapper's own"
+    compiled.forward = before
+    assert module(torch.ones(2)).tolist() == [5, 5]
+
+
+def test_wrapped_modules_and_contexts_pickle_and_copy() -> None:
+    """DY-05"""
+    module = Scaled()
+    compiled = refimpl.compile(module, backend="eager")
+    compiled(torch.ones(2))
+    for copied in (pickle.loads(pickle.dumps(compiled)), copy.deepcopy(compiled)):
+        assert type(copied) is refimpl.OptimizedModule
+        assert copied.weight is not module.weight
+        assert torch.equal(copied(torch.ones(2)), module(torch.ones(2)))
+        assert "forward" not in copied.__getstate__()
+    for context in (refimpl.optimize("eager", dynamic=True), refimpl.run(), DisableContext()):
+        again = pickle.loads(pickle.dumps(context))
+        assert type(again) is type(context)
+        assert again.dynamic == context.dynamic
+        assert torch.equal(again(plus_one)(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_a_lazy_module_has_its_parameters_before_it_is_captured(backend: Backend) -> None:
+    """DY-06"""
+    module = torch.nn.LazyLinear(3)
+    compiled = refimpl.optimize(backend)(module)
+    assert compiled(torch.ones(2, 5)).shape == (2, 3)
+    assert not hasattr(module, "_initialize_hook")
+    assert type(module) is torch.nn.Linear
+    assert compiled(torch.ones(2, 5)).shape == (2, 3)
+    assert backend.n == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- contexts
+
+
+def test_the_innermost_function_is_the_user_s(backend: Backend) -> None:
+    """DY-08"""
+    assert innermost_fn(plus_one) is plus_one
+    wrapped = refimpl.optimize(backend)(plus_one)
+    assert innermost_fn(wrapped) is plus_one
+    assert innermost_fn(refimpl.disable(wrapped)) is plus_one
+    assert innermost_fn(refimpl.run(refimpl.disable(wrapped))) is plus_one
+
+    class Wrong:
+        _torchdynamo_orig_callable = 3
+
+    with pytest.raises(AssertionError, match="a callable"):
+        innermost_fn(Wrong())
+
+
+def compiles(dynamic: bool | None, sizes: tuple[int, ...]) -> int:
+    """How often a function is captured for these sizes."""
+    backend = Backend()
+    compiled = refimpl.optimize(backend, dynamic=dynamic)(plus_one)
+    for size in sizes:
+        assert compiled(torch.ones(size)).shape == (size,)
+    return backend.n
+
+
+def test_sizes_are_symbols_from_the_start_or_never_or_once_they_vary() -> None:
+    """DY-09"""
+    assert compiles(True, (3, 5)) == 1
+    assert compiles(False, (3, 4, 5)) == 3
+    assert compiles(None, (3, 4, 5, 6)) == 2
+    with pytest.raises(AssertionError, match="True, False or None"):
+        refimpl.optimize("eager", dynamic=3)
+
+
+def test_a_context_takes_a_backend_or_false_or_none() -> None:
+    """DY-10"""
+    with pytest.raises(AssertionError, match="callback=3"):
+        CaptureContext(3)
+    calls: list[str] = []
+    context = CaptureContext(None, patch_fn=lambda: calls.append("patched"))
+    assert calls == ["patched"], "in the constructor"
+    assert (context.first_ctx, context.export, context.dynamic) == (False, False, None)
+    parameters = inspect.signature(CaptureContext).parameters
+    expected = [
+        "callback",
+        "on_enter",
+        "backend_ctx_ctor",
+        "patch_fn",
+        "first_ctx",
+        "export",
+        "dynamic",
+        "compiler_config",
+    ]
+    assert list(parameters) == expected
+    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in expected[5:])
+
+
+def test_the_backend_s_context_is_entered_before_the_call_and_left_after_it() -> None:
+    """DY-10, DY-21"""
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def around() -> Iterator[None]:
+        seen.append("enter")
+        yield
+        seen.append("leave")
+
+    class WithContext(Backend):
+        backend_ctx_ctor = staticmethod(around)
+
+        def get_compiler_config(self) -> str:
+            return "as configured"
+
+        def __call__(self, graph: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+            def run(*args: Any) -> Any:
+                seen.append("call")
+                return graph.forward(*args)
+
+            return run
+
+    compiled = refimpl.optimize(WithContext())(plus_one)
+    assert compiled.get_compiler_config() == "as configured"
+    compiled(torch.ones(2))
+    assert seen == ["enter", "call", "leave"]
+
+
+def test_a_with_block_is_refused_unless_a_setting_allows_it() -> None:
+    """DY-11, DY-43"""
+    context = refimpl.optimize("eager")
+    with pytest.raises(RuntimeError, match=r"torch._dynamo.optimize\(...\) is used with a context manager"), context:
+        pass
+    with pytest.raises(AssertionError, match="was not entered"):
+        context.__exit__(None, None, None)
+    order: list[str] = []
+
+    def enter() -> Callable[[], None]:
+        order.append("enter")
+        return lambda: order.append("clean up")
+
+    with config.patch(raise_on_ctx_manager_usage=False):
+        with CaptureContext(None, on_enter=enter):
+            order.append("inside")
+        with refimpl.run():
+            assert running.mode != CAPTURE
+        with pytest.raises(KeyError), DisableContext():
+            raise KeyError
+    assert order == ["enter", "inside", "clean up"]
+
+
+def test_a_decorator_wraps_functions_modules_classes_and_callable_objects(backend: Backend) -> None:
+    """DY-12, DY-13"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    assert compiled._torchdynamo_orig_callable is plus_one
+    assert compiled._torchdynamo_inline is plus_one
+    assert compiled.__name__ == "plus_one"
+    assert isinstance(refimpl.optimize(backend)(Scaled()), refimpl.OptimizedModule)
+
+    @refimpl.optimize(backend)
+    class Callable_:
+        def __call__(self, x: Tensor) -> Tensor:
+            return x + 2
+
+    assert Callable_()(torch.ones(2)).tolist() == [3, 3]
+    assert backend.n == 1
+
+    class Plain:
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * 3
+
+    assert refimpl.optimize(backend)(Plain())(torch.ones(2)).tolist() == [3, 3]
+    graph = fx.symbolic_trace(plus_one)
+    assert refimpl.optimize(backend)(graph.forward)(torch.ones(2)).tolist() == [2, 2]
+    assert refimpl.optimize(backend)(torch.sin)(torch.zeros(1)).tolist() == [0]
+    assert backend.n == 4, "an object, code that was generated, and a function of C"
+    with pytest.raises(AssertionError, match="a function"):
+        refimpl.optimize(backend)(3)
+
+
+def test_after_an_error_nothing_else_is_captured(backend: Backend) -> None:
+    """DY-12, DY-45"""
+
+    @refimpl.optimize(backend)
+    def fails(x: Tensor) -> Tensor:
+        raise KeyError(x.shape)
+
+    with pytest.raises(KeyError):
+        fails(torch.ones(2))
+    before = backend.n
+    plus_one(torch.ones(2))
+    assert backend.n == before
+
+    @refimpl.disable
+    def fails_too() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fails_too()
+    assert running.mode == CAPTURE
+
+
+def test_tracing_a_captured_function_by_fx_is_refused(backend: Backend) -> None:
+    """DY-12"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    with pytest.raises(RuntimeError, match="using FX to symbolically trace a dynamo-optimized function"):
+        fx.symbolic_trace(compiled)
+    with config.patch(error_on_nested_fx_trace=False):
+        graph = fx.symbolic_trace(compiled)
+    assert torch.equal(graph(torch.ones(2)), torch.full((2,), 2.0))
+    assert backend.n == 0
+
+
+def test_run_uses_what_is_captured_and_captures_nothing(backend: Backend) -> None:
+    """DY-15"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    compiled(torch.ones(2))
+    for only in (refimpl.run(compiled), refimpl.run(plus_one)):
+        assert only(torch.ones(2)).tolist() == [2, 2]
+        assert only(torch.ones(2, dtype=torch.int64)).tolist() == [2, 2]
+    assert backend.n == 1
+    compiled(torch.ones(2, dtype=torch.int64))
+    assert backend.n == 2
+
+
+def test_what_is_disabled_is_in_no_graph(backend: Backend) -> None:
+    """DY-16"""
+
+    @refimpl.disable
+    def hidden(x: Tensor) -> Tensor:
+        return x.sin()
+
+    def program(x: Tensor) -> Tensor:
+        return hidden(x + 1) * 2
+
+    result = refimpl.optimize(backend)(program)(torch.ones(2))
+    assert torch.equal(result, torch.full((2,), 2.0).sin() * 2)
+    assert backend.targets() == [["add"], ["mul"]]
+    assert hidden._torchdynamo_disable
+
+
+def test_nothing_is_captured_in_a_disabled_call(backend: Backend) -> None:
+    """DY-16"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    assert refimpl.disable(lambda x: compiled(x))(torch.ones(2)).tolist() == [2, 2]
+    assert backend.n == 0
+    module = refimpl.disable(Scaled())
+    assert isinstance(module, refimpl.OptimizedModule)
+    assert module(torch.ones(2)).tolist() == [3, 3]
+
+    @refimpl.disable
+    class Made:
+        def __init__(self) -> None:
+            self.seen = compiled(torch.ones(2))
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return compiled(x)
+
+    assert Made()(torch.ones(2)).tolist() == [2, 2]
+    assert backend.n == 0
+    compiled(torch.ones(2))
+    assert backend.n == 1
+
+
+def test_a_function_disabled_alone_is_left_out_and_not_wrapped(backend: Backend) -> None:
+    """DY-16"""
+
+    def alone(x: Tensor) -> Tensor:
+        return x.sin()
+
+    assert refimpl.disable(alone, recursive=False) is alone
+    refimpl.optimize(backend)(lambda x: alone(x) + 1)(torch.ones(2))
+    assert backend.targets() == [["add"]]
+
+
+# ---------------------------------------------------------------------------------------------------------- entry points
+
+
+def test_backends_by_name_by_object_and_by_callable(backend: Backend) -> None:
+    """DY-18"""
+    assert get_compiler_fn(backend) is backend
+    for name in ("eager", "aot_eager", "aot_eager_decomp_partition"):
+        assert torch.equal(refimpl.compile(plus_one, backend=name)(torch.ones(2)), torch.full((2,), 2.0))
+
+    class Named:
+        compiler_name = "eager"
+
+    assert get_compiler_fn(Named()) is get_compiler_fn("eager")
+    with pytest.raises(InvalidBackend, match="no_such_backend"):
+        refimpl.compile(plus_one, backend="no_such_backend")
+    with pytest.raises(InvalidBackend, match="backend=3"):
+        refimpl.optimize(3)
+
+
+def test_disabled_optimize_gives_the_function_itself(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DY-19, DY-21"""
+    nothing = refimpl.optimize(backend, disable=True)
+    assert isinstance(nothing, NullDecorator)
+    assert nothing(plus_one) is plus_one
+    with nothing:
+        pass
+    with pytest.raises(AssertionError, match="no callable"):
+        nothing(3)
+    assert refimpl.compile(plus_one, backend=backend, disable=True) is plus_one
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    refimpl.optimize(backend)(plus_one)(torch.ones(2))
+    assert backend.n == 0
+
+
+def test_a_graph_break_makes_two_graphs_or_an_error(backend: Backend) -> None:
+    """DY-22"""
+    assert refimpl.optimize(backend)(breaking)(torch.ones(2)).tolist() == [4, 4]
+    assert backend.n == 2
+    for strict in (refimpl.optimize(backend, nopython=True), refimpl.optimize_assert(backend)):
+        with pytest.raises(Unsupported, match=r"graph_break(?s:.*)in breaking"):
+            strict(breaking)(torch.ones(2))
+    assert refimpl.optimize_assert(backend)(plus_one)(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_what_a_backend_gets_and_gives(backend: Backend) -> None:
+    """DY-23, DY-26"""
+
+    def program(d: dict[str, Tensor], unused: Tensor) -> dict[str, Any]:
+        return {"sum": d["a"] + d["b"], "rest": (d["a"], [d["b"] * 2])}
+
+    a, b = torch.ones(2), torch.full((2,), 3.0)
+    result = refimpl.optimize(backend)(program)({"a": a, "b": b}, torch.ones(3))
+    assert result["sum"].tolist() == [4, 4]
+    assert result["rest"][0] is a
+    (graph,) = backend.graphs
+    assert [node.target for node in graph.graph.nodes if node.op == "placeholder"] == ["L_d_a_", "L_d_b_"]
+    assert len(backend.examples[0]) == 2
+    assert all(given is mine for given, mine in zip(backend.examples[0], (a, b), strict=True))
+    (output,) = (node for node in graph.graph.nodes if node.op == "output")
+    assert type(output.args[0]) is tuple
+    assert len(output.args[0]) == 2
+
+
+def test_a_backend_that_raises_is_named_and_its_error_kept() -> None:
+    """DY-23"""
+
+    def broken(graph: fx.GraphModule, example_inputs: list[Any]) -> Any:
+        raise OSError("no compiler here")
+
+    with pytest.raises(BackendCompilerFailed, match="broken(?s:.*)no compiler here") as caught:
+        refimpl.compile(plus_one, backend=broken)(torch.ones(2))
+    assert isinstance(caught.value.inner_exception, OSError)
+    with config.patch(suppress_errors=True):
+        assert refimpl.compile(plus_one, backend=broken)(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_hooks_get_the_guards_made_and_the_one_that_failed(backend: Backend) -> None:
+    """DY-24"""
+    made: list[Any] = []
+    failed: list[GuardFail] = []
+    compiled = refimpl.optimize(backend, guard_export_fn=made.append, guard_fail_fn=failed.append)(plus_one)
+    other = refimpl.optimize(backend)(plus_one)
+    compiled(torch.ones(2))
+    assert (len(made), len(failed)) == (1, 0)
+    assert any("L['x']" in str(guard) for guard in made[0])
+    compiled(torch.ones(2, dtype=torch.int64))
+    compiled(torch.ones(2))
+    other(torch.ones(2, dtype=torch.int32))
+    assert (len(made), len(failed)) == (2, 1), "hooks belong to one context"
+    assert "L['x']" in failed[0].reason
+    assert failed[0].orig_code is plus_one.__code__
+
+
+def test_explain_tells_graphs_breaks_and_ops(backend: Backend) -> None:
+    """DY-25"""
+    said = refimpl.explain(breaking)(torch.ones(2))
+    assert (said.graph_count, said.graph_break_count, said.op_count) == (2, 1, 2)
+    assert [len(ops) for ops in said.ops_per_graph] == [1, 1]
+    assert len(said.break_reasons) == 1
+    assert said.out_guards
+    assert len(said.graphs) == 2
+    assert "Graph Count: 2" in str(said)
+    assert "graph_break" in str(said)
+    with pytest.warns(FutureWarning, match="deprecated") as warned:
+        assert refimpl.explain(plus_one, torch.ones(2)).graph_count == 1
+    assert warned[0].filename == __file__
+    compiled = refimpl.optimize(backend)(plus_one)
+    compiled(torch.ones(2))
+    refimpl.explain(plus_one)(torch.ones(2))
+    compiled(torch.ones(2))
+    assert backend.n == 2, "explain forgets what was captured before"
+
+
+def test_the_mode_belongs_to_the_thread(backend: Backend) -> None:
+    """DY-45"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    seen: list[int] = []
+    with config.patch(raise_on_ctx_manager_usage=False), DisableContext():
+        compiled(torch.ones(2))
+        assert backend.n == 0
+        thread = threading.Thread(target=lambda: (seen.append(running.mode), compiled(torch.ones(2))))
+        thread.start()
+        thread.join()
+    assert seen == [CAPTURE]
+    assert backend.n == 1
+
+
+def test_contexts_say_what_they_are_made_of() -> None:
+    """DY-17, DY-21"""
+    context = refimpl.optimize("eager", dynamic=False)
+    assert isinstance(context, OptimizeContext)
+    assert context.callback is get_compiler_fn("eager")
+    assert context.first_ctx
+    assert context.dynamic is False
+    assert context.compiler_config is None
