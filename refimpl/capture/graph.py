@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import LazyGraphModule
+from refimpl.capture.node_meta import NodeMeta
 from refimpl.capture.sources import Source, placeholder_name
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -23,6 +24,7 @@ class SegmentGraph:
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
+        self.meta = NodeMeta()
         self.sources: list[Source] = []  # of the inputs, in order
         self.examples: list[Any] = []  # what they were when the segment was captured
         self._names: list[str] = []
@@ -39,6 +41,7 @@ class SegmentGraph:
             target = placeholder_name(source)
             node = self.graph.create_node("placeholder", target, name=target.lower().rstrip("_") + "_")
         node.meta["example_value"] = fake
+        node.meta["source"] = source
         self.examples.append(real)
         self._names.append(node.name)
         self._last_input = node
@@ -49,6 +52,7 @@ class SegmentGraph:
         """A node for a call that gave `value` on fakes."""
         node = self.graph.create_node(kind, target, tuple(args), dict(kwargs))
         node.meta["example_value"] = value
+        self.meta.note(node)
         return node
 
     def set_state(self, setter: Any, state: Any) -> None:
@@ -75,6 +79,7 @@ class SegmentGraph:
         calls = sum(node.op.startswith("call") for node in self.graph.nodes)
         if calls == len(self._setters):
             return None
+        self.meta.describe(self.graph)
         module = LazyGraphModule(torch.nn.Module(), self.graph)
         fakes = self.fake_inputs(self.sources, self.examples)
         if fakes is not None:

@@ -26,6 +26,7 @@ from refimpl._torch import (
     is_native_operator,
     set_grad_enabled,
 )
+from refimpl.capture.public import marks, running
 
 # Attribute of what `compile` returns: the function and its receiver. Called in a captured function, it is one with it.
 CAPTURES = "_refimpl_captures"
@@ -38,6 +39,7 @@ class Treatment(Enum):
     STATE = "its answer now, which the guard on torch's state holds"
     FOLD = "its answer for constants"
     ENTER = "its frame is interpreted"
+    COMPILING = "true: the program asks whether it is captured"
     BREAK = "a graph break: nothing is known of it"
     SKIP = "a graph break: it is marked to be left out"
 
@@ -87,6 +89,7 @@ _BREAKING = _by_id(
         torch.load,
     }
 )
+_IS_COMPILING = _by_id({torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, running.is_compiling})
 _QUESTIONS = _by_id({*NATIVE_QUESTIONS})
 
 # Functions of Python that give the same for the same constants, change nothing, and give no part of what they are given: a fold
@@ -107,8 +110,12 @@ FOLDED = _by_id(
 def treatment(function: Any) -> Treatment:
     """What a call of this callable becomes. Classes and instances are not asked here."""
     kind = type(function)  # a class is asked, not the object: its `__class__` may be code of the user's
-    if id(function) in _BREAKING:
+    if id(function) in _BREAKING or id(function) in marks.BREAKING or id(function) in marks.FORBIDDEN:
         return Treatment.BREAK
+    if id(function) in marks.ALLOWED:
+        return Treatment.NODE
+    if id(function) in _IS_COMPILING:
+        return Treatment.COMPILING
     if id(function) in STATE_READERS:
         return Treatment.STATE
     if issubclass(kind, FunctionType):
@@ -132,6 +139,8 @@ def defined_in(function: FunctionType) -> str:
 def _of_python(function: FunctionType) -> Treatment:
     if getattr(function, "_torchdynamo_disable", False):
         return Treatment.SKIP
+    if function.__name__ == "is_compiling" and defined_in(function).startswith("torch."):
+        return Treatment.COMPILING  # of a module of torch's that may not be loaded
     if "_torchdynamo_orig_callable" in function.__dict__:  # what it wraps runs under another capture, as it is
         return Treatment.BREAK
     module = function.__module__ or ""

@@ -107,11 +107,12 @@ class SymbolicMachine(Machine):
 
     def user_stack(self) -> tuple[UserLine, ...]:
         """Where the program is, outermost first."""
-        return tuple(
-            UserLine(frame.code.code.co_filename, _line_of(frame), frame.code.code.co_name)
-            for frame in self.frames
-            if not is_polyfill(frame.code.code)
-        )
+        return tuple(_user_line(frame) for frame in self.frames if not is_polyfill(frame.code.code))
+
+    def user_line(self) -> UserLine | None:
+        """The innermost of them."""
+        frame = next((frame for frame in reversed(self.frames) if not is_polyfill(frame.code.code)), None)
+        return None if frame is None else _user_line(frame)
 
 
 def _has_cleanup(frame: FrameState, before: int = 0) -> bool:
@@ -119,6 +120,10 @@ def _has_cleanup(frame: FrameState, before: int = 0) -> bool:
     instructions = frame.code.instructions
     handler = instructions[frame.offset - before].handler
     return handler is not None and instructions[handler.target].op is not Op.STOP_ITERATION_ERROR
+
+
+def _user_line(frame: FrameState) -> UserLine:
+    return UserLine(frame.code.code.co_filename, _line_of(frame), frame.code.code.co_name)
 
 
 def _line_of(frame: FrameState) -> int:
@@ -147,25 +152,25 @@ def translate(
     forced: dict[int, GraphBreak] = {}
     sizes = SizeHistory() if sizes is None else sizes
     while True:
-        with torch.set_grad_enabled(
-            torch.is_grad_enabled()
-        ):  # what the program sets while it is interpreted is put back
-            ended = _attempted(frame, forced, breaks_at, sizes, fullgraph=fullgraph)
-        if ended is not None:
-            return ended.segment(backend, frames)
+        attempt = _Attempt(frame, forced, breaks_at, sizes, fullgraph=fullgraph)
+        try:
+            with torch.set_grad_enabled(torch.is_grad_enabled()):  # what the program sets meanwhile is put back
+                ended = _attempted(attempt, forced, fullgraph=fullgraph)
+            if ended is not None:
+                return ended.segment(backend, frames)
+        finally:
+            attempt.release()
 
 
-def _attempted(
-    frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, sizes: SizeHistory, *, fullgraph: bool
-) -> _Ended | None:
+def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: bool) -> _Ended | None:
     """One attempt; None where it broke in a function that was entered: `forced` then says where to stop."""
-    attempt = _Attempt(frame, forced, breaks_at, sizes)
     try:
         value = attempt.machine.resume().value
     except GraphBreak as reason:
         reason.stack = reason.stack or attempt.machine.user_stack()
         if fullgraph:
             raise
+        reason.__traceback__ = None  # its frames hold what the program gave
         at = reason.restart_at if reason.restart_at is not None else attempt.machine.restart_at
         if at is None and len(attempt.machine.frames) > 1:
             at = attempt.base.offset - 1
@@ -192,10 +197,11 @@ class _Attempt:
     """One symbolic run."""
 
     def __init__(
-        self, frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, sizes: SizeHistory
-    ) -> None:
+        self, frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, sizes: SizeHistory, *,
+        fullgraph: bool,
+    ) -> None:  # fmt: skip
         self._machine: SymbolicMachine | None = None
-        self.state = CaptureState(self._line, sizes)
+        self.state = CaptureState(self._line, sizes, reads_data=fullgraph)
         self.base = FrameState(
             code=frame.code, slots=[_unread(value, SlotSource(0, i, name)) for i, (value, name) in
                                     enumerate(zip(frame.slots, frame.code.slots, strict=True))],
@@ -205,10 +211,17 @@ class _Attempt:
         self._unbound = frozenset(i for i, value in enumerate(frame.slots) if value is UNBOUND) if frame.offset else ()
         self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
         self.machine.push(self.base)
+        self.state.graph.meta.frames = self.machine.frames
 
     def _line(self) -> UserLine | None:
-        stack = () if self._machine is None else self._machine.user_stack()
-        return stack[-1] if stack else None
+        return None if self._machine is None else self._machine.user_line()
+
+    def release(self) -> None:
+        """Nothing of the attempt holds on to what the program gave it, or to itself."""
+        self._machine = None
+        self.state.release()
+        self.base.slots.clear()
+        self.base.stack.clear()
 
     def returned(self, value: Any) -> _Ended:
         """The function is done."""

@@ -375,7 +375,9 @@ def _number_rule(class_: type) -> Rule:
             truth = domain.truth(seen[0])
             return ConstantValue(truth) if type(truth) is bool else unsupported("bool()", seen[0])
         if any(isinstance(value, TensorValue) for value in seen):
-            raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")
+            if not domain.state.reads_data or class_ not in (int, float) or len(seen) > 1:
+                raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")
+            seen = [domain.state.operator("item", seen, {}, kind="call_method")]
         if len(seen) == 1 and isinstance(seen[0], NumberValue) and class_of(domain, seen[0]) is class_ and not kwargs:
             return seen[0]
         if class_ is str and len(seen) == 1 and isinstance(seen[0], ErrorValue) and not kwargs:

@@ -20,6 +20,7 @@ from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.arguments import bind, surplus_slots
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, TypeSource
 from refimpl.capture.symbolic.base import SymbolicBase
@@ -76,12 +77,16 @@ class SymbolicCalls(SymbolicBase):
         rule = _RULES.get(id(target))
         if rule is not None:
             return rule(self, frame, args, kwargs)
+        if id(target) in marks.ALLOWED:
+            return self.state.operator(target, args, kwargs)
         if is_a(target, torch.nn.Module):
             return self._call_module(frame, function, args, kwargs)
         if is_a(target, type):
             return self.instantiate(frame, function, args, kwargs)
         if is_a(target, FunctionType) and CAPTURES in target.__dict__:
             return self._call_captured(frame, function, args, kwargs)
+        if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
+            return self._assumed(target, args, kwargs)
         what = treatment(target)
         match what:
             case Treatment.NODE:
@@ -90,6 +95,8 @@ class SymbolicCalls(SymbolicBase):
                 return ConstantValue(target(*(self.constant_of(self.state.see(arg), target.__name__) for arg in args)))
             case Treatment.FOLD:
                 return self._fold(target, args, kwargs)
+            case Treatment.COMPILING:
+                return ConstantValue(True)
             case Treatment.ENTER:
                 return self.enter_function(function, args, kwargs)
             case Treatment.SKIP:
@@ -98,6 +105,13 @@ class SymbolicCalls(SymbolicBase):
                 if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
                     return self.call_special_with(function, "__call__", args, kwargs)
                 raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
+
+    def _assumed(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        """A call whose result the user says is always the same: made now, and kept."""
+        given = [self.state.real_of(arg) for arg in args]
+        named = {name: self.state.real_of(arg) for name, arg in kwargs.items()}
+        result = function(*given, **named)
+        return self.state.wrap(result, KeptSource(result, f"{function.__qualname__}()"))
 
     def _call_captured(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What `compile` gave: the function itself is called."""

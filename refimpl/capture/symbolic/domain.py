@@ -73,7 +73,7 @@ class SymbolicDomain(
             case ObjectValue():
                 return self._truth_of_object(value)
             case NumberValue():
-                return bool(value.number)
+                return bool(self.state.specialised(value).value)
             case InstanceValue():
                 return self._truth_of_class(value, value.class_)
             case _:

@@ -29,9 +29,11 @@ from refimpl._torch import (
     OpOverloadPacket,
     enable_python_dispatcher,
     set_grad_enabled,
+    upstream_shape_error,
 )
 from refimpl.aot.fake_arguments import unrelated_alias
 from refimpl.capture.breaks import GraphBreak, UserLine
+from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
@@ -86,21 +88,24 @@ _MORE_THAN_THEIR_VALUE = (
 )  # fmt: skip
 SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
 _LARGE = 2**63  # ints beyond are no arguments of torch's operators
 
 
 class CaptureState:
     """One for each attempt to capture a segment."""
 
-    def __init__(self, line: Callable[[], UserLine | None], sizes: SizeHistory) -> None:
+    def __init__(self, line: Callable[[], UserLine | None], sizes: SizeHistory, *, reads_data: bool = False) -> None:
         self._sizes = sizes
         self._symbols: dict[Any, NumberValue] = {}  # by the symbol, those that an input has
         self._symbolic_inputs: list[tuple[Any, Source]] = []
         self.graph = SegmentGraph()
         self.guards = GuardList()
+        self.reads_data = config.capture_scalar_outputs or reads_data  # numbers in tensors are symbols
         self.shape_env = ShapeEnv(
-            assume_static_by_default=True, allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
-        )
+            assume_static_by_default=True, allow_scalar_outputs=self.reads_data,
+            allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
+        )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.faker = InputFaker(self.fake_mode, self.shape_env)
         self.effects = EffectLog()
@@ -111,6 +116,16 @@ class CaptureState:
         self._by_fake: dict[int, TensorValue] = {}
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
+
+    def release(self) -> None:
+        """Holds nothing of the program any more. What segments need is in guards, graph and constants."""
+        self._line = lambda: None
+        self.graph.fake_inputs = lambda sources, examples: None
+        self.graph.examples.clear()
+        self._known.clear()
+        self._objects.clear()
+        self._symbols.clear()
+        self._by_fake.clear()
 
     # ------------------------------------------------------------------------------------------------------------ guards
 
@@ -247,7 +262,10 @@ class CaptureState:
     def specialised(self, value: NumberValue) -> ConstantValue:
         """The number as it is now; guarded where it depends on inputs."""
         kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
-        return ConstantValue(kind(value.number))
+        try:
+            return ConstantValue(kind(value.number))
+        except _DATA_DEPENDENT as error:
+            raise GraphBreak("branch_on_tensor", what=f"{kind.__name__}() of a number out of a tensor") from error
 
     def arithmetic(self, function: Any, operands: Sequence[Value]) -> Value:
         """What an operator of Python gives for numbers of which one is a symbol."""
@@ -441,6 +459,23 @@ class CaptureState:
     def object_of(self, value: Value) -> Any:
         """The object of a value that was there before, for kinds that have no field for it."""
         return self._objects[value]
+
+    def real_of(self, value: Any) -> Any:
+        """The real object that an argument is: of what was there before, of constants, and of tuples, lists and dicts of them."""
+        value = self.see(value)
+        match value:
+            case ConstantValue():
+                return value.value
+            case ObjectValue():
+                return value.object
+            case SequenceValue() if value.source is None and value.class_ in (tuple, list, torch.Size):
+                return value.class_([self.real_of(item) for item in value.items])
+            case DictValue() if value.source is None and value.class_ is dict:
+                return {self.real_of(key): self.real_of(item) for key, item in value.items.values()}
+            case _:
+                if value not in self._objects:
+                    unsupported("a call whose result is assumed to be constant", value)
+                return self._objects[value]
 
     def content_of(self, cell: CellValue, object_: Any) -> Value:
         """What is in a cell that was there before."""

@@ -47,7 +47,7 @@ _METADATA_CALLS = _names_in(
 
 def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`receiver.name(...)`."""
-    if name in _READ_DATA:
+    if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
         raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
     if name in _UNSUPPORTED:
         unsupported(f"method {name}", receiver)
