@@ -18,7 +18,7 @@ import torch
 from refimpl._torch import is_fx_tracing, set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
-from refimpl.capture.config import config, dynamic_as
+from refimpl.capture.config import config, settings_of
 from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
@@ -175,7 +175,7 @@ class CapturedFunction:
         options = self.options
         counters["frames"]["total"] += 1
         try:
-            with capturing(), dynamic_as(options.dynamic):
+            with capturing(), settings_of(dynamic=options.dynamic, fullgraph=options.fullgraph):
                 segment = translate(
                     frames, self._compiled, fullgraph=options.fullgraph, breaks_at=options.breaks_at,
                     sizes=self.cache.sizes(place_of(frames)),

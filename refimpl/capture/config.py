@@ -150,17 +150,20 @@ config = CaptureConfig()
 
 
 @contextlib.contextmanager
-def dynamic_as(dynamic: bool | None) -> Iterator[None]:
-    """The settings that `dynamic=` of `compile` stands for. None: as they are.
+def settings_of(*, dynamic: bool | None, fullgraph: bool) -> Iterator[None]:
+    """The settings that options of `compile` stand for. `dynamic=None`: as they are.
 
-    Raises AssertionError for what is neither.
+    Under `fullgraph` a graph break is an error, and what reads numbers out of tensors is captured.
     """
-    if dynamic is None:
+    changes: dict[str, Any] = {}
+    if dynamic is not None:
+        changes["assume_static_by_default"] = not dynamic
+        if not dynamic:
+            changes["automatic_dynamic_shapes"] = False
+    if fullgraph:
+        changes |= {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    if not changes:
         yield
         return
-    assert isinstance(dynamic, bool), f"dynamic={dynamic!r}\n  expected: True, False or None"
-    changes = {"assume_static_by_default": False}
-    if not dynamic:
-        changes = {"automatic_dynamic_shapes": False, "assume_static_by_default": True}
     with _LOCK, config.patch(changes):
         yield

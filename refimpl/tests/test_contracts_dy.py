@@ -7,7 +7,7 @@ import copy
 import inspect
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -33,10 +33,10 @@ class Backend:
 
     def __init__(self) -> None:
         self.graphs: list[fx.GraphModule] = []
-        self.examples: list[list[Any]] = []
+        self.examples: list[Sequence[Any]] = []
         self.resets = 0
 
-    def __call__(self, graph: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    def __call__(self, graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         self.graphs.append(graph)
         self.examples.append(example_inputs)
         return graph.forward
@@ -64,7 +64,7 @@ def backend() -> Iterator[Backend]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+def _nothing_is_left() -> Iterator[None]:
     refimpl.reset()
     counters.clear()
     yield
@@ -305,7 +305,7 @@ def test_the_backend_s_context_is_entered_before_the_call_and_left_after_it() ->
         def get_compiler_config(self) -> str:
             return "as configured"
 
-        def __call__(self, graph: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        def __call__(self, graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             def run(*args: Any) -> Any:
                 seen.append("call")
                 return graph.forward(*args)
@@ -487,12 +487,13 @@ def test_backends_by_name_by_object_and_by_callable(backend: Backend) -> None:
 def test_disabled_optimize_gives_the_function_itself(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     """DY-19, DY-21"""
     nothing = refimpl.optimize(backend, disable=True)
+    not_a_function: Any = 3
     assert isinstance(nothing, NullDecorator)
     assert nothing(plus_one) is plus_one
     with nothing:
         pass
     with pytest.raises(AssertionError, match="no callable"):
-        nothing(3)
+        nothing(not_a_function)
     assert refimpl.compile(plus_one, backend=backend, disable=True) is plus_one
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
     refimpl.optimize(backend)(plus_one)(torch.ones(2))
@@ -531,10 +532,10 @@ def test_what_a_backend_gets_and_gives(backend: Backend) -> None:
 def test_a_backend_that_raises_is_named_and_its_error_kept() -> None:
     """DY-23"""
 
-    def broken(graph: fx.GraphModule, example_inputs: list[Any]) -> Any:
+    def broken(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         raise OSError("no compiler here")
 
-    with pytest.raises(BackendCompilerFailed, match="broken(?s:.*)no compiler here") as caught:
+    with pytest.raises(BackendCompilerFailed, match=r"broken(?s:.*)no compiler here") as caught:
         refimpl.compile(plus_one, backend=broken)(torch.ones(2))
     assert isinstance(caught.value.inner_exception, OSError)
     with config.patch(suppress_errors=True):
