@@ -17,7 +17,7 @@ from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
-from refimpl.capture.sources import DimensionSource, ReaderBuilder
+from refimpl.capture.sources import DimensionSource, ReaderBuilder, Source
 
 CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
@@ -81,7 +81,10 @@ _DIMENSIONS = {
 def _with_sizes(segment: Segment, kept: tuple[Any, ...], frames: list[FrameState]) -> tuple[Any, ...]:
     """What is kept, with sizes that say of which tensor they are."""
     made = list(kept)
-    for index, source in enumerate(segment.sources):
+    sources: Sequence[Source | None] = segment.sources
+    if not sources and segment.graph is not None:
+        sources = [node.meta.get("source") for node in segment.graph.graph.nodes if node.op == "placeholder"]
+    for index, source in enumerate(sources):
         if isinstance(source, DimensionSource):
             reader = ReaderBuilder()
             size = made[index] = SizeOf(made[index])
