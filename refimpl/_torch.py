@@ -58,6 +58,8 @@ from torch._subclasses.schema_check_mode import SchemaCheckMode as PreDispatchSl
 # Calls that change what later ops do and are no ops themselves, as graphs name them.
 from torch.amp.autocast_mode import _enter_autocast as enter_autocast
 from torch.amp.autocast_mode import _exit_autocast as exit_autocast
+from torch.autograd.grad_mode import _enter_inference_mode as enter_inference_mode
+from torch.autograd.grad_mode import _exit_inference_mode as exit_inference_mode
 
 # Whether torch.fx's own tracer runs: a captured function that it calls would look at proxies.
 from torch.fx import _symbolic_trace as _fx_symbolic_trace
@@ -447,7 +449,9 @@ __all__ = [
     "dispatch_keys",
     "enable_python_dispatcher",
     "enter_autocast",
+    "enter_inference_mode",
     "exit_autocast",
+    "exit_inference_mode",
     "fake_object",
     "graph_codegen",
     "has_no_dispatch_of_its_own",

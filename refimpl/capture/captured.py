@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType, GeneratorType, MethodType
@@ -36,6 +37,7 @@ from refimpl.capture.public.errors import (
 from refimpl.capture.public.running import DISABLED, RUN_ONLY, capturing, running
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, place_of
+from refimpl.capture.torch_state import autocast_state, restore_autocast
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
 _LOG = logging.getLogger(__name__)
@@ -267,15 +269,17 @@ def _handles(segment: Segment) -> bool:
 
 
 def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
-    """What the graph gives. Where it raises in a region of another grad mode, that is left as the program's `with` leaves it."""
+    """What the graph gives. Where it raises in a region of another state of torch, that is left as a `with` leaves it."""
     assert segment.call is not None
     if not segment.sets_state:
         return segment.call(*kept[: segment.inputs])
-    mode = torch.is_grad_enabled()
+    mode, autocast = torch.is_grad_enabled(), autocast_state()
     try:
         return segment.call(*kept[: segment.inputs])
-    except BaseException:
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # inference mode ends with the object that a frame holds
         set_grad_enabled(mode)
+        restore_autocast(autocast)
         raise
 
 

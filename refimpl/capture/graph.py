@@ -55,10 +55,12 @@ class SegmentGraph:
         self.meta.note(node)
         return node
 
-    def set_state(self, setter: Any, state: Any) -> None:
+    def set_state(self, setter: Any, *state: Any) -> fx.Node:
         """A node that changes a mode of torch. Alone it is no reason to compile anything."""
-        self._setters.append(self.graph.create_node("call_function", setter, (state,), {}))
+        node = self.graph.create_node("call_function", setter, state, {})
+        self._setters.append(node)
         self.sets_state = True
+        return node
 
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule | None:
         """The graph module, with the outputs as one flat tuple; None where there is nothing to compute.

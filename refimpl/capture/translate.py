@@ -212,6 +212,7 @@ class _Attempt:
         self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
         self.machine.push(self.base)
         self.state.graph.meta.frames = self.machine.frames
+        self.state.offset = lambda: self.base.offset - 1
 
     def _line(self) -> UserLine | None:
         return None if self._machine is None else self._machine.user_line()
@@ -229,6 +230,8 @@ class _Attempt:
 
     def ended_at(self, reason: GraphBreak) -> _Ended:
         """Stopped before the instruction that the base frame is at."""
+        if self.state.open_regions:
+            raise reason.restarting_at(self.state.open_regions[0][1])
         self._pass_unbound_on()
         return self._ended(lambda emitter: f"[{emitter.frame(self.base)}]", reason)
 

@@ -36,6 +36,7 @@ from refimpl.capture.symbolic.values import (
     MethodValue,
     NativeMethodValue,
     ObjectValue,
+    RegionValue,
     SequenceValue,
     SuperValue,
     TensorValue,
@@ -90,6 +91,8 @@ class SymbolicAttributes(SymbolicBase):
                 return self._of_constant(value, name)
             case SequenceValue() | DictValue():
                 return NativeMethodValue(value, name) if hasattr(value.class_, name) else raising(AttributeError)
+            case RegionValue() if name in ("__enter__", "__exit__"):
+                return NativeMethodValue(value, name)
             case GeneratorValue() if name in ("__next__", "send", "throw", "close"):
                 return NativeMethodValue(value, name)
             case MethodValue() if name in ("__func__", "__self__"):

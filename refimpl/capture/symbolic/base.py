@@ -17,6 +17,7 @@ from refimpl.capture.symbolic.values import (
     InstanceValue,
     MethodValue,
     ObjectValue,
+    RegionValue,
     TensorValue,
     Value,
 )
@@ -78,6 +79,18 @@ class SymbolicBase(Domain):
     @abstractmethod
     def method_of_generator(self, value: GeneratorValue, name: str, args: list[Any]) -> Any:
         """`send`, `throw`, `close`, `__next__`."""
+
+    @abstractmethod
+    def region(self, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:
+        """A call of a class whose instances are regions in another state of torch; None for other classes."""
+
+    @abstractmethod
+    def enter_region(self, region: RegionValue) -> Value:
+        """`__enter__`, on the state of torch and in the graph."""
+
+    @abstractmethod
+    def leave_region(self, region: RegionValue) -> Value:
+        """`__exit__`, whatever it is given."""
 
     @abstractmethod
     def throw_into(self, generator: GeneratorValue, args: list[Any]) -> Any:

@@ -40,6 +40,7 @@ from refimpl.capture.symbolic.values import (
     MethodValue,
     NativeMethodValue,
     ObjectValue,
+    RegionValue,
     SequenceValue,
     TensorValue,
     UnreadValue,
@@ -183,6 +184,10 @@ class SymbolicCalls(SymbolicBase):
             case ConstantValue():
                 bound = getattr(receiver.value, method.name)
                 return self.folded(bound, args, kwargs)
+            case RegionValue() if method.name == "__enter__":
+                return self.enter_region(receiver)
+            case RegionValue():
+                return self.leave_region(receiver)
             case ErrorValue() if not kwargs:
                 return self.method_of_error(receiver, method.name, args)
             case GeneratorValue() if not kwargs:

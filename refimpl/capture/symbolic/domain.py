@@ -25,6 +25,7 @@ from refimpl.capture.symbolic.containers import SymbolicContainers
 from refimpl.capture.symbolic.errors import SymbolicErrors
 from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
 from refimpl.capture.symbolic.instances import SymbolicInstances
+from refimpl.capture.symbolic.regions import SymbolicRegions
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
@@ -44,7 +45,13 @@ _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
 class SymbolicDomain(
-    SymbolicCalls, SymbolicErrors, SymbolicGenerators, SymbolicInstances, SymbolicAttributes, SymbolicContainers
+    SymbolicCalls,
+    SymbolicErrors,
+    SymbolicRegions,
+    SymbolicGenerators,
+    SymbolicInstances,
+    SymbolicAttributes,
+    SymbolicContainers,
 ):
     """Answers for the values of one segment."""
 

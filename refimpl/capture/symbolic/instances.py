@@ -26,7 +26,9 @@ from refimpl.capture.symbolic.values import (
     ErrorValue,
     InstanceValue,
     MethodValue,
+    NativeMethodValue,
     ObjectValue,
+    RegionValue,
     SequenceValue,
     Value,
 )
@@ -44,6 +46,9 @@ class SymbolicInstances(SymbolicBase):
         class_ = class_value.object
         if is_named_tuple(class_):
             return self._named_tuple(class_, args, kwargs)
+        region = self.region(class_, args, kwargs)
+        if region is not None:
+            return region
         if issubclass(class_, BaseException):
             return self.make_error(class_, args, kwargs)
         if not _is_plain(class_) or (_has_plain_new(class_) and (args or kwargs)):
@@ -174,6 +179,8 @@ class SymbolicInstances(SymbolicBase):
     def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
         """`with manager`: its `__exit__`, and what its `__enter__` gives."""
         manager = self.state.see(manager)
+        if isinstance(manager, RegionValue):
+            return NativeMethodValue(manager, "__exit__"), self.enter_region(manager)
         enter, exit_ = self.special(manager, "__enter__"), self.special(manager, "__exit__")
         if enter is None or exit_ is None:
             unsupported("with", manager)

@@ -48,6 +48,7 @@ from refimpl.capture.symbolic.values import (
     MethodValue,
     NumberValue,
     ObjectValue,
+    RegionValue,
     SequenceValue,
     SliceValue,
     TensorValue,
@@ -115,11 +116,17 @@ class CaptureState:
         self._objects: dict[Value, Any] = {}
         self._by_fake: dict[int, TensorValue] = {}
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
+        self.open_regions: list[tuple[RegionValue, int]] = []  # with where the segment was when they were entered
+        self.offset: Callable[[], int] = lambda: 0  # of the instruction of the first frame that runs
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
 
     def release(self) -> None:
         """Holds nothing of the program any more. What segments need is in guards, graph and constants."""
         self._line = lambda: None
+        self.offset = lambda: 0
+        for region, _ in reversed(self.open_regions):
+            region.exit(region.context)
+        self.open_regions.clear()
         self.graph.fake_inputs = lambda sources, examples: None
         self.graph.examples.clear()
         self._known.clear()
@@ -431,6 +438,18 @@ class CaptureState:
         """From here on, for fakes as for the graph. Who made this state puts torch's own back."""
         set_grad_enabled(is_on)
         self.graph.set_state(set_grad_enabled, is_on)
+
+    def enter_region(self, region: RegionValue) -> Any:
+        """A node for the beginning of a region that was entered."""
+        self.open_regions.append((region, self.offset()))
+        return self.graph.set_state(region.enter, *region.args)
+
+    def leave_region(self) -> None:
+        """Ends the region that was entered last."""
+        region, _ = self.open_regions.pop()
+        context, region.context = region.context, None
+        region.exit(context)
+        self.graph.set_state(region.exit, region.node)
 
     def leave_modes(self) -> bool | None:
         """The graph leaves what it found; the mode that the segment ends with, if that is another."""

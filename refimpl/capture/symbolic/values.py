@@ -7,6 +7,7 @@ read again from there, and may not be changed in place.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from typing import Any
 
 import torch
@@ -194,6 +195,64 @@ class DictValue(Value):
         return self.class_.__name__
 
 
+class DefaultDictValue(DictValue):
+    """A defaultdict: `factory` is what gives the value of a key that is missing."""
+
+    __slots__ = ("factory",)
+
+    def __init__(self, items: dict[Any, tuple[Value, Value]], factory: Value, source: Source | None = None) -> None:
+        super().__init__(items, source, defaultdict)
+        self.factory = factory
+
+
+class DequeValue(SequenceValue):
+    """A deque."""
+
+    __slots__ = ("maxlen",)
+
+    def __init__(self, items: list[Value], maxlen: int | None, source: Source | None = None) -> None:
+        super().__init__(deque, items, source)
+        self.maxlen = maxlen
+
+
+class SetValue(Value):
+    """A set or frozenset. `real` holds what its elements are found by, in a table that was filled as the program's is.
+
+    `values`: the elements by these keys. `steps`: how it is made, or what is done to one that was there; see `sets.py`. `order`: of
+    one that was there and is unchanged. `is_read`: others are made of it as it is now, so that it may not change any more.
+    """
+
+    __slots__ = ("class_", "is_ordered", "is_read", "order", "real", "steps", "values")
+
+    def __init__(self, class_: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.class_ = class_
+        self.real: Any = class_()
+        self.values: dict[Any, Value] = {}
+        self.steps: list[tuple[str, tuple[Any, ...]]] = []
+        self.order: list[Any] | None = None
+        self.is_ordered = True  # whether iterating over `real` gives the order
+        self.is_read = False
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+
+class PartialValue(Value):
+    """`functools.partial(function, *args, **keywords)`."""
+
+    __slots__ = ("args", "function", "keywords")
+
+    def __init__(
+        self, function: Value, args: list[Value], keywords: dict[str, Value], source: Source | None = None
+    ) -> None:
+        super().__init__(source)
+        self.function = function
+        self.args = args
+        self.keywords = keywords
+
+
 class DictViewValue(Value):
     """`keys()`, `values()` or `items()` of a dict."""
 
@@ -263,6 +322,41 @@ class GeneratorValue(Value):
         self.frame = frame
         self.name = name
         self.qualname = qualname
+
+
+class RegionValue(Value):
+    """A context manager of torch's that changes its state. `context`: what entering the real one gave, while it is open."""
+
+    __slots__ = ("args", "class_", "context", "enter", "exit", "node")
+
+    def __init__(self, class_: type, args: tuple[Any, ...], enter: Any, exit_: Any) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.args = args
+        self.enter = enter
+        self.exit = exit_
+        self.context: Any = None
+        self.node: Any = None
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+
+class NativeIteratorValue(Value):
+    """An iterator of a class written in C (`map`, `itertools.islice`) that the segment made. Its steps are those of a generator."""
+
+    __slots__ = ("class_", "generator", "rebuild")
+
+    def __init__(self, class_: type, generator: GeneratorValue, rebuild: Any) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.generator = generator
+        self.rebuild = rebuild  # of the generator's variables: the expression that makes it; see `lazy_iterators.py`
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
 
 
 class FunctionValue(Value):

@@ -1,0 +1,90 @@
+"""Tests of regions in another state of torch: autocast and inference mode, whole, open at a break, left by an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.tests.capturing import MODES, captured_with, same
+
+
+def casts(x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        with torch.autocast("cpu", enabled=False):
+            z = x @ x
+    return y, z, x @ x, torch.is_autocast_enabled("cpu")
+
+
+def infers(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+        with torch.inference_mode(False):
+            z = x * 3
+    return y, z.requires_grad, x * 4
+
+
+def breaks_inside(x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        torch._dynamo.graph_break()
+        z = y @ x
+    return z, x @ x
+
+
+def raises_inside(x: Any) -> Any:
+    y = x
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+            y = x @ x
+            raise KeyError("inside")
+    except KeyError:
+        return y, x @ x, torch.is_inference_mode_enabled()
+
+
+def helper(x: Any) -> Any:
+    with torch.cpu.amp.autocast():
+        return x @ x
+
+
+def returns_inside(x: Any) -> Any:
+    return helper(x), x @ x
+
+
+PROGRAMS = [casts, infers, breaks_inside, raises_inside, returns_inside]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_state_is_that_of_the_region(program: Callable[..., Any], mode: str) -> None:
+    x = torch.randn(3, 3)
+    captured, recorder, options = captured_with(program, breaks_at=MODES[mode])
+    for _ in range(2):
+        assert same(captured(x), program(x))
+        assert not torch.is_autocast_enabled("cpu")
+        assert not torch.is_inference_mode_enabled()
+    if MODES[mode] is None and program is not breaks_inside:
+        assert not options.breaks
+        assert len(recorder.graphs) == 1
+
+
+def fails_when_run(x: Any, index: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+        return (x @ x)[index]
+
+
+def test_an_error_of_the_data_leaves_the_state_as_it_was() -> None:
+    x = torch.randn(3, 3)
+    captured, recorder, _ = captured_with(fails_when_run)
+    assert captured(x, torch.tensor([1])).dtype == torch.bfloat16
+    with pytest.raises(IndexError):
+        captured(x, torch.tensor([7]))
+    assert len(recorder.graphs) == 1
+    assert not torch.is_autocast_enabled("cpu")
+    assert not torch.is_inference_mode_enabled()
+    assert torch.autocast_increment_nesting() == 1
+    assert torch.autocast_decrement_nesting() == 0
