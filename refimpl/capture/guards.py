@@ -75,16 +75,17 @@ class TensorFacts:
     @classmethod
     def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
         """Of a tensor as its fake describes it: what is a symbol there may be another number."""
-        sizes = _static(fake.shape)
-        strides = _static(fake.stride()) if tensor.layout is torch.strided else None
+        sizes = _static(tensor.shape, fake.shape)
+        strides = _static(tensor.stride(), fake.stride()) if tensor.layout is torch.strided else None
         return cls(
             class_=type(tensor), dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad,
             keys=keys_of(tensor), sizes=sizes, strides=strides,
         )  # fmt: skip
 
 
-def _static(numbers: Sequence[Any]) -> tuple[int | None, ...]:
-    return tuple(number if type(number) is int else None for number in numbers)
+def _static(numbers: Sequence[int], of_fake: Sequence[Any]) -> tuple[int | None, ...]:
+    """The numbers that are no symbols. A fake without elements may have other strides: those are the tensor's."""
+    return tuple(number if type(fake) is int else None for number, fake in zip(numbers, of_fake, strict=True))
 
 
 def _equals(value: str, seen: Any, constant: Constant) -> str:

@@ -137,3 +137,13 @@ def test_a_backend_that_traces_does_so_for_all_sizes(backend: str) -> None:
         assert torch.equal(result, ((x @ weight) * size + size).sum())
         (gradient,) = torch.autograd.grad(result, weight)
         assert torch.allclose(gradient, (x.T @ torch.ones(size, 4)) * size)
+
+
+def seen(x: Any) -> Any:
+    return x.shape[0] + 1, x.stride()
+
+
+def test_a_view_without_elements_has_its_own_strides() -> None:
+    x = torch.ones(1, requires_grad=True)[1::2]
+    captured, _, _ = captured_with(seen)
+    assert captured(x) == seen(x)
