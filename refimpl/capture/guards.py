@@ -38,6 +38,7 @@ class GuardKind(Enum):
     EMPTY = "it is empty"
     TENSOR = "class, dtype, device, sizes, strides, requires_grad and dispatch keys of a tensor"
     DISTINCT = "it is another object than a second one"
+    ALL_DISTINCT = "it is another object than each of the others, and these than each other"
     SAME = "it is the object that another way leads to"
     SHAPES = "relations between sizes, strides and integers that are symbols"
     STATE = "grad mode, autocast, default dtype and other state of torch"
@@ -101,6 +102,19 @@ def _equals(value: str, seen: Any, constant: Constant) -> str:
     return f"{same_class} and {value} == {constant(seen)}"
 
 
+def _keys(value: str, seen: list[Any], constant: Constant) -> str:
+    """Keys that are equal may be of different classes: `1` and `True`."""
+    same = f"[*{value}] == {constant(seen)}"
+    if all(type(key) is str for key in seen):
+        return same
+    return f"{constant(_classes_of)}([*{value}]) == {constant(_classes_of(seen))} and {same}"
+
+
+def _classes_of(keys: Sequence[Any]) -> list[Any]:
+    """By id, since `==` of classes may be a metaclass's."""
+    return [_classes_of(key) if type(key) is tuple else id(type(key)) for key in keys]
+
+
 def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
     parts = [
         f"type({value}) is {constant(seen.class_)}",
@@ -157,12 +171,15 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.ID: lambda value, seen, read, constant: f"{value} is {constant(seen)}",
     GuardKind.EQUALS: lambda value, seen, read, constant: _equals(value, seen, constant),
     GuardKind.LENGTH: lambda value, seen, read, constant: f"len({value}) == {seen}",
-    GuardKind.KEYS: lambda value, seen, read, constant: f"[*{value}] == {constant(seen)}",
+    GuardKind.KEYS: lambda value, seen, read, constant: _keys(value, seen, constant),
     GuardKind.LACKS: lambda value, seen, read, constant: f"{seen!r} not in {value}",
     GuardKind.WITHOUT: lambda value, seen, read, constant: f"not hasattr({value}, {seen!r})",
     GuardKind.EMPTY: lambda value, seen, read, constant: f"not {value}",
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
+    GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: (
+        f"len({{{', '.join(f'{constant(id)}({name})' for name in (value, *map(read, seen)))}}}) == {1 + len(seen)}"
+    ),
     GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
     GuardKind.SHAPES: lambda value, seen, read, constant: seen.condition(read),
     GuardKind.STATE: lambda value, seen, read, constant: f"{value}() == {constant(seen)}",

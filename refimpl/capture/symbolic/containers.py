@@ -14,7 +14,7 @@ from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import is_a
-from refimpl.capture.symbolic.state import UserRaise, hash_key_of, raising, unsupported
+from refimpl.capture.symbolic.state import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
@@ -68,17 +68,6 @@ class SymbolicContainers(SymbolicBase):
         hashed = self.hash_key(key)
         self.state.effects.will_change(container)
         container.items[hashed] = (container.items[hashed][0] if hashed in container.items else key, value)
-
-    def hash_key(self, key: Value) -> Any:
-        """What a dict finds a key by."""
-        key = self.state.see(key)
-        if isinstance(key, NumberValue):
-            key = self.state.specialised(key)
-        match key:
-            case ConstantValue() if type(key.value) in (str, int, bool, type(None), torch.dtype, torch.device):
-                return hash_key_of(int(key.value) if type(key.value) is bool else key.value)
-            case _:
-                raise GraphBreak("unsupported_operation", what="a key", kind=key.kind)
 
     def grow(self, how: str, container: Any, *items: Any) -> Enter | None:
         container = self.state.see(container)

@@ -24,6 +24,7 @@ from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.containers import SymbolicContainers
 from refimpl.capture.symbolic.errors import SymbolicErrors
 from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
+from refimpl.capture.symbolic.hashing import SymbolicKeys
 from refimpl.capture.symbolic.instances import SymbolicInstances
 from refimpl.capture.symbolic.regions import SymbolicRegions
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, raising, unsupported
@@ -45,6 +46,7 @@ _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
 class SymbolicDomain(
+    SymbolicKeys,
     SymbolicCalls,
     SymbolicErrors,
     SymbolicRegions,

@@ -5,8 +5,9 @@ Counterpart: torch/_dynamo/output_graph.py OutputGraph; torch/_dynamo/variables/
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import (
     BuiltinFunctionType,
@@ -37,19 +38,32 @@ from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
-from refimpl.capture.sources import AttributeSource, CellSource, DimensionSource, ItemSource, KeptSource, Source
+from refimpl.capture.sources import (
+    AttributeSource,
+    CellSource,
+    DictKeySource,
+    DimensionSource,
+    ItemSource,
+    KeptSource,
+    Source,
+)
 from refimpl.capture.symbolic.classes import is_a, is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
+from refimpl.capture.symbolic.keys import has_own_key, is_constant_key
 from refimpl.capture.symbolic.values import (
     CellValue,
     ConstantValue,
+    DefaultDictValue,
+    DequeValue,
     DictValue,
     ErrorValue,
     MethodValue,
     NumberValue,
     ObjectValue,
+    PartialValue,
     RegionValue,
     SequenceValue,
+    SetValue,
     SliceValue,
     TensorValue,
     UnreadValue,
@@ -90,6 +104,7 @@ _MORE_THAN_THEIR_VALUE = (
 SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
+_MANY_KEYS = 64  # beyond, a dict whose keys are read one by one is not looked into
 _LARGE = 2**63  # ints beyond are no arguments of torch's operators
 
 
@@ -115,6 +130,7 @@ class CaptureState:
         self._known: dict[int, Value] = {}  # by id of an object that was there before; `_objects` keeps them alive
         self._objects: dict[Value, Any] = {}
         self._by_fake: dict[int, TensorValue] = {}
+        self._keys: dict[Source, None] = {}  # of objects that are keys by identity
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
         self.open_regions: list[tuple[RegionValue, int]] = []  # with where the segment was when they were entered
         self.offset: Callable[[], int] = lambda: 0  # of the instruction of the first frame that runs
@@ -176,6 +192,9 @@ class CaptureState:
             return self._sequence(found, source)
         if type(found) in (dict, OrderedDict, defaultdict):
             return self._dict(found, source)
+        made = self._of_collection(found, source)
+        if made is not None:
+            return made
         if type(found) is MethodType:
             return self._method(found, source)
         if type(found) is CellType:
@@ -226,8 +245,19 @@ class CaptureState:
         """The fake as it is now: a method may give it other sizes."""
         return unrelated_alias(fake).requires_grad_(fake.requires_grad)
 
+    def note_key(self, value: ObjectValue) -> None:
+        """An object is a key by identity: at the end there is one guard that all such are as many as they are now."""
+        self._keys[KeptSource(value.object, "key") if value.source is None else value.source] = None
+
+    def is_first_of_its_fake(self, value: TensorValue) -> bool:
+        """Whether no other value may be the same tensor."""
+        return self._by_fake.get(id(value.fake)) is value
+
     def guard_shapes(self) -> None:
         """Once nothing more is asked of symbols, but by a backend."""
+        if len(self._keys) > 1:
+            first, *others = self._keys
+            self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
         self.graph.fake_inputs = self._fake_inputs
         if self._symbolic_inputs:
             first = self._symbolic_inputs[0][1]
@@ -303,16 +333,50 @@ class CaptureState:
         items: list[Value] = [UnreadValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
         return SequenceValue(type(found), items, source)
 
-    def _dict(self, found: dict[Any, Any], source: Source) -> Value:
+    def _dict(self, found: Any, source: Source) -> Value:
         self.guard(GuardKind.TYPE, source, type(found))
-        if all(type(key) in (str, int, bool, type(None)) for key in found):
+        if all(map(is_constant_key, found)):
             self.guard(GuardKind.KEYS, source, list(found))
-            items = {
-                hash_key_of(key): (ConstantValue(key), UnreadValue(value, ItemSource(source, key)))
-                for key, value in found.items()
-            }
-            return DictValue(items, source, type(found))  # pyright: ignore[reportArgumentType]
-        return ObjectValue(found, source)
+            keys: list[Value] = [_constant_key(key) for key in found]
+        elif len(found) <= _MANY_KEYS and all(map(has_own_key, found)):
+            self.guard(GuardKind.LENGTH, source, len(found))
+            keys = [self.wrap(key, DictKeySource(source, index)) for index, key in enumerate(found)]
+        else:
+            return ObjectValue(found, source)
+        items: dict[Any, tuple[Value, Value]] = {
+            key: (value, UnreadValue(item, ItemSource(source, key)))
+            for value, (key, item) in zip(keys, found.items(), strict=True)
+        }
+        if type(found) is defaultdict:
+            factory = self.wrap(found.default_factory, AttributeSource(source, "default_factory"))
+            return DefaultDictValue(items, factory, source)
+        return DictValue(items, source, type(found))
+
+    def _of_collection(self, found: Any, source: Source) -> Value | None:
+        """A set of constants, a deque or a partial function; None for everything else."""
+        if type(found) in (set, frozenset) and all(map(is_constant_key, found)):
+            self.guard(GuardKind.TYPE, source, type(found))
+            self.guard(GuardKind.KEYS, source, list(found))
+            made = SetValue(type(found), source)
+            made.real, made.order, made.is_ordered = type(found)(found), list(found), False
+            made.values = {key: _constant_key(key) for key in found}
+            return made
+        if type(found) is deque:
+            self.guard(GuardKind.TYPE, source, deque)
+            self.guard(GuardKind.LENGTH, source, len(found))
+            self.guard(GuardKind.EQUALS, AttributeSource(source, "maxlen"), found.maxlen)
+            items: list[Value] = [UnreadValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+            return DequeValue(items, found.maxlen, source)
+        if type(found) is functools.partial and not found.__dict__:
+            self.guard(GuardKind.TYPE, source, type(found))
+            self.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))
+            keywords = self.wrap(found.keywords, AttributeSource(source, "keywords"))
+            args = self.wrap(found.args, AttributeSource(source, "args"))
+            if isinstance(keywords, DictValue) and isinstance(args, SequenceValue):
+                named = {key: value for key, (_, value) in keywords.items.items()}
+                function = self.wrap(found.func, AttributeSource(source, "func"))
+                return PartialValue(function, list(args.items), named, source)
+        return None
 
     def _method(self, found: MethodType, source: Source) -> Value:
         function = self.wrap(found.__func__, AttributeSource(source, "__func__"))
@@ -502,9 +566,13 @@ class CaptureState:
         return self.wrap(object_, CellSource(cell.source))
 
 
+def _constant_key(key: Any) -> Value:
+    return SequenceValue(tuple, [_constant_key(item) for item in key]) if type(key) is tuple else ConstantValue(key)
+
+
 def hash_key_of(key: Any) -> Any:
-    """Constants by class and value."""
-    return type(key), key
+    """A constant is its own key."""
+    return key
 
 
 def _has_tensor(result: Any) -> bool:

@@ -218,8 +218,8 @@ class DequeValue(SequenceValue):
 class SetValue(Value):
     """A set or frozenset. `real` holds what its elements are found by, in a table that was filled as the program's is.
 
-    `values`: the elements by these keys. `steps`: how it is made, or what is done to one that was there; see `sets.py`. `order`: of
-    one that was there and is unchanged. `is_read`: others are made of it as it is now, so that it may not change any more.
+    `values`: the elements by these keys. `steps`: how it is made, or what is done to one that was there; see `sets.py`.
+    `order`: of one that was there and is unchanged. `is_read`: others are made of it as it is now, so that it may not change any more.
     """
 
     __slots__ = ("class_", "is_ordered", "is_read", "order", "real", "steps", "values")
@@ -344,7 +344,7 @@ class RegionValue(Value):
 
 
 class NativeIteratorValue(Value):
-    """An iterator of a class written in C (`map`, `itertools.islice`) that the segment made. Its steps are those of a generator."""
+    """An iterator of a class written in C (`map`, `itertools.islice`) that the segment made: it steps as a generator does."""
 
     __slots__ = ("class_", "generator", "rebuild")
 
