@@ -111,6 +111,12 @@ _CAPTURE = {
 _CAPTURE_COMPANIONS = {
     f"{_DYNAMO}.config": "refimpl.capture.config.config",
     f"{_DYNAMO}.utils.counters": f"{_PUBLIC}.counters.counters",
+    **{f"{_DYNAMO}.utils.{name}": f"{_PUBLIC}.same.{name}" for name in ("same", "rmse")},
+    **{
+        f"{_DYNAMO}.utils.{name}": f"{_PUBLIC}.cloning.{name}"
+        for name in ("checkpoint_params", "clone_input", "clone_inputs", "clone_tensor", "defake", "preserve_rng_state")
+    },
+    **{f"{_DYNAMO}.utils.{name}": f"{_PUBLIC}.measuring.{name}" for name in ("timed", "torchscript")},
     f"{_DYNAMO}.OptimizedModule": f"{_PUBLIC}.optimized_module.OptimizedModule",
     f"{_DYNAMO}.is_compiling": f"{_PUBLIC}.running.is_compiling",
     f"{_COMPILER}.is_compiling": f"{_PUBLIC}.running.is_compiling",

@@ -1,0 +1,65 @@
+"""Running a model to see how long it takes, and as TorchScript.
+
+Counterpart: torch/_dynamo/utils.py timed, torchscript
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.capture.public.predicates import is_jit_model
+
+_LOG = logging.getLogger(__name__)
+_SEED = 1337
+
+
+def is_on_cuda(value: Any) -> bool:
+    """Whether there is a tensor on a CUDA device in it: in containers, or among a module's parameters."""
+    if isinstance(value, torch.Tensor):
+        return value.is_cuda
+    if isinstance(value, torch.nn.Module):
+        return any(map(is_on_cuda, value.parameters()))
+    if isinstance(value, dict):
+        return any(map(is_on_cuda, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(is_on_cuda, value))
+
+
+def timed(model: Any, example_inputs: Sequence[Any], times: int = 1) -> tuple[Any, float]:
+    """What the last of `times` calls gives, and how many seconds all took. Random numbers are the same each time it is asked."""
+    waits = is_on_cuda(example_inputs) or is_on_cuda(model)
+    _settle(waits)
+    gc.collect()
+    torch.manual_seed(_SEED)
+    began = time.perf_counter()
+    result = None
+    for _ in range(times):
+        result = model(*example_inputs)
+        _settle(waits)
+    return result, time.perf_counter() - began
+
+
+def _settle(waits: bool) -> None:
+    if waits:
+        torch.cuda.synchronize()
+
+
+def torchscript(model: Any, example_inputs: Any, verbose: bool = False) -> Any:
+    """The model as TorchScript: itself if it is, traced, or scripted where that fails; None where both do, which is logged."""
+    if is_jit_model(model):
+        return model
+    try:
+        return torch.jit.trace(model, example_inputs)
+    except Exception:  # whatever a model raises when it is traced
+        try:
+            return torch.jit.script(model)
+        except Exception as error:  # whatever the compiler says of it
+            _LOG.log(
+                logging.ERROR if verbose else logging.INFO, "the model can be neither traced nor scripted: %s", error
+            )
+            return None

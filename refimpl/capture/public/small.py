@@ -1,0 +1,163 @@
+"""Small constructors and helpers.
+
+Counterpart: torch/_dynamo/utils.py make_cell, rot_n_helper, product, Lit, warn_once, DuplicateWarningChecker and others
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import importlib
+import operator
+import pkgutil
+import re
+import types
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from refimpl.capture.config import config
+
+dict_keys: type[Any] = type({}.keys())
+dict_values: type[Any] = type({}.values())
+odict_values: type[Any] = type(collections.OrderedDict[Any, Any]().values())
+tuple_iterator: type[Any] = type(iter(()))
+
+
+def make_cell(val: Any = None) -> types.CellType:
+    """A cell that holds a value."""
+    return types.CellType(val)
+
+
+@functools.cache
+def rot_n_helper(n: int) -> Callable[..., tuple[Any, ...]]:
+    """A function of `n` values that gives the last one last and the others backwards. Raises AssertionError for less than two."""
+    assert n > 1, f"n={n}\n  expected: two or more values"
+
+    def rotated(*values: Any) -> tuple[Any, ...]:
+        if len(values) != n:
+            raise TypeError(f"{len(values)} values\n  expected: {n}")
+        return (*values[-2::-1], values[-1])
+
+    return rotated
+
+
+def product(it: Iterable[Any]) -> Any:
+    """All multiplied; 1 for nothing."""
+    return functools.reduce(operator.mul, it, 1)
+
+
+def _rest_of(iterator: Any) -> tuple[Any, ...]:
+    _, (items,), *index = iterator.__reduce__()
+    return tuple(items)[index[0] if index else 0 :]
+
+
+def tuple_iterator_len(tup: Iterator[Any]) -> int:
+    """How many items a tuple's iterator has left."""
+    return operator.length_hint(tup)
+
+
+def tuple_iterator_getitem(tup: Iterator[Any], index: int) -> Any:
+    """An item that a tuple's iterator has left, without taking it."""
+    return _rest_of(tup)[index]
+
+
+def dict_keys_getitem(d: dict[Any, Any], n: int) -> Any:
+    """The n-th key."""
+    return list(d)[n]
+
+
+def to_subclass(t: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
+    """The tensor as one of a subclass."""
+    return t.as_subclass(cls)
+
+
+def nn_module_new(cls: type[torch.nn.Module]) -> torch.nn.Module:
+    """A module that has had torch.nn.Module's constructor, and not its own."""
+    made = object.__new__(cls)
+    torch.nn.Module.__init__(made)
+    return made
+
+
+def object_new(cls: type) -> Any:
+    """An object that has had no constructor; a module has its tables."""
+    return nn_module_new(cls) if issubclass(cls, torch.nn.Module) else object.__new__(cls)
+
+
+def identity(x: Any) -> Any:
+    """The value."""
+    return x
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """Does nothing."""
+
+
+@functools.cache
+def print_once(*args: Any) -> None:
+    """Prints what it has not printed before."""
+    print(*args)
+
+
+def import_submodule(mod: types.ModuleType) -> None:
+    """Imports the modules that lie beside a package's own file."""
+    for found in pkgutil.iter_modules(mod.__path__):
+        if not found.ispkg and not found.name.startswith("_"):
+            importlib.import_module(f"{mod.__name__}.{found.name}")
+
+
+def ifdynstaticdefault(count1: Any, count2: Any) -> Any:
+    """The first where sizes are numbers when a function is first captured, else the second."""
+    return count1 if config.assume_static_by_default else count2
+
+
+class Lit:
+    """Text that is shown without quotes."""
+
+    def __init__(self, s: str) -> None:
+        self.s = s
+
+    def __repr__(self) -> str:
+        return self.s
+
+
+_WARNED: set[str] = set()
+
+
+def warn_once(msg: str, stacklevel: int = 1) -> None:
+    """A warning, the first time that it is given."""
+    if msg not in _WARNED:
+        _WARNED.add(msg)
+        warnings.warn(msg, stacklevel=stacklevel + 1)
+
+
+def strip_color_from_string(text: str) -> str:
+    """Without escape sequences of terminals."""
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+class DuplicateWarningChecker:
+    """Knows the last keys that it was given."""
+
+    def __init__(self, maxsize: int = 4096) -> None:
+        self.maxsize = maxsize
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all."""
+        self.set: collections.OrderedDict[Hashable, None] = collections.OrderedDict()
+
+    def add(self, key: Hashable) -> bool:
+        """Whether a key is new; under `config.verbose` always. The one that was not asked for longest is forgotten first."""
+        if key in self.set:
+            self.set.move_to_end(key)
+            return config.verbose
+        self.set[key] = None
+        while len(self.set) > self.maxsize:
+            self.set.popitem(last=False)
+        return True
+
+
+graph_break_dup_warning_checker = DuplicateWarningChecker()
