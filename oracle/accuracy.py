@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -39,6 +39,9 @@ from oracle.verdict import WorstElement
 
 _LENT = 16.0  # see the module docstring, step 3
 _SAMPLE = 1 << 16  # elements a median is taken over
+
+
+_NOTHING = torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,7 @@ class ValueReport:
     unstable: int = 0
     explained: tuple[str, ...] = ()
     max_ulp: float | None = None  # None for integers
+    wrong_elements: Tensor = field(default_factory=lambda: _NOTHING, compare=False)  # flat indices
 
 
 TruthSource = Callable[[], "Tensor | None"]
@@ -151,6 +155,7 @@ def _compare_exact(eager: Tensor, subject: Tensor, truth: TruthSource, noises: S
         elements=eager.numel(),
         unstable=unstable,
         explained=explained,
+        wrong_elements=wrong,
     )
 
 
@@ -167,12 +172,12 @@ def _same_kind(others: Sequence[Tensor | None], eager: Tensor) -> list[Tensor]:
 
 
 def _as_double(flat: Tensor, index: Tensor) -> Tensor:
-    values = flat[index] if flat.dtype in _READABLE else bits_of(flat)[index]
+    values = flat[index] if flat.dtype in READABLE else bits_of(flat)[index]
     return values.to(torch.float64)
 
 
 # Everything else (packed float4, uint4, bits8 ...) can neither be indexed nor converted, and is shown by its bits.
-_READABLE = frozenset(
+READABLE = frozenset(
     {
         *TABLE,
         *(getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32", "int64")),
@@ -207,8 +212,8 @@ class _FloatComparison:
         self.atol = max(row.atol, 2 * row.smallest_normal if flushes_denormals else 0.0)
         self.truth_source, self.noise_source, self.loud_source, self.relaid_source = truth, noise, loud, relaid
         self.explained: list[str] = []
-        self.unstable = torch.zeros(0, dtype=torch.int64)  # flat indices
-        self.excused = self.unstable  # of elements with an error that is not rounding: no part of the root mean square
+        self.unstable = self.wrong = _NOTHING  # flat indices
+        self.excused = _NOTHING  # of elements with an error that is not rounding: no part of the root mean square
 
     def run(self) -> ValueReport:
         suspects, zero_flips, ulp = self._far_from_eager()
@@ -229,6 +234,7 @@ class _FloatComparison:
             unstable=self.unstable.numel(),
             explained=tuple(self.explained),
             max_ulp=ulp,
+            wrong_elements=self.wrong,
         )
 
     # -- bound 1
@@ -250,8 +256,7 @@ class _FloatComparison:
                 if bool(flip.any()):
                     flips.append(flip.nonzero().squeeze(-1) + start)
             ulp = max(ulp, max_ulp(eager, subject))
-        nothing = torch.zeros(0, dtype=torch.int64)
-        return torch.cat(far) if far else nothing, torch.cat(flips) if flips else nothing, ulp
+        return torch.cat(far) if far else _NOTHING, torch.cat(flips) if flips else _NOTHING, ulp
 
     # -- bounds 2 and 3
 
@@ -296,6 +301,7 @@ class _FloatComparison:
             allowed = allowed.clamp_min(row.k * self._typical_eager_error(truth) + self.atol)
             is_right |= (error <= allowed) & error.isfinite()
         if not bool(is_right.all()):
+            self.wrong = suspects[~is_right]
             return self._element_finding(suspects, is_right, e, s, t, error, allowed)
         if truth is not None and self.excused.numel():
             rmse = self._rmse(truth)
@@ -580,7 +586,7 @@ def _index_text(index: tuple[int, ...]) -> str:
 
 def _text(flat: Tensor, index: int) -> str:
     """The element as text, with enough digits to tell it from its neighbours."""
-    if flat.dtype not in _READABLE:
+    if flat.dtype not in READABLE:
         flat = bits_of(flat)
     value = flat[index]
     if value.is_floating_point() and value.dtype is not torch.float64:

@@ -85,6 +85,7 @@ class EagerState:
     noise: list[Outcome] = field(default_factory=list)
     loud_noise: list[Outcome] = field(default_factory=list)
     relaid: Outcome | None = None
+    still: Outcome | None = None
 
     def run(self, progress: Progress, before: ProcessState) -> None:
         """Eager twice, and a third time under another seed when it draws random numbers."""
@@ -150,6 +151,16 @@ class EagerState:
             progress("loud noise")
             self._add_noise(self.loud_noise, LOUD_NOISE_RUNS, LOUD_NOISE_SCALE, before)
         return self.loud_noise
+
+    def still_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
+        """Eager under the mode of the noise, without noise: what the mode itself changes."""
+        if self.still is None:
+            progress("noise")
+            instance = self.make()
+            around_call = functools.partial(RoundingNoise, 0, scale=0.0)
+            self.still = self._timed(lambda: observe(instance, around_call=around_call))
+            _restored(before)
+        return self.still
 
     def relaid_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
         """Eager on strided copies of its inputs and of all operands, which its scalar loops read."""
@@ -317,6 +328,7 @@ def judge_subject(
         noise=lambda: eager.noise_runs(progress, before),
         loud_noise=lambda: eager.loud_noise_runs(progress, before),
         relaid=lambda: eager.relaid_run(progress, before),
+        still=lambda: eager.still_run(progress, before),
         policy=instance.program.policy,
         expects_raise=instance.program.expects_raise,
         rng="own" if subject.spec.rng == "own" else "eager",

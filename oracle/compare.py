@@ -21,6 +21,7 @@ from oracle.accuracy import ValueReport, compare_values
 from oracle.outcome import CallObservation, Leaf, Outcome, Raised, Returned
 from oracle.program import ComparePolicy
 from oracle.tolerance import PYTHON_NUMBER
+from oracle.trust import TrustedRuns, is_flipped_by_mode
 from oracle.verdict import Compared, Status, WorstElement
 
 
@@ -105,7 +106,7 @@ SECTIONS = (OUTPUTS, INPUTS, GRADIENTS, STATE)
 
 
 class RunsState:
-    """The run in fp64, the runs under noise and loud noise, the one on inputs laid out otherwise, each started once.
+    """The run in fp64, those under noise, loud noise and none, the one on inputs laid out otherwise, each started once.
 
     They start when first asked for.
 
@@ -119,12 +120,14 @@ class RunsState:
         noise: Callable[[], Sequence[Outcome]],
         loud: Callable[[], Sequence[Outcome]] = tuple,
         relaid: Callable[[], Outcome | None] = lambda: None,
+        still: Callable[[], Outcome | None] = lambda: None,
         *,
         like: Outcome | None = None,
     ) -> None:
         self._start_truth, self._start_noise, self._start_loud = truth, noise, loud
-        self._start_relaid = relaid
+        self._start_relaid, self._start_still = relaid, still
         self._relaid: list[dict[tuple[int, str, str], Leaf]] | None = None
+        self._still: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._digests = None if like is None else [call.rng_digest for call in calls_of(like)]
         self._truth: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._noise: list[dict[tuple[int, str, str], Leaf]] | None = None
@@ -151,6 +154,13 @@ class RunsState:
             outcome = self._start_relaid()
             self._relaid = [] if outcome is None else [_leaves_by_key(outcome, self._digests)]
         return next((leaves.get((call, section.name, path)) for leaves in self._relaid), None)
+
+    def still_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
+        """Of eager under the noise's mode without noise."""
+        if self._still is None:
+            outcome = self._start_still()
+            self._still = [] if outcome is None else [_leaves_by_key(outcome, self._digests)]
+        return next((leaves.get((call, section.name, path)) for leaves in self._still), None)
 
 
 def _present(leaves: Iterable[Leaf | None]) -> list[Leaf]:
@@ -301,12 +311,19 @@ def compare_pair(
         def parts_in(leaves: Sequence[Leaf], position: int = position) -> list[Tensor]:
             return [part for leaf in leaves if (part := _part(leaf, position)) is not None]
 
-        report = compare_values(
+        trusted = TrustedRuns(
             eager,
-            subject,
+            still=lambda position=position: _part(runs.still_leaf(*at), position),
             truth=lambda position=position: _part(runs.truth_leaf(*at), position),
             noise=lambda parts_in=parts_in: parts_in(runs.noise_leaves(*at)),
             loud=lambda parts_in=parts_in: parts_in(runs.loud_leaves(*at)),
+        )
+        report = compare_values(
+            eager,
+            subject,
+            truth=trusted.truth,
+            noise=trusted.noise,
+            loud=trusted.loud,
             # None: a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
             relaid=None
             if pair.section is GRADIENTS
@@ -314,6 +331,7 @@ def compare_pair(
             flushes_denormals=flushes_denormals,
         )
         is_right &= take_report(pair, suffix, report, builder)
+        _explain_distrust(pair, suffix, trusted, builder)
     builder.count(tensors=1)
     return is_right
 
@@ -331,6 +349,15 @@ def take_report(pair: LeafPair, suffix: str, report: ValueReport, builder: Findi
         worst = replace(report.worst, where=where) if report.worst is not None else None
         builder.add(pair.section.severity, pair.section.status, pair.call, f"{pair.path}{suffix}{report.detail}", worst)
     return report.is_right
+
+
+def _explain_distrust(pair: LeafPair, suffix: str, trusted: TrustedRuns, builder: FindingsBuilder) -> None:
+    if trusted.distrusted:
+        builder.explain(
+            pair.call,
+            f"{pair.path}{suffix} has {trusted.distrusted} elements that eager has otherwise under a dispatch mode: "
+            "there neither fp64 nor noise counts",
+        )
 
 
 # --------------------------------------------------------------------------------------------- parts of a tensor
@@ -410,10 +437,16 @@ def _compare_python_values(pair: LeafPair, runs: RunsState, builder: FindingsBui
         return True
     if isinstance(expected, int):
         at = (pair.call, pair.section, pair.path)
+        still = runs.still_leaf(*at)
         if (
             _is_flipped(expected, [runs.truth_leaf(*at)])
             or _is_flipped(expected, runs.noise_leaves(*at))
             or _is_flipped(expected, runs.loud_leaves(*at))
+        ) and not (
+            still is not None
+            and is_flipped_by_mode(
+                expected, still.value, [leaf.value for leaf in (*runs.noise_leaves(*at), *runs.loud_leaves(*at))]
+            )
         ):
             builder.count(unstable=1)
             builder.explain(
@@ -443,16 +476,28 @@ def _compare_python_floats(pair: LeafPair, runs: RunsState, builder: FindingsBui
             as_tensor(leaf.value) for leaf in leaves if leaf is not None and type(leaf.value) is type(pair.eager.value)
         ]
 
+    at = (pair.call, pair.section, pair.path)
+    eager = as_tensor(pair.eager.value)
+    trusted = TrustedRuns(
+        eager,
+        still=lambda: next(iter(numbers([runs.still_leaf(*at)])), None),
+        truth=lambda: next(iter(numbers([runs.truth_leaf(*at)])), None),
+        noise=lambda: numbers(runs.noise_leaves(*at)),
+        loud=lambda: numbers(runs.loud_leaves(*at)),
+        row=PYTHON_NUMBER,
+    )
     report = compare_values(
-        as_tensor(pair.eager.value),
+        eager,
         as_tensor(pair.subject.value),
-        truth=lambda: next(iter(numbers([runs.truth_leaf(pair.call, pair.section, pair.path)])), None),
-        noise=lambda: numbers(runs.noise_leaves(pair.call, pair.section, pair.path)),
-        loud=lambda: numbers(runs.loud_leaves(pair.call, pair.section, pair.path)),
+        truth=trusted.truth,
+        noise=trusted.noise,
+        loud=trusted.loud,
         row=PYTHON_NUMBER,
     )
     # Not among the tensor elements, and ULPs of float64 say nothing about a float32 computation.
-    return take_report(pair, "", replace(report, elements=0, max_ulp=None), builder)
+    is_right = take_report(pair, "", replace(report, elements=0, max_ulp=None), builder)
+    _explain_distrust(pair, "", trusted, builder)
+    return is_right
 
 
 def is_undefined(path: str, policy: ComparePolicy) -> bool:

@@ -78,6 +78,7 @@ def judge(
     many_seeds: Callable[[], Sequence[Outcome]] = tuple,
     loud_noise: Callable[[], Sequence[Outcome]] = tuple,
     relaid: Callable[[], Outcome | None] = lambda: None,
+    still: Callable[[], Outcome | None] = lambda: None,
 ) -> Verdict:
     """The verdict on `subject`.
 
@@ -87,6 +88,9 @@ def judge(
     the other side in every second run or fewer.
 
     `relaid` gives eager on strided copies of the inputs: the sign of a zero that its other loops leave otherwise is nobody's.
+
+    `still` gives eager under the noise's mode without noise. Where a value differs there from plain eager by more than noise
+    moves it, the mode made it another program: neither `truth` nor noise says anything there (oracle.trust).
 
     `rng` is the subject's promise about random numbers. `eager_draws` says that eager takes some, and `is_random` that its
     result depends on them; then runs in fp64 and under noise count only if they left the generators in eager's state, which
@@ -108,7 +112,7 @@ def judge(
         return verdict
     settings = _Settings(
         policy=policy,
-        runs=RunsState(truth, noise, loud_noise, relaid, like=eager if is_random else None),
+        runs=RunsState(truth, noise, loud_noise, relaid, still, like=eager if is_random else None),
         is_random=is_random,
         draws_own=is_random and rng == "own",
         owes_stream=not (rng == "own" and (is_random or eager_draws)),

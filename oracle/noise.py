@@ -74,6 +74,8 @@ class RoundingNoise(TorchDispatchMode):
     nothing finite becomes infinite.
     Active in the backward pass as well, if that runs inside.
 
+    Of `scale` 0 nothing moves, and everything else is as under noise: operators read copies, and what they return is one.
+
     Equal seeds give equal results for equal programs. The noise has generators of its own: the global ones are untouched.
     Sparse, quantised and float4 tensors are not moved.
     """
@@ -95,13 +97,14 @@ class RoundingNoise(TorchDispatchMode):
             return NotImplemented  # the subclass computes with plain tensors, which come back here
         kind = _kind_of(func)
         if kind.is_exact or _is_exact_call(func, args, kwargs):
-            is_open = kind.chooses_among and _has_both_zeros((args, kwargs), kind.chooses_among)
+            is_open = self.scale and kind.chooses_among and _has_both_zeros((args, kwargs), kind.chooses_among)
             result = func(*args, **kwargs)
             return self._with_either_zero(result, is_written=bool(kind.written)) if is_open else result
         if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
-            return self._with_open_zeros(func(*args, **kwargs), kind)
+            result = func(*args, **kwargs)
+            return self._with_open_zeros(result, kind) if self.scale else result
         self.moved_ops += 1
-        if kind.rounds_as_first_input:
+        if kind.rounds_as_first_input and self.scale:
             return self._moved_as_first_input(func, args, kwargs, is_written=bool(kind.written))
         self._factor = noise_factor(func, args, kwargs)
         self._flips_zeros = False
@@ -119,9 +122,9 @@ class RoundingNoise(TorchDispatchMode):
                     tensor.copy_(self._moved(tensor))
         if kind.returns_written:
             return result
-        if kind.interpolates and isinstance(result, torch.Tensor):
+        if kind.interpolates and self.scale and isinstance(result, torch.Tensor):
             result = self._moved_by_coordinates(result, args[0])
-        if kind.is_window and _is_movable(result) and not kind.written:
+        if kind.is_window and self.scale and _is_movable(result) and not kind.written:
             shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
             return result.add_(shift, alpha=torch.finfo(result.dtype).eps * self.scale)
         if kind.moves_first_result:
@@ -228,6 +231,8 @@ class RoundingNoise(TorchDispatchMode):
         return result.copy_(self._moved_dense(tensor.contiguous()))
 
     def _moved_dense(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not self.scale:
+            return tensor.clone()
         if tensor.dtype.is_complex:
             return torch.view_as_complex(self._moved_dense(torch.view_as_real(tensor)))
         info = torch.finfo(tensor.dtype)
