@@ -18,6 +18,7 @@ from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.public.backends import NAMED
 from refimpl.capture.public.contexts import Hooks, NullDecorator, OptimizeContext, captured_call
 from refimpl.capture.public.errors import InvalidBackend
+from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
 
 for _backend in NAMED:
@@ -101,6 +102,7 @@ def _optimize(
     dynamic: bool | None = None,
     recompile_limit: int | None = None,
 ) -> OptimizeContext | NullDecorator:
+    check_if_dynamo_supported()
     if disable or os.environ.get("TORCHDYNAMO_DISABLE", "") == "1":
         return NullDecorator()
     hooks = Hooks(guard_export_fn, guard_fail_fn)

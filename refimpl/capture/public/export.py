@@ -24,6 +24,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.contexts import function_of, innermost_fn
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.capture.public.export_signature import Captured, with_signature
+from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.running import capturing
 from refimpl.capture.segment import Segment
 from refimpl.capture.translate import translate
@@ -78,6 +79,7 @@ def export(
     Raises AssertionError for options that do not fit each other; UserError for arguments and results that are neither tensors nor
     constants; Unsupported where a graph would break; TorchRuntimeError where an operator raises.
     """
+    check_if_dynamo_supported()
     options = _Options(
         aten_graph=aten_graph, pre_dispatch=pre_dispatch, decomposition_table=decomposition_table, tracing_mode=tracing_mode,
         dynamic_shapes=dynamic_shapes, assume_static_by_default=assume_static_by_default, same_signature=same_signature,

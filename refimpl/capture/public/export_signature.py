@@ -17,7 +17,7 @@ from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
-from refimpl.capture.sources import DimensionSource, ReaderBuilder, Source
+from refimpl.capture.sources import DimensionSource, KeptSource, ReaderBuilder, Source
 
 CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
@@ -128,6 +128,11 @@ def check_leaves(leaves: Sequence[Any], error: UserErrorType, what: str) -> None
             )
 
 
+def _is_kept(source: Source | None) -> bool:
+    """Whether it is read from an object that the segment keeps: a constant, even where an argument is the same object."""
+    return source is not None and isinstance(next(source.way()), KeptSource)
+
+
 class _Builder:
     """Copies the nodes of a captured graph below new placeholders."""
 
@@ -158,7 +163,8 @@ class _Builder:
             if isinstance(given, SizeOf):
                 copies[node] = self._size(given)
             else:
-                copies[node] = by_object.get(id(given)) or self._attribute(str(node.target), given)
+                known = None if _is_kept(node.meta.get("source")) else by_object.get(id(given))
+                copies[node] = known or self._attribute(str(node.target), given)
             if "example_value" in node.meta:
                 copies[node].meta.update(self._meta(node))
         return copies

@@ -1,0 +1,104 @@
+"""Files that help to find out what capture did: a folder, a log, recordings of errors; texts made when they are shown.
+
+Counterpart: torch/_dynamo/utils.py get_debug_dir, setup_compile_debug, write_record_to_file, lazy_format_graph_tabular
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import dis
+import functools
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from torch import fx
+
+from refimpl.capture.config import config
+from refimpl.capture.public.timing import tabulate
+
+_LOG = logging.getLogger("refimpl.capture")
+
+
+@functools.cache
+def _folder_below(root: str) -> str:
+    stamp = datetime.datetime.now().strftime("%Y_%m_%d_%H_%M_%S_%f")
+    return os.path.join(root, f"run_{stamp}-pid_{os.getpid()}")
+
+
+def get_debug_dir() -> str:
+    """The folder of this process below `config.debug_dir_root`: the same until that changes. It is not made."""
+    return _folder_below(config.debug_dir_root)
+
+
+def setup_compile_debug() -> contextlib.ExitStack:
+    """With TORCH_COMPILE_DEBUG=1, messages go to a file in the folder until the stack that is given back is closed."""
+    stack = contextlib.ExitStack()
+    if os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1":
+        _log_to(Path(get_debug_dir()) / "torchdynamo" / "debug.log", stack)
+    return stack
+
+
+def setup_log_file() -> contextlib.ExitStack:
+    """Messages go to `config.log_file_name`, where there is one, until the stack is closed."""
+    stack = contextlib.ExitStack()
+    if config.log_file_name is not None:
+        _log_to(Path(config.log_file_name), stack)
+    return stack
+
+
+def _log_to(path: Path, stack: contextlib.ExitStack) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path)
+    _LOG.addHandler(handler)
+    stack.callback(handler.close)
+    stack.callback(_LOG.removeHandler, handler)
+
+
+def gen_record_file_name(exc: BaseException, code: CodeType) -> str:
+    """The file that a recording of an error in a function goes to."""
+    name = f"{code.co_name}_{type(exc).__name__}_{code.co_firstlineno}.rec"
+    return os.path.join(get_debug_dir(), "error_recordings", name)
+
+
+def write_record_to_file(filename: str, exec_record: Any) -> None:
+    """Writes a recording, an object with `dump(file)`; what is there stays, and what goes wrong is logged."""
+    path = Path(filename)
+    try:
+        if path.exists():
+            _LOG.warning("Unable to write execution record %s; file already exists.", filename)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            exec_record.dump(file)
+    except Exception:  # an error is being reported: this must not hide it
+        _LOG.exception("Unable to write execution record %s", filename)
+
+
+class LazyString:
+    """A text that is made when it is first shown."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
+
+    def __str__(self) -> str:
+        return self._make()
+
+
+def lazy_format_graph_tabular(fn_name: str, gm: fx.GraphModule) -> LazyString:
+    """The nodes of a graph as a table."""
+
+    def table() -> str:
+        rows = [(node.op, node.name, node.target, node.args, node.kwargs) for node in gm.graph.nodes]
+        return f"{fn_name}\n{tabulate(rows, headers=['opcode', 'name', 'target', 'args', 'kwargs'])}\n"
+
+    return LazyString(table)
+
+
+def format_bytecode(prefix: str, name: str, filename: str, line_no: int, code: CodeType) -> str:
+    """A heading, and the instructions of a function."""
+    return f"{prefix} {name} {filename} line {line_no} \n{dis.Bytecode(code).dis()}\n"

@@ -1,0 +1,374 @@
+"""Contracts of capture's helpers (rows UT of docs/contracts.md, and DY-20): counters, times, reports, files, modules."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch.nn.modules.module import register_module_forward_hook
+
+import refimpl
+from refimpl._torch import FakeTensorMode
+from refimpl.capture.config import config
+from refimpl.capture.public import modules, platforms, timing
+from refimpl.capture.public.counters import counters
+from refimpl.capture.public.debugging import (
+    format_bytecode,
+    gen_record_file_name,
+    get_debug_dir,
+    lazy_format_graph_tabular,
+    setup_compile_debug,
+    setup_log_file,
+    write_record_to_file,
+)
+from refimpl.capture.public.nested_inputs import flatten_graph_inputs, get_locals_to_steal, set_locals_to_steal
+from refimpl.capture.public.profiler import CompileProfiler, disable_cache_limit, format_func_info
+from refimpl.capture.public.weak import CleanupHook, CleanupManager, ExactWeakKeyDictionary
+
+Tensor = torch.Tensor
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    refimpl.reset()
+    counters.clear()
+    timing.reset_frame_count()
+    yield
+    refimpl.reset()
+    counters.clear()
+    timing.reset_frame_count()
+
+
+def breaking(x: Tensor) -> Tensor:
+    y = x + 1
+    refimpl.graph_break()
+    return y * 2
+
+
+def test_what_is_captured_is_counted() -> None:
+    """UT-01"""
+    refimpl.compile(breaking, backend="eager")(torch.ones(2))
+    assert sum(counters["graph_break"].values()) == 1
+    assert counters["stats"]["unique_graphs"] == 2
+    assert counters["stats"]["calls_captured"] == 2
+    assert counters["frames"] == {"total": 2, "ok": 2}
+    limited = refimpl.compile(breaking, backend="eager", dynamic=False, recompile_limit=1)
+    for size in (2, 3):
+        limited(torch.ones(size))
+    assert counters["recompile_limit"]["breaking"] >= 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- times
+
+
+def test_timed_functions_keep_their_seconds() -> None:
+    """UT-02"""
+
+    @timing.dynamo_timed
+    def plain(x: int) -> int:
+        return x + 1
+
+    @timing.dynamo_timed(phase_name="lowering")
+    def phase() -> None:
+        raise KeyError
+
+    assert [plain(1), plain(2)] == [2, 3]
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            phase()
+        timing.increment_frame()
+    assert len(timing.compilation_time_metrics[plain.__qualname__]) == 2
+    assert [list(phases) for phases in timing.frame_phase_timing.values()] == [["lowering"], ["lowering"]]
+    spent = timing.calculate_time_spent()
+    assert spent["lowering"] == spent["total_wall_time"] > 0
+    timing.reset_frame_count()
+    assert not timing.compilation_time_metrics
+    assert not timing.frame_phase_timing
+    assert timing.calculate_time_spent() == {}
+
+
+def test_the_time_report_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """UT-02"""
+    timing.frame_phase_timing["0"]["backend"] = 1.2345678
+    timing.print_time_report()
+    assert capsys.readouterr().out == "TIMING: backend:1.23457 total_wall_time:1.23457\n"
+
+
+def test_times_as_table_and_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UT-03, UT-04"""
+    monkeypatch.setitem(sys.modules, "tabulate", None)
+    timing.compilation_time_metrics["f"] += [1.0, 0.25]
+    assert timing.compile_times() == "TorchDynamo compilation metrics:\nFunction, Runtimes (s)\nf, 1.0000, 0.2500"
+    assert timing.compile_times("csv") == (["f"], ["1.000000, 0.250000"])
+    assert timing.compile_times("csv", aggregate=True) == (["f"], ["1.250000"])
+    assert timing.tabulate([[1, 2]], headers=("a", "b")) == "a, b\n1, 2"
+
+
+def test_a_table_by_the_package_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UT-04"""
+
+    class Package:
+        @staticmethod
+        def tabulate(rows: Any, headers: Any) -> str:
+            return f"{rows} below {headers}"
+
+    monkeypatch.setitem(sys.modules, "tabulate", Package)
+    assert timing.tabulate([[1]], headers=["a"]) == "[[1]] below ['a']"
+
+
+def test_calls_are_counted() -> None:
+    """UT-05"""
+    graph = fx.symbolic_trace(lambda x: (x + 1).sin()).graph
+    assert timing.count_calls(graph) == 2
+    before = timing.op_count
+    timing.increment_op_count(3)
+    assert timing.op_count == before + 3
+
+
+def test_the_profiler_counts_and_reports() -> None:
+    """UT-36"""
+    with CompileProfiler() as profiler:
+        refimpl.optimize(profiler)(lambda x: x + 1)(torch.ones(2))
+    assert (profiler.frame_count, profiler.op_count) == (1, 1)
+    assert "No graph breaks detected." in profiler.report()
+    assert "No recompilation detected." in profiler.report()
+
+    profiler = CompileProfiler()
+    compiled = refimpl.optimize(profiler, dynamic=False, guard_fail_fn=profiler.guard_failed)(breaking)
+    for size in range(2, 14):
+        compiled(torch.ones(size))
+    assert profiler.frame_count == 24, "no limit while it is the backend"
+    report = profiler.report()
+    assert "graph_break is marked" in report
+    assert format_func_info(breaking.__code__) in report
+    assert "config.recompile_limit" in report
+    assert list(profiler.get_metrics()["guard_failures"]) == [breaking.__code__]
+    before = config.recompile_limit
+    with disable_cache_limit():
+        assert config.cache_size_limit == sys.maxsize
+    assert config.recompile_limit == before
+
+
+# ------------------------------------------------------------------------------------------------------- files and logs
+
+
+def test_a_folder_and_a_log_for_debugging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """UT-08"""
+    logger = logging.getLogger("refimpl.capture")
+    before = list(logger.handlers)
+    with config.patch(debug_dir_root=str(tmp_path)):
+        folder = get_debug_dir()
+        assert get_debug_dir() == folder
+        assert re.fullmatch(rf"run_[\d_]+-pid_{__import__('os').getpid()}", Path(folder).name)
+        monkeypatch.delenv("TORCH_COMPILE_DEBUG", raising=False)
+        with setup_compile_debug():
+            assert logger.handlers == before
+        monkeypatch.setenv("TORCH_COMPILE_DEBUG", "1")
+        with setup_compile_debug():
+            logger.error("to be found")
+        assert "to be found" in (Path(folder) / "torchdynamo" / "debug.log").read_text(encoding="utf-8")
+    with config.patch(log_file_name=str(tmp_path / "log.txt")), setup_log_file():
+        logger.error("also found")
+    assert "also found" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+    with setup_log_file():
+        assert logger.handlers == before
+    assert logger.handlers == before
+    assert not get_debug_dir().startswith(str(tmp_path))
+
+
+class Recording:
+    def dump(self, file: Any) -> None:
+        file.write(b"recorded")
+
+
+def test_a_recording_is_never_written_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """UT-09"""
+    with config.patch(debug_dir_root=str(tmp_path)):
+        name = Path(gen_record_file_name(KeyError(), breaking.__code__))
+    assert name.name == f"breaking_KeyError_{breaking.__code__.co_firstlineno}.rec"
+    assert name.parent.name == "error_recordings"
+    write_record_to_file(str(name), Recording())
+    assert name.read_bytes() == b"recorded"
+    name.write_bytes(b"first")
+    write_record_to_file(str(name), Recording())
+    assert name.read_bytes() == b"first"
+    assert "already exists" in caplog.text
+    write_record_to_file(str(name / "below a file" / "x.rec"), Recording())
+    assert "Unable to write" in caplog.text
+
+
+def test_texts_are_made_when_they_are_shown() -> None:
+    """UT-45"""
+    graph = fx.symbolic_trace(lambda x: x + 1)
+    lazy = lazy_format_graph_tabular("function", graph)
+    graph.graph.inserting_before(next(iter(reversed(graph.graph.nodes))))
+    node = next(node for node in graph.graph.nodes if node.op == "call_function")
+    node.target = torch.mul
+    assert "mul" in str(lazy), "it was not made before"
+    assert str(lazy).startswith("function")
+    text = format_bytecode("ORIGINAL", "breaking", "file.py", 3, breaking.__code__)
+    assert text.startswith("ORIGINAL breaking file.py line 3 \n")
+    assert "RETURN_VALUE" in text
+
+
+# ------------------------------------------------------------------------------------------------------------ weak maps
+
+
+class Key:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def test_keys_by_identity_that_are_not_kept_alive() -> None:
+    """UT-10"""
+    table = ExactWeakKeyDictionary()
+    first, second = Key(), Key()
+    table[first], table[second] = 1, 2
+    assert (table[first], table[second], len(table)) == (1, 2, 2)
+    table[first] = 3
+    assert table.get(first) == 3
+    del first
+    gc.collect()
+    assert len(table) == 1
+    assert Key() not in table
+    assert table.get(Key(), "none") == "none"
+    assert second in table
+    table.clear()
+    assert second not in table
+    del second
+    gc.collect()
+    assert len(table) == 0
+
+
+def test_a_global_goes_with_its_owner() -> None:
+    """UT-11"""
+    scope: dict[str, Any] = {}
+    before = CleanupManager.count
+    hook = CleanupHook.create(scope, "made", 3)
+    assert scope == {"made": 3}
+    with pytest.raises(AssertionError, match="made is a global already"):
+        CleanupHook.create(scope, "made", 4)
+    owner = Key()
+    CleanupManager.instance[owner] = [hook]
+    assert CleanupManager.count == before + 1
+    del owner
+    gc.collect()
+    assert scope == {}
+    assert CleanupManager.count == before
+
+
+# -------------------------------------------------------------------------------------------------------------- modules
+
+
+def test_a_module_with_fake_parameters_is_named() -> None:
+    """UT-42"""
+    modules.assert_no_fake_params_or_buffers(torch.nn.BatchNorm1d(2))
+    with FakeTensorMode():
+        linear = torch.nn.Linear(2, 2)
+        norm = torch.nn.BatchNorm1d(2, affine=False)
+    with pytest.raises(AssertionError, match=r"Unexpected fake param weight(?s:.*)TORCH_FAKE_TENSOR_DEBUG"):
+        modules.assert_no_fake_params_or_buffers(linear)
+    with pytest.raises(AssertionError, match="Unexpected fake buffer running_mean"):
+        modules.assert_no_fake_params_or_buffers(norm)
+
+
+def test_hooks_of_a_module() -> None:
+    """UT-46"""
+    module = torch.nn.Linear(2, 2)
+    assert not modules.nnmodule_has_hooks(module)
+
+    def hook(*args: Any) -> None:
+        return None
+
+    module.register_forward_hook(hook)
+    module.register_full_backward_hook(hook)
+    module.register_state_dict_pre_hook(hook)
+    assert modules.nn_module_get_all_hooks(module) == [hook, hook], "those of the state dict have to be asked for"
+    assert modules.nn_module_get_all_hooks(module, check_forward_hooks=True) == [hook]
+    assert modules.nn_module_get_all_hooks(module, check_state_dict_hooks=True) == [hook]
+    assert modules.nnmodule_has_hooks(module, check_backward_hooks=True)
+    assert set(modules.all_hook_names) <= set(vars(module))
+    assert not modules.nn_module_has_global_hooks()
+    handle = register_module_forward_hook(hook)
+    try:
+        assert modules.nn_module_has_global_hooks()
+    finally:
+        handle.remove()
+
+
+def test_proxies_handles_and_first_attributes() -> None:
+    """UT-54"""
+    module = torch.nn.Linear(2, 2)
+    proxy = modules.nn_module_proxy(module)
+    assert proxy is not module
+    assert type(proxy) is torch.nn.Linear
+    setattr(proxy, "noted", 3)
+    assert getattr(module, "noted") == 3
+    graph = fx.symbolic_trace(torch.nn.ReLU())
+    assert modules.nn_module_proxy(graph) is graph
+    assert modules.nn_module_proxy(3) == 3
+    modules.invalid_removeable_handle().remove()
+    assert modules.get_first_attr(module, "no_such", "bias") is module.bias
+    with pytest.raises(AssertionError, match="none of the attributes a, b"):
+        modules.get_first_attr(module, "a", "b")
+
+
+# ------------------------------------------------------------------------------------------------------------ platforms
+
+
+def test_the_question_agrees_with_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DY-20"""
+    platforms.check_if_dynamo_supported()
+    assert platforms.is_dynamo_supported()
+    monkeypatch.setattr(platforms.sys, "version_info", (3, 9, 1))
+    assert not platforms.is_dynamo_supported()
+    with pytest.raises(RuntimeError, match=r"3\.9(?s:.*)3\.10 to 3\.13"):
+        platforms.check_if_dynamo_supported()
+    for entry in (lambda: refimpl.compile(breaking), lambda: refimpl.export(breaking)):
+        with pytest.raises(RuntimeError, match=r"3\.9"):
+            entry()
+
+
+@pytest.mark.parametrize(("device", "has_triton", "is_supported"), [
+    ("cpu", False, True), ("cuda", True, True), ("cuda", False, False), ("mps", True, False),
+])  # fmt: skip
+def test_devices_that_compile(
+    monkeypatch: pytest.MonkeyPatch, device: str, has_triton: bool, is_supported: bool
+) -> None:
+    """UT-50"""
+    monkeypatch.setattr(platforms.importlib.util, "find_spec", lambda name: object() if has_triton else None)
+    assert platforms.is_compile_supported(device) is is_supported
+
+
+# -------------------------------------------------------------------------------------------------------- nested inputs
+
+
+def test_a_list_of_inputs_is_flattened_for_the_compiler() -> None:
+    """UT-55"""
+    graph = fx.symbolic_trace(lambda xs, y: xs[0] * 2 + xs[1] + y)
+    set_locals_to_steal(graph, ["xs"])
+    assert get_locals_to_steal(graph) == ["xs"]
+    assert get_locals_to_steal(3) == []
+    seen: list[int] = []
+
+    def compiler(module: torch.nn.Module, leaves: list[Any]) -> Any:
+        seen.append(len(leaves))
+        return module
+
+    one, two, three = (torch.full((2,), float(number)) for number in (1, 2, 3))
+    call = flatten_graph_inputs(graph, [[one, two], three], compiler)
+    stolen = [one, two]
+    assert call(stolen, three).tolist() == [7, 7]
+    assert seen == [3]
+    assert stolen == [], "what the call may free is not held by its caller"
