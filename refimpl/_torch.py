@@ -123,15 +123,15 @@ def is_fx_tracing() -> bool:
     return _fx_symbolic_trace._is_fx_tracing_flag
 
 
-def keys_of(tensor: torch.Tensor) -> int:
-    """The bits of the dispatcher: layout, device, conjugation, negation, inference and autograd in one number."""
-    return torch._C._dispatch_keys(tensor).raw_repr()
+# The set of dispatch keys of a tensor, whose `raw_repr()` is a number: layout, device, conjugation, negation, inference, autograd.
+tensor_keys: Any = torch._C._dispatch_keys
 
 
-def modes_on() -> tuple[int, int, bool]:
-    """How many function modes and dispatch modes are on, and whether functions may be overridden at all."""
-    counts = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
-    return (*counts, torch._C._is_torch_function_enabled())
+# Functions of C, which guards call: how many modes are on the stacks, and whether functions may be overridden at all.
+function_modes_on: Any = torch._C._len_torch_function_stack
+dispatch_modes_on: Any = torch._C._len_torch_dispatch_stack
+functions_may_be_overridden: Any = torch._C._is_torch_function_enabled
+is_any_autocast_on: Any = torch._C._is_any_autocast_enabled
 
 
 # The C++ side of torch.func: says which transforms are on.

@@ -140,6 +140,7 @@ class GraphBreak(Exception):
         self.kind = REGISTRY[name]
         self.details = details
         self.stack: tuple[UserLine, ...] = ()  # innermost last; known to whoever catches it
+        self.is_done = False  # the instruction that breaks does nothing else
         self.restart_at: int | None = None  # offset in the segment's first frame before which it must stop
         super().__init__(name)
 

@@ -20,6 +20,7 @@ from refimpl._torch import is_fx_tracing, set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.config import config, settings_of
+from refimpl.capture.entry import Entry
 from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
@@ -86,12 +87,47 @@ class CapturedFunction:
         self.options = options
         self.cache = SegmentCache()
         self._domain = StepDomain(options)
+        self._entry = Entry(function)
+        self._first: tuple[Any, Any] = (None, None)  # code of the function, and the place where it begins
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if running.mode == DISABLED:
             return self.function(*args, **kwargs)
         if is_fx_tracing():
             return self._traced_by_fx(args, kwargs)
+        code, place = self._first
+        segments = self.cache.by_place.get(place)
+        if segments and code is self.function.__code__:
+            slots = self._entry.slots(args, kwargs)
+            if slots is not None:
+                for segment in segments:
+                    kept = segment.check_slots(slots)
+                    if kept is not None:
+                        if segments[0] is not segment:
+                            self.cache.put_first(segments, segment)
+                        return self._begun(segment, kept, args, kwargs)
+        return self._called(args, kwargs)
+
+    def _begun(self, segment: Segment, kept: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that a segment fits: no frame is made as long as there is no break."""
+        try:
+            out = () if segment.call is None else _computed(segment, kept)
+        except Exception as error:
+            if segment.has_effects or not _handles(segment):
+                raise
+            frame = frame_of(self.function, args, kwargs)
+            assert frame is not None
+            return self._raising_again(error, [frame])
+        result = segment.rebuild(out, kept)
+        if segment.reason is None:
+            return result
+        if not segment.is_stepped:
+            return self._run(result)
+        outcome, frames = self._stepped(result)
+        return self._run(frames) if outcome is None else outcome.value
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Any call."""
         try:
             frame = frame_of(self.function, args, kwargs)
         except UnsupportedCode:
@@ -101,6 +137,7 @@ class CapturedFunction:
         if frame is None or frame.code.is_generator:
             return self.function(*args, **kwargs)
         frame.is_running = True
+        self._first = self.function.__code__, place_of([frame])
         return self._run([frame])
 
     def _run(self, frames: list[FrameState]) -> Any:
@@ -118,16 +155,23 @@ class CapturedFunction:
             result = segment.rebuild(out, kept)
             if segment.reason is None:
                 return result
-            machine = Machine(self._domain)
-            machine.frames = result
-            outcome = machine.step()
-            # An exception that is handled is in no slot and on no stack: until it is not, the frames are run as they are.
-            while outcome is None and any(frame.handled is not None for frame in machine.frames):
-                outcome = machine.step()
+            if not segment.is_stepped:
+                frames = result
+                continue
+            outcome, frames = self._stepped(result)
             if outcome is not None:
-                assert isinstance(outcome, Returned)
                 return outcome.value
-            frames = machine.frames
+
+    def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState]]:
+        """Runs the instruction at a break: what the function returns there, or the frames after it."""
+        machine = Machine(self._domain)
+        machine.frames = frames
+        outcome = machine.step()
+        # An exception that is handled is in no slot and on no stack: until it is not, the frames are run as they are.
+        while outcome is None and any(frame.handled is not None for frame in machine.frames):
+            outcome = machine.step()
+        assert outcome is None or isinstance(outcome, Returned)
+        return outcome, machine.frames
 
     def _segment(self, frames: list[FrameState]) -> Any:
         place = place_of(frames)

@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import keys_of
+from refimpl._torch import tensor_keys
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.sources import DimensionSource, ReaderBuilder, Source
+from refimpl.capture.torch_state import state_condition
 from refimpl.symbolic.guards import PRINTED_NAMES
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolicSource
@@ -41,7 +42,8 @@ class GuardKind(Enum):
     ALL_DISTINCT = "it is another object than each of the others, and these than each other"
     SAME = "it is the object that another way leads to"
     SHAPES = "relations between sizes, strides and integers that are symbols"
-    STATE = "grad mode, autocast, default dtype and other state of torch"
+    STATE = "grad mode, whether autocast is on, default dtype and other state of torch"
+    AUTOCAST = "what autocast does, for each device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class TensorFacts:
         strides = _static(tensor.stride(), fake.stride()) if tensor.layout is torch.strided else None
         return cls(
             class_=type(tensor), dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad,
-            keys=keys_of(tensor), sizes=sizes, strides=strides,
+            keys=tensor_keys(tensor).raw_repr(), sizes=sizes, strides=strides,
         )  # fmt: skip
 
 
@@ -119,12 +121,13 @@ def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
     parts = [
         f"type({value}) is {constant(seen.class_)}",
         f"{value}.dtype is {constant(seen.dtype)}",
-        f"{value}.device == {constant(seen.device)}",
         f"{value}.requires_grad is {seen.requires_grad}",
-        f"{constant(keys_of)}({value}) == {seen.keys}",
+        *_numbers(f"{value}.shape", seen.sizes),
+        *([] if seen.strides is None else _numbers(f"{value}.stride()", seen.strides)),
+        f"{constant(tensor_keys)}({value}).raw_repr() == {seen.keys}",
     ]
-    parts += _numbers(f"{value}.shape", seen.sizes)
-    parts += [] if seen.strides is None else _numbers(f"{value}.stride()", seen.strides)
+    if seen.device.type != "cpu":  # of which there is one, and the keys say so
+        parts.append(f"{value}.device == {constant(seen.device)}")
     return " and ".join(parts)
 
 
@@ -182,7 +185,8 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     ),
     GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
     GuardKind.SHAPES: lambda value, seen, read, constant: seen.condition(read),
-    GuardKind.STATE: lambda value, seen, read, constant: f"{value}() == {constant(seen)}",
+    GuardKind.STATE: lambda value, seen, read, constant: state_condition(seen, constant),
+    GuardKind.AUTOCAST: lambda value, seen, read, constant: f"{value}() == {constant(seen)}",
 }
 
 
@@ -201,14 +205,17 @@ class GuardList:
     def __len__(self) -> int:
         return len(self.guards)
 
-    def reader(self, wanted: Sequence[Source]) -> Callable[[Any], Any]:
-        """A function of the frames: a tuple of what the wanted sources lead to; None where the segment does not fit."""
+    def reader(self, wanted: Sequence[Source], *, of_slots: bool = False) -> Callable[[Any], Any]:
+        """A function of the frames: a tuple of what the wanted sources lead to; None where the segment does not fit.
+
+        of_slots: a function of the slots of the first frame, which has nothing on its stack.
+        """
         builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
         for guard in self:
             condition = guard.condition(builder.read, builder.constant)
             builder.lines.append(f"if not ({condition}): return None")
         names = [builder.read(source) for source in wanted]
-        return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check")
+        return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check", of_slots=of_slots)
 
     def failing(self, frames: Any) -> Guard | None:
         """The first one that does not hold now: the reason to capture again."""

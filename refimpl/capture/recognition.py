@@ -41,6 +41,7 @@ class Treatment(Enum):
     ENTER = "its frame is interpreted"
     COMPILING = "true: the program asks whether it is captured"
     BREAK = "a graph break: nothing is known of it"
+    ASKED = "a graph break: that is all that it is for"
     SKIP = "a graph break: it is marked to be left out"
 
 
@@ -137,10 +138,14 @@ def defined_in(function: FunctionType) -> str:
 
 
 def _of_python(function: FunctionType) -> Treatment:
-    if getattr(function, "_torchdynamo_disable", False):
-        return Treatment.SKIP
+    if function.__name__ == "graph_break" and defined_in(function).endswith(
+        ("._dynamo.decorators", ".public.decorators")
+    ):
+        return Treatment.ASKED
     if function.__name__ == "is_compiling" and defined_in(function).startswith("torch."):
         return Treatment.COMPILING  # of a module of torch's that may not be loaded
+    if getattr(function, "_torchdynamo_disable", False):
+        return Treatment.SKIP
     if "_torchdynamo_orig_callable" in function.__dict__:  # what it wraps runs under another capture, as it is
         return Treatment.BREAK
     module = function.__module__ or ""

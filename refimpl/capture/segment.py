@@ -25,12 +25,14 @@ def place_of(frames: list[FrameState]) -> Place:
     return tuple(number for frame in frames for number in (id(frame.code), frame.offset))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Segment:
     """What runs between two places."""
 
     check: Callable[[list[FrameState]], tuple[Any, ...] | None]
     """What the graph and `rebuild` need of the frames; None where the guards do not hold."""
+    check_slots: Callable[[list[Any]], tuple[Any, ...] | None]
+    """The same, of the slots of the frame, where that has not begun. Always None for a segment that begins later."""
     inputs: int
     """So many of these are the graph's inputs."""
     call: Callable[..., Any] | None
@@ -39,6 +41,8 @@ class Segment:
     """The result of the function, or the frames at the break."""
     reason: GraphBreak | None
     """Why capture stopped; None where the function returns."""
+    is_stepped: bool
+    """Whether the instruction at the break is still to be run."""
     has_effects: bool
     """Whether the graph does anything that must not be done twice."""
     sets_state: bool
@@ -67,9 +71,14 @@ class SegmentCache:
             kept = segment.check(frames)
             if kept is not None:
                 if index:
-                    segments.insert(0, segments.pop(index))
+                    self.put_first(segments, segment)
                 return segment, kept
         return None
+
+    def put_first(self, segments: list[Segment], segment: Segment) -> None:
+        """It is asked first the next time."""
+        segments.remove(segment)
+        segments.insert(0, segment)
 
     def sizes(self, place: Place) -> SizeHistory:
         """What was seen of the inputs of a place."""

@@ -60,7 +60,7 @@ class SlotSource(Source):
         return f"{_frame_name(self.frame)}['{self.variable}']"
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"frames[{self.frame}].slots[{self.slot}]"
+        return f"slots[{self.slot}]" if self.frame == 0 else f"frames[{self.frame}].slots[{self.slot}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +293,14 @@ class ReaderBuilder:
             self.constants[name] = kept
         return name
 
-    def function(self, result: str, *, name: str = "read") -> Callable[[Any], Any]:
-        """A function of the frames that runs the lines and returns the expression `result`, or None where reading fails."""
+    def function(self, result: str, *, name: str = "read", of_slots: bool = False) -> Callable[[Any], Any]:
+        """A function of the frames that runs the lines and returns the expression `result`, or None where reading fails.
+
+        of_slots: of the slots of the first frame instead, for sources that begin there.
+        """
         body = "".join(f"        {line}\n" for line in [*self.lines, f"return {result}"])
-        source = f"def {name}(frames):\n    try:\n{body}    except READ_ERRORS:\n        return None\n"
+        first = f"def {name}(slots):\n" if of_slots else f"def {name}(frames):\n    slots = frames[0].slots\n"
+        source = f"{first}    try:\n{body}    except READ_ERRORS:\n        return None\n"
         namespace: dict[str, Any] = {**self.constants, "READ_ERRORS": READ_ERRORS, "__builtins__": __builtins__}
         exec(compile(source, f"<{name} of a segment>", "exec"), namespace)
         made = namespace[name]

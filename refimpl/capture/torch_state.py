@@ -5,17 +5,18 @@ Counterpart: torch/_dynamo/guards.py GLOBAL_STATE; torch/csrc/dynamo/guards.cpp 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from refimpl._torch import modes_on
+from refimpl._torch import dispatch_modes_on, function_modes_on, functions_may_be_overridden, is_any_autocast_on
 
 _DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def autocast_state() -> tuple[Any, ...]:
-    """What `restore_autocast` takes."""
+    """Depth of regions, whether casts are kept, and what is cast to, for each device."""
     torch.autocast_increment_nesting()
     nesting = torch.autocast_decrement_nesting()
     devices = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
@@ -37,15 +38,31 @@ def restore_autocast(state: tuple[Any, ...]) -> None:
 
 
 def torch_state() -> tuple[Any, ...]:
-    """Grad and inference mode, autocast of each device, default dtype and device, determinism, modes on the stacks."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES),
-        torch.is_autocast_cache_enabled(),
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        modes_on(),
-        torch.get_num_threads(),
-    )
+    """What `state_condition` compares."""
+    return tuple(read() for read in _READERS)
+
+
+def state_condition(seen: tuple[Any, ...], constant: Callable[[Any], str]) -> str:
+    """Python that is true where `torch_state()` would give this. Each part is a call of a function written in C."""
+    parts = []
+    for read, value in zip(_READERS, seen, strict=True):
+        is_singleton = (value in (True, False) and type(value) is bool) or isinstance(value, torch.dtype)
+        sign = "is" if is_singleton else "=="
+        shown = repr(value) if type(value) in (bool, int) else constant(value)
+        parts.append(f"{constant(read)}() {sign} {shown}")
+    return " and ".join(parts)
+
+
+# Grad and inference mode, autocast, default dtype, determinism, modes on the stacks, threads.
+_READERS: tuple[Callable[[], Any], ...] = (
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    is_any_autocast_on,
+    torch.get_default_dtype,
+    torch.are_deterministic_algorithms_enabled,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+    function_modes_on,
+    dispatch_modes_on,
+    functions_may_be_overridden,
+    torch.get_num_threads,
+)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from refimpl._torch import LazyGraphModule
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.dynamic import SizeHistory
@@ -32,6 +33,7 @@ from refimpl.errors import BadParameter
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
 _TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)  # which was raised
+_CALLS = (Op.CALL, Op.CALL_KW, Op.CALL_EX)
 _CLEARING = (Op.DELETE_FAST, Op.LOAD_FAST_AND_CLEAR)
 MOST_INSTRUCTIONS = 300_000  # of one segment
 
@@ -189,7 +191,7 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
 
 def _stop_before(offset: int, reason: GraphBreak, forced: dict[int, GraphBreak]) -> None:
     assert offset not in forced, "a segment that stops before an instruction does not get beyond it"
-    reason.restart_at = None
+    reason.restart_at, reason.is_done = None, False
     forced[offset] = reason
 
 
@@ -232,8 +234,17 @@ class _Attempt:
         """Stopped before the instruction that the base frame is at."""
         if self.state.open_regions:
             raise reason.restarting_at(self.state.open_regions[0][1])
+        if reason.is_done and self.base.code.instructions[self.base.offset].op in _CALLS:
+            self._pass(reason)
         self._pass_unbound_on()
         return self._ended(lambda emitter: f"[{emitter.frame(self.base)}]", reason)
+
+    def _pass(self, reason: GraphBreak) -> None:
+        """Ends after the call of a function that is there for breaking alone."""
+        instruction = self.base.code.instructions[self.base.offset]
+        self.state.passes_breaks = True
+        self.base.offset += 1
+        OPERATIONS[instruction.op](self.machine.domain, self.base, instruction.arg)
 
     def _pass_unbound_on(self) -> None:
         """A variable without value at this entry may have one at another: it is passed on as it is, or held to have none."""
@@ -256,14 +267,16 @@ class _Attempt:
         mode = self.state.leave_modes()
         if mode is not None:
             emitter.grad_mode(mode)
-        return _Ended(self.state, emitter, expression, reason)
+        return _Ended(self.state, emitter, expression, reason, has_passed=self.state.passes_breaks)
 
 
 class _Ended:
     """A run that is over, and what is to be made after it."""
 
-    def __init__(self, state: CaptureState, emitter: Emitter, result: str, reason: GraphBreak | None) -> None:
-        self.state, self.emitter, self.result, self.reason = state, emitter, result, reason
+    def __init__(
+        self, state: CaptureState, emitter: Emitter, result: str, reason: GraphBreak | None, *, has_passed: bool
+    ) -> None:
+        self.state, self.emitter, self.result, self.reason, self.has_passed = state, emitter, result, reason, has_passed
 
     def segment(self, backend: Backend, frames: list[FrameState]) -> Segment:
         graph, emitter = self.state.graph, self.emitter
@@ -276,12 +289,31 @@ class _Ended:
                     seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",
                     expected="a function of the inputs",
                 )
+            compiled = _without_module(compiled, module)
+        is_first = not frames[0].offset and not frames[0].stack
         return Segment(
-            check=self.state.guards.reader(emitter.sources), inputs=len(graph.sources), call=compiled,
-            rebuild=emitter.function(self.result), reason=self.reason,
+            check=self.state.guards.reader(emitter.sources),
+            check_slots=self.state.guards.reader(emitter.sources, of_slots=True) if is_first else _never,
+            inputs=len(graph.sources), call=compiled,
+            rebuild=emitter.function(self.result), reason=self.reason, is_stepped=not self.has_passed,
             has_effects=graph.has_effects, sets_state=graph.sets_state, guards=self.state.guards, graph=module,
             codes=(*(frame.code for frame in frames), *self.state.entered),
         )  # fmt: skip
+
+
+def _never(slots: list[Any]) -> None:
+    """A segment that begins later is not looked up by slots."""
+
+
+def _without_module(compiled: Callable[..., Any], graph_module: fx.GraphModule) -> Callable[..., Any]:
+    """What runs a graph that a backend gives back as it is: its `forward`, without what a call of a module does besides."""
+    is_itself = compiled is graph_module or getattr(compiled, "__self__", None) is graph_module
+    if not is_itself or getattr(compiled, "__name__", "forward") not in ("forward", "_lazy_forward", "__call__"):
+        return compiled
+    if graph_module._forward_hooks or graph_module._forward_pre_hooks:
+        return compiled
+    LazyGraphModule.force_recompile(graph_module)
+    return graph_module.forward
 
 
 def _unread(value: Any, source: SlotSource) -> Any:

@@ -330,7 +330,7 @@ def test_an_error_of_the_backend_comes_out_and_nothing_is_kept() -> None:
 
     captured = compile(loop, backend=fails)
     for _ in range(2):
-        with pytest.raises(OSError, match="no compiler"):
+        with pytest.raises(BackendCompilerFailed, match="no compiler"):
             captured(torch.ones(1), torch.ones(1))
     assert calls == 2
 
@@ -494,3 +494,81 @@ def test_past_the_limit_the_function_is_run_without_graphs() -> None:
     for number in range(6):
         assert torch.equal(captured(torch.ones(2), number), torch.full((2,), float(number)))
     assert len(recorder.graphs) == 3
+
+
+# ------------------------------------------------------------------------------------------------------------- asked for breaks
+
+
+def asks(x: Any) -> Any:
+    y = x + 1
+    torch._dynamo.graph_break()
+    return y * 2
+
+
+def asks_below(x: Any) -> Any:
+    return asks(x) - 1, x * 3
+
+
+def test_a_break_that_is_asked_for_costs_no_step() -> None:
+    for program, graphs in ((asks, 2), (asks_below, 3)):
+        captured, recorder, options = captured_with(program)
+        for _ in range(2):
+            assert same(captured(torch.ones(2)), program(torch.ones(2)))
+        assert len(recorder.graphs) == graphs
+        assert {reason.kind.name for reason in options.breaks} == {"user_break"}
+
+
+# ------------------------------------------------------------------------------------------------- parameters of calls
+
+
+def parameters(a: Any, /, b: Any = 2, *rest: Any, c: Any, d: Any = 4, **others: Any) -> Any:
+    return a * b + c * d + sum(rest) + sum(others.values()), [lambda: a]
+
+
+def positional(a: Any, b: Any = 2, *rest: Any) -> Any:
+    return a * b, rest
+
+
+def keywords(a: Any, *, b: Any, **others: Any) -> Any:
+    return a * b, others
+
+
+def test_calls_are_bound_as_python_binds_them() -> None:
+    x = torch.ones(2)
+    captured, _, _ = captured_with(lambda *args, **kwargs: parameters(*args, **kwargs)[0])
+    for _ in range(2):
+        assert same(captured(x, c=1), parameters(x, c=1)[0])
+        assert same(captured(x, 3, 5, c=1, d=2, e=7), parameters(x, 3, 5, c=1, d=2, e=7)[0])
+    for function, calls in (
+        (positional, [((x,), {}), ((x, 3), {}), ((x, 3, 4), {}), ((), {"a": x, "b": 5})]),
+        (keywords, [((x,), {"b": 1}), ((x,), {"b": 2, "z": 3}), ((), {"b": 3, "a": x})]),
+    ):
+        captured, _, _ = captured_with(function)
+        for args, kwargs in calls * 2:
+            assert same(captured(*args, **kwargs), function(*args, **kwargs))
+        for args, kwargs in [((), {}), ((x,), {"nothing": 1, "b": 2, "a": x})]:
+            with pytest.raises(TypeError) as found:
+                captured(*args, **kwargs)
+            with pytest.raises(TypeError) as expected:
+                function(*args, **kwargs)
+            assert str(found.value) == str(expected.value)
+
+
+def with_default(x: Any, by: Any = 2) -> Any:
+    return x * by
+
+
+def test_other_defaults_and_other_code_are_noticed() -> None:
+    x = torch.ones(2)
+    captured, _, _ = captured_with(with_default)
+    before, code = with_default.__defaults__, with_default.__code__
+    try:
+        for _ in range(2):
+            assert captured(x)[0] == 2
+        with_default.__defaults__ = (5,)
+        assert captured(x)[0] == 5
+        with_default.__code__ = (lambda x, by=2: x + by).__code__
+        assert captured(x)[0] == 6
+    finally:
+        with_default.__defaults__, with_default.__code__ = before, code
+    assert captured(x)[0] == 2

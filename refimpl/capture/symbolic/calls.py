@@ -93,6 +93,8 @@ class SymbolicCalls(SymbolicBase):
             case Treatment.NODE:
                 return self._node(target, args, kwargs)
             case Treatment.STATE:
+                if "autocast" in target.__name__ and not self.state.open_regions:
+                    self.state.guard_autocast()
                 return ConstantValue(target(*(self.constant_of(self.state.see(arg), target.__name__) for arg in args)))
             case Treatment.FOLD:
                 return self._fold(target, args, kwargs)
@@ -100,6 +102,12 @@ class SymbolicCalls(SymbolicBase):
                 return ConstantValue(True)
             case Treatment.ENTER:
                 return self.enter_function(function, args, kwargs)
+            case Treatment.ASKED:
+                if self.state.passes_breaks:
+                    return ConstantValue(None)
+                asked = GraphBreak("user_break")
+                asked.is_done = True
+                raise asked
             case Treatment.SKIP:
                 raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
             case Treatment.BREAK:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from types import WrapperDescriptorType
+from types import SimpleNamespace, WrapperDescriptorType
 from typing import Any
 
 MISSING = object()
 _OF_NAMED_TUPLES = frozenset(
     ["__new__", "__repr__", "__str__", "__getnewargs__", "__replace__", "__annotate__", "__annotate_func__"]
 )
-_BUILTINS = (object, dict, list, tuple, set, frozenset, int, float, str, bytes, OrderedDict, defaultdict, deque)
+_BUILTINS = (
+    object, dict, list, tuple, set, frozenset, int, float, str, bytes, OrderedDict, defaultdict, deque, SimpleNamespace,
+    BaseException,
+)  # fmt: skip
 
 
 def is_a(object_: Any, kinds: Any) -> bool:

@@ -29,6 +29,7 @@ from refimpl._torch import (
     OpOverload,
     OpOverloadPacket,
     enable_python_dispatcher,
+    is_any_autocast_on,
     set_grad_enabled,
     upstream_shape_error,
 )
@@ -69,7 +70,7 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
-from refimpl.capture.torch_state import torch_state
+from refimpl.capture.torch_state import autocast_state, torch_state
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -132,9 +133,12 @@ class CaptureState:
         self._by_fake: dict[int, TensorValue] = {}
         self._keys: dict[Source, None] = {}  # of objects that are keys by identity
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
+        self.passes_breaks = False  # that the program asks for
         self.open_regions: list[tuple[RegionValue, int]] = []  # with where the segment was when they were entered
         self.offset: Callable[[], int] = lambda: 0  # of the instruction of the first frame that runs
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
+        if is_any_autocast_on():
+            self.guard_autocast()
 
     def release(self) -> None:
         """Holds nothing of the program any more. What segments need is in guards, graph and constants."""
@@ -154,6 +158,10 @@ class CaptureState:
 
     def guard(self, kind: GuardKind, source: Source, seen: Any = None) -> None:
         self.guards.add(Guard(kind, source, seen, self._line()))
+
+    def guard_autocast(self) -> None:
+        """The program asks what autocast does, or it is on."""
+        self.guard(GuardKind.AUTOCAST, KeptSource(autocast_state, "autocast_state"), autocast_state())
 
     # ---------------------------------------------------------------------------------------------------------- wrapping
 
