@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 import refimpl
 from refimpl.capture.compile import optimize
@@ -185,12 +187,91 @@ def test_static_modes_burn_sizes_in() -> None:
         assert aten.sym_size.int not in targets(exported(program, torch.ones(4, 6), **options))
 
 
-@pytest.mark.xfail(strict=True, reason="a segment does not say yet where what it keeps comes from: the size is burned in")
+@pytest.mark.xfail(
+    strict=True, reason="a segment does not say yet where what it keeps comes from: the size is burned in"
+)
 def test_a_size_that_is_returned_is_that_of_the_argument() -> None:
     """DY-28, DY-35"""
     module = exported(lambda x: (x + 1, x.shape[0], x.stride()[0]), torch.ones(4, 6))
     _, size, stride = module(torch.ones(2, 5))
     assert (size, stride) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"x": {0: Dim("n")}, "d": {"y": None}},
+        ({0: Dim("n")}, {"y": None}),
+        [(Dim("n"), None), {"y": {}}],
+        {"x": [Dim("n"), 3], "d": None},
+    ],
+)
+def test_spellings_of_which_sizes_are_free_give_one_graph(shapes: Any) -> None:
+    """DY-40"""
+
+    def program(x: Tensor, d: dict[str, Tensor]) -> Tensor:
+        return x.reshape(-1) + d["y"].sum() + x.shape[0] + d["y"].shape[0]
+
+    x, y = torch.ones(4, 3), torch.ones(2)
+    module = exported(program, x, {"y": y}, dynamic_shapes=shapes)
+    assert targets(module).count(aten.sym_size.int) == 1
+    assert torch.equal(module(torch.ones(6, 3), {"y": y}), program(torch.ones(6, 3), {"y": y}))
+    assert module.code == exported(program, x, {"y": y}, dynamic_shapes={"x": {0: Dim("n")}, "d": None}).code
+
+
+def test_dimensions_of_one_name_and_derived_ones_are_bound_to_each_other() -> None:
+    """DY-40, DY-37"""
+    n = Dim("n", min=2, max=16)
+    both = exported(lambda x, y: x + y, torch.ones(4), torch.ones(4), dynamic_shapes={"x": {0: n}, "y": {0: n}})
+    assert both(torch.ones(7), torch.ones(7)).shape == (7,)
+    twice = exported(
+        lambda x, y: torch.cat([x, x]) + y, torch.ones(4), torch.ones(8), dynamic_shapes={"x": {0: n}, "y": {0: 2 * n}}
+    )
+    assert twice(torch.ones(5), torch.ones(10)).shape == (10,)
+
+
+@pytest.mark.xfail(strict=True, reason="refimpl.symbolic.constraints takes the second name for the first one's")
+def test_dimensions_of_two_names_that_must_be_equal_are_refused() -> None:
+    """DY-37"""
+    shapes = {"x": {0: Dim("n")}, "y": {0: Dim("m")}}
+    with pytest.raises(ConstraintViolationError):
+        exported(lambda x, y: x + y, torch.ones(4), torch.ones(4), dynamic_shapes=shapes)
+
+
+def test_a_program_that_does_not_take_all_sizes_is_refused() -> None:
+    """DY-37"""
+
+    def program(x: Tensor) -> Tensor:
+        return x + 1 if x.shape[0] == 4 else x - 1
+
+    with pytest.raises(ConstraintViolationError, match=r"L\['x'\]"):
+        exported(program, torch.ones(4), dynamic_shapes={"x": {0: Dim("n")}})
+    allowed = exported(program, torch.ones(4), dynamic_shapes={"x": {0: Dim("n")}}, disable_constraint_solver=True)
+    assert allowed(torch.ones(4)).tolist() == [2, 2, 2, 2]
+    with pytest.raises(ConstraintViolationError):
+        exported(lambda x: x + 1 if x.shape[0] < 8 else x, torch.ones(4), dynamic_shapes={"x": {0: Dim("n", max=16)}})
+    bounded = exported(
+        lambda x: x + 1 if x.shape[0] < 8 else x, torch.ones(4), dynamic_shapes={"x": {0: Dim("n", max=7)}}
+    )
+    assert bounded(torch.zeros(7)).tolist() == [1] * 7
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"z": None}, "the arguments"),
+        ([None, None], "one for each of"),
+        ({"x": {3: Dim("n")}}, "one below 1"),
+        ({"x": [Dim("n"), None]}, "1 dimensions"),
+        ({"x": {0: "n"}}, "a Dim, a number, or None"),
+        ({"x": 3}, "a dict or sequence"),
+        ({"x": {0: 5}}, "is said to be 5, and is 4"),
+    ],
+)
+def test_shapes_that_do_not_fit_the_arguments_are_named(shapes: Any, says: str) -> None:
+    """DY-40"""
+    with pytest.raises(UserError, match=says):
+        exported(lambda x: x + 1, torch.ones(4), dynamic_shapes=shapes)
 
 
 def test_a_function_without_operators_has_a_graph_of_its_signature() -> None:

@@ -19,10 +19,12 @@ from torch.fx import traceback as fx_traceback
 from refimpl._torch import pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
+from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.contexts import function_of, innermost_fn
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
+from refimpl.capture.public.export_shapes import specified_sizes
 from refimpl.capture.public.export_signature import Captured, with_signature
 from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.running import capturing
@@ -50,6 +52,7 @@ class _Options:
     dynamic_shapes: Any
     assume_static_by_default: bool
     same_signature: bool
+    is_strict: bool
 
 
 def export(
@@ -73,16 +76,19 @@ def export(
 
     `f`: function, method or module; tensors in its arguments and results may be in containers that torch.utils._pytree knows.
     aten_graph: the graph has aten overloads, traced again with `decomposition_table` and above autograd under `pre_dispatch`.
-    tracing_mode: "symbolic" lets sizes be symbols. same_signature: the graph is called like `f`; else with its own flat inputs.
+    tracing_mode: "symbolic" lets sizes be symbols; dynamic_shapes: which of them, within which bounds (`specified_sizes`).
+    same_signature: the graph is called like `f`; else with its own flat inputs.
     `export(f, *args)` does it at once, with a FutureWarning.
 
     Raises AssertionError for options that do not fit each other; UserError for arguments and results that are neither tensors nor
-    constants; Unsupported where a graph would break; TorchRuntimeError where an operator raises.
+    constants, and for dynamic_shapes that do not fit them; ConstraintViolationError where the program does not take all sizes
+    that it should; Unsupported where a graph would break; TorchRuntimeError where an operator raises.
     """
     check_if_dynamo_supported()
     options = _Options(
         aten_graph=aten_graph, pre_dispatch=pre_dispatch, decomposition_table=decomposition_table, tracing_mode=tracing_mode,
         dynamic_shapes=dynamic_shapes, assume_static_by_default=assume_static_by_default, same_signature=same_signature,
+        is_strict=not disable_constraint_solver,
     )  # fmt: skip
     _check(options)
     if extra_args or extra_kwargs:
@@ -112,7 +118,10 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     function, receiver = function_of(f)
     signature = inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f)
     flat_args, in_spec = pytree.tree_flatten((args, kwargs))
-    segment, kept, frames = _captured(function, (*receiver, *args), kwargs, options)
+    sizes = None
+    if options.dynamic_shapes is not None:
+        sizes = specified_sizes(options.dynamic_shapes, signature, args, kwargs, is_strict=options.is_strict)
+    segment, kept, frames = _captured(function, (*receiver, *args), kwargs, options, sizes)
     if segment.graph is None:
         assert options.same_signature, (
             f"{f} has no operators on tensors\n  expected: a function that computes something, or same_signature=True"
@@ -128,7 +137,7 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _captured(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options, sizes: SizeHistory | None
 ) -> tuple[Segment, tuple[Any, ...], list[FrameState]]:
     """The one segment of a call, what it reads of the arguments, and the frame that has them."""
     frame = frame_of(function, args, kwargs)
@@ -147,7 +156,7 @@ def _captured(
     )
     try:
         with settings, capturing():
-            segment = translate([frame], lambda module, examples: module, fullgraph=True)
+            segment = translate([frame], lambda module, examples: module, fullgraph=True, sizes=sizes)
     except GraphBreak as reason:
         raise as_error(reason) from reason.__cause__
     kept = segment.check([frame])
