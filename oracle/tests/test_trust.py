@@ -69,6 +69,21 @@ def test_a_gradient_that_a_mode_loses_excuses_no_subject_that_loses_it() -> None
     assert right.status is Status.PASS
 
 
+def test_a_state_that_noise_does_not_write_excuses_no_subject_that_does_not_write_it() -> None:
+    """Batch norm writes to what its operator only reads by its schema; in inference mode the noise's copies take the write."""
+    source = (
+        "import torch\nmean = torch.zeros(3)\n"
+        "def inputs(call): return (torch.arange(12.0).reshape(4, 3), mean), {}\n"
+        "def program(x, mean): return torch.nn.functional.batch_norm(x, mean, torch.ones(3), training=True)\n"
+    )
+    verdict, _ = verdict_on(
+        source,
+        lambda x, *rest: torch.nn.functional.batch_norm(x, None, None, training=True),
+        Call(grad_mode="inference"),
+    )
+    assert verdict.status is Status.FAIL_MUTATION, verdict.explained
+
+
 def test_a_chaotic_program_is_excused_as_before() -> None:
     verdict, state = verdict_on(CHAOTIC, logistic)
     assert state.still is not None
