@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FunctionType, GeneratorType, MethodType
+from types import CodeType, FunctionType, GeneratorType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -65,18 +65,40 @@ class CaptureOptions:
         None  # is told why an old one does not fit, before a new one is made
     )
     breaks_at: BreaksAt | None = None  # for tests: stop before an instruction, given where the segment began
-    functions: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
+    functions: dict[tuple[int, int], CapturedCode] = field(default_factory=dict)  # by ids of code and globals
     breaks: list[GraphBreak] = field(default_factory=list)
     raised: set[type] | None = (
         None  # classes of what the program raised while it runs without graphs, where somebody asks
     )
 
+    _lasting: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
+
     def captured(self, function: FunctionType) -> CapturedFunction:
-        """The captured form of a function, which is one however it is called."""
-        known = self.functions.get(function)
+        """The captured form of a function. Those of one code share what is captured: all that a segment reads is in frames."""
+        known = self._lasting.get(function)
         if known is None:
-            known = self.functions[function] = CapturedFunction(function, self)
+            known = CapturedFunction(function, self)
+            if "<locals>" not in function.__qualname__:  # a function that is made again and again must not be held
+                self._lasting[function] = known
         return known
+
+    def code_of(self, function: FunctionType) -> CapturedCode:
+        """What is captured of the code of a function."""
+        code, scope = function.__code__, function.__globals__
+        key = id(code), id(scope)
+        known = self.functions.get(key)
+        if known is None:
+            known = self.functions[key] = CapturedCode(code, scope)
+        return known
+
+
+@dataclass(eq=False, slots=True)
+class CapturedCode:
+    """What is captured of all functions of one code."""
+
+    code: CodeType  # held, as its number is the key
+    globals: dict[str, Any]
+    cache: SegmentCache = field(default_factory=SegmentCache)
 
 
 class CapturedFunction:
@@ -85,7 +107,7 @@ class CapturedFunction:
     def __init__(self, function: FunctionType, options: CaptureOptions) -> None:
         self.function = function
         self.options = options
-        self.cache = SegmentCache()
+        self.cache = options.code_of(function).cache
         self._domain = StepDomain(options)
         self._entry = Entry(function)
         self._first: tuple[Any, Any] = (None, None)  # code of the function, and the place where it begins

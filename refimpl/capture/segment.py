@@ -63,6 +63,12 @@ class SegmentCache:
     refused: set[Place] = field(default_factory=set)  # captured too often
     _sizes: dict[Place, SizeHistory] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Forgets all."""
+        self.by_place.clear()
+        self.refused.clear()
+        self._sizes.clear()
+
     def lookup(self, place: Place, frames: list[FrameState]) -> tuple[Segment, tuple[Any, ...]] | None:
         segments = self.by_place.get(place)
         if segments is None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import inspect
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -135,6 +137,42 @@ def test_the_same_function_with_another_backend_is_captured_for_that(backend: Ba
     again = refimpl.optimize(backend)(plus_one)
     again(torch.ones(2))
     assert backend.n == 1, "what was captured the same way is shared"
+
+
+def test_functions_of_one_code_share_what_is_captured_and_modules_do_not(backend: Backend) -> None:
+    """DY-08, DY-17, XC-12"""
+
+    def made(held: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x: x + held
+
+    for number in (1.0, 2.0, 3.0):
+        compiled = refimpl.optimize(backend)(made(torch.tensor(number)))
+        assert compiled(torch.zeros(1)).item() == number
+    assert backend.n == 1
+    for _ in range(2):
+        module = refimpl.optimize(backend)(Scaled())
+        assert module(torch.ones(2)).tolist() == [3, 3]
+    assert backend.n == 3
+
+
+def test_a_function_that_is_made_again_and_again_is_not_held(backend: Backend) -> None:
+    """XC-12"""
+    alive: list[weakref.ref[Any]] = []
+
+    def program(x: Tensor) -> Tensor:
+        for _ in range(3):
+
+            def inner(y: Tensor) -> Tensor:
+                refimpl.graph_break()
+                return y + 1
+
+            alive.append(weakref.ref(inner))
+            x = inner(x)
+        return x
+
+    assert refimpl.optimize(backend)(program)(torch.zeros(1)).item() == 3
+    gc.collect()
+    assert [each() for each in alive] == [None, None, None]
 
 
 # -------------------------------------------------------------------------------------------------------------- modules

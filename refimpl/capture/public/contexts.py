@@ -234,7 +234,9 @@ def _captured_form(fn: Any) -> Callable[..., Any] | None:
     if isinstance(fn, FunctionType) and CAPTURES in fn.__dict__:
         return fn
     for options in live_options():
-        if isinstance(fn, FunctionType) and fn in options.functions:
+        if isinstance(fn, FunctionType) and any(
+            captured.code is fn.__code__ for captured in options.functions.values()
+        ):
             return captured_call(fn, options)
     return None
 
@@ -319,7 +321,7 @@ def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
     raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
 
 
-# What is captured of a module is not mixed with that of others: each has a function of its own.
+# What is captured of a module is not mixed with that of others: each has a function with code of its own.
 _CALLERS: WeakKeyDictionary[torch.nn.Module, FunctionType] = WeakKeyDictionary()
 
 
@@ -327,7 +329,7 @@ def _caller_of(module: torch.nn.Module) -> FunctionType:
     known = _CALLERS.get(module)
     if known is None:
         plain = _call_module
-        known = _CALLERS[module] = FunctionType(plain.__code__, plain.__globals__, plain.__name__)
+        known = _CALLERS[module] = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
         known.__module__ = __name__
     return known
 

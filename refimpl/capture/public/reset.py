@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.captured import CapturedFunction
+from refimpl.capture.captured import CapturedCode
 from refimpl.capture.public.contexts import innermost_fn
 from refimpl.capture.public.options_table import live_options, reset_backends
-from refimpl.capture.segment import Segment, SegmentCache
+from refimpl.capture.segment import Segment
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def reset() -> None:
     """All captured functions are captured anew when they are called next, and backends that have a `reset` do so."""
     for options in live_options():
         for captured in options.functions.values():
-            captured.cache = SegmentCache()
+            captured.cache.clear()
         options.breaks.clear()
     reset_backends()
 
@@ -37,7 +37,7 @@ def remove_from_cache(f: Any) -> None:
         reset()
         return
     for captured in _captured_of(code):
-        captured.cache = SegmentCache()
+        captured.cache.clear()
 
 
 def cache_entries(code_or_callable: Any) -> list[Segment]:
@@ -48,10 +48,10 @@ def cache_entries(code_or_callable: Any) -> list[Segment]:
     return [segment for captured in _captured_of(code) for segment in captured.cache.segments()]
 
 
-def _captured_of(code: CodeType) -> Iterator[CapturedFunction]:
+def _captured_of(code: CodeType) -> Iterator[CapturedCode]:
     for options in live_options():
         for captured in options.functions.values():
-            if captured.function.__code__ is code:
+            if captured.code is code:
                 yield captured
 
 
