@@ -221,7 +221,7 @@ class BuildServer:
         try:
             groups = by_command([job for request in requests for job in request.jobs])
             for group in groups:
-                self.libraries += len(build(group))
+                self.libraries += len(build(group, stubs=Path(self._directory.name) / "stubs"))
             self.calls += len(groups)
         finally:
             self._done.append(requests)

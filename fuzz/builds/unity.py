@@ -1,8 +1,8 @@
 """One translation unit of several kernels, and its compilation. Torch-free.
 
-Each source goes into a namespace of its own and is compiled with Inductor's own command line; the library stands at every path at
-which Inductor looks for one. Sources in which the compiler finds errors are left out: whoever asked for these compiles alone, and
-gets the compiler's own error.
+Each source goes into a namespace of its own and is compiled with Inductor's own flags; the library stands at every path at which
+Inductor looks for one. What two sources have in common below their kernels is said once (`bindings.py`). Sources in which the
+compiler finds errors are left out: whoever asked for these compiles alone, and gets the compiler's own error.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from typing_extensions import Self
+
+from fuzz.builds.bindings import with_common_bindings
+from fuzz.builds.linking import quicker
 
 LIMIT_S = 120.0  # of one call of the compiler
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
@@ -50,15 +53,16 @@ class BuildJob:
         return cls(source=data["source"], target=data["target"], command=data["command"])
 
 
-def build(jobs: Sequence[BuildJob]) -> list[BuildJob]:
+def build(jobs: Sequence[BuildJob], *, stubs: Path | None = None) -> list[BuildJob]:
     """Make the libraries of jobs with one general command by one call of the compiler; a few where some do not compile.
 
+    `stubs` is a directory for empty libraries that the linker reads instead of large ones (`linking.py`); None: it reads these.
     Returns those that were made.
     """
     left = list(jobs)
     try:
         while left:
-            guilty = _attempt(left)
+            guilty = _attempt(left, stubs)
             if guilty is None:
                 return left
             if not guilty:  # an error that is no source's own
@@ -69,14 +73,14 @@ def build(jobs: Sequence[BuildJob]) -> list[BuildJob]:
     return []
 
 
-def _attempt(jobs: Sequence[BuildJob]) -> set[int] | None:
+def _attempt(jobs: Sequence[BuildJob], stubs: Path | None) -> set[int] | None:
     """One call of the compiler. None: the libraries are there. Otherwise the numbers of the jobs in which it found errors."""
     with tempfile.TemporaryDirectory(prefix="unity-", dir=Path(jobs[0].target).parent) as folder:
         source, library = Path(folder) / "unity.cpp", Path(folder) / "unity.so"
         text = unity_source([(Path(job.source).read_text(), Path(job.target).name) for job in jobs])
         source.write_text(text)
         renames = {jobs[0].source: str(source), jobs[0].target: str(library)}
-        words = [renames.get(word, word) for word in shlex.split(jobs[0].command)]
+        words = quicker([renames.get(word, word) for word in shlex.split(jobs[0].command)], stubs)
         environment = {**os.environ, "LC_ALL": "C"}
         done = subprocess.run(
             words, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S, env=environment, errors="replace"
@@ -121,10 +125,11 @@ def unity_source(kernels: Sequence[tuple[str, str]]) -> str:
     The library is loaded under several names. Its one `PyInit_kernel` asks under which, and gives the module of that kernel.
     """
     includes = dict.fromkeys([_SSIZE_T, "#include <Python.h>"])
-    bodies, choices = [], []
-    for number, (text, library) in enumerate(kernels):
+    for text, _ in kernels:
         includes.update(dict.fromkeys(line.strip() for line in _INCLUDE.findall(text)))
-        body = _INCLUDE.sub("", text).replace(_SSIZE_T, "")
+    common, changed = with_common_bindings([_INCLUDE.sub("", text).replace(_SSIZE_T, "") for text, _ in kernels])
+    bodies, choices = [], []
+    for number, (body, (_, library)) in enumerate(zip(changed, kernels, strict=True)):
         defines = "\n".join(f"#define {name} {name}_{number}" for name in _RENAMED)
         undefines = "\n".join(f"#undef {name}" for name in _RENAMED)
         bodies.append(f"{defines}\nnamespace unity_{number} {{\n{body}\n}}\n{undefines}\n{_END}\n")
@@ -133,6 +138,7 @@ def unity_source(kernels: Sequence[tuple[str, str]]) -> str:
         [
             *includes,
             "#include <dlfcn.h>\n#include <string>",
+            *common,
             *bodies,
             "static int unity_anchor;",
             "PyMODINIT_FUNC PyInit_kernel(void) {",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import socket
+import subprocess
 import sysconfig
 import threading
 import time
@@ -15,10 +17,12 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch._inductor import codecache
 
-from fuzz.builds import inductor
+from fuzz.builds import inductor, linking
+from fuzz.builds.bindings import with_common_bindings
 from fuzz.builds.server import BUILDS, BuildServer, by_command
-from fuzz.builds.unity import BuildJob, build
+from fuzz.builds.unity import BuildJob, build, unity_source
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
 
@@ -85,6 +89,79 @@ def test_a_cache_that_was_cleared_is_no_error(tmp_path: Path) -> None:
     jobs = [job(gone, 1), job(gone, 2)]
     shutil.rmtree(gone)
     assert build(jobs) == []
+
+
+def inductors_source(types: tuple[str, ...], body: str) -> str:
+    """A kernel with the bindings that the installed Inductor writes."""
+    cache = codecache.CppPythonBindingsCodeCache
+    call = cache.call_entry_function.format(", ".join(f"parse_arg<{name}>(args, {n})" for n, name in enumerate(types)))
+    bindings = cache.suffix_template.format(
+        arg_len=len(types), call_entry_func=call, entry_func="kernel", extra_parse_arg=""
+    )
+    parameters = ", ".join(f"{name} p{n}" for n, name in enumerate(types))
+    includes = "#include <stdexcept>\n#include <type_traits>\n#include <cstdint>\n"
+    return f'{includes}extern "C"  void  kernel({parameters})\n{{\n{body}\n}}\n{bindings}'
+
+
+@needs_compiler
+def test_bindings_that_kernels_have_in_common_are_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [
+        inductors_source(("int64_t",), 'if (p0 == 3) throw std::runtime_error("three");'),
+        inductors_source(("int64_t", "float"), 'if (p1 == 3) throw std::runtime_error("three of two");'),
+        _KERNEL,  # with others of its own
+    ]
+    jobs = [job(tmp_path, number, text=text, flags="-std=c++20 -O1") for number, text in enumerate(texts)]
+    source = unity_source([(Path(j.source).read_text(), Path(j.target).name) for j in jobs])
+    assert source.count("static inline T parse_arg") == source.count("PyModule_Create(&py_module)") == 1
+    assert build(jobs) == jobs
+    monkeypatch.setenv("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "1")
+    one, two, own = (loaded(j).kernel for j in jobs)
+    assert one(1) is two(1, 2.0) is None
+    assert own() == 4
+    for call, message in (
+        (lambda: one(3), "^three$"),
+        (lambda: two(1, 3.0), "^three of two$"),
+        (lambda: one(1, 2), "args"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            call()
+
+
+def test_bindings_that_differ_are_not_taken_for_each_other() -> None:
+    one = inductors_source(("int64_t",), "")
+    other = one.replace("expected int arg", "expected something else")
+    unknown = one.replace("!= 1)", "< 1)")
+    common, bodies = with_common_bindings([one, other, unknown, one])
+    assert len(common) == 2
+    assert bodies[0] == bodies[3] != bodies[1]
+    assert bodies[2] == unknown
+
+
+@needs_compiler
+def test_the_linker_reads_an_empty_library_of_the_same_name(tmp_path: Path) -> None:
+    large = tmp_path / "libLarge.so"
+    text = f'static const char filling[] = "{"x" * linking._LARGE_BYTES}";\nconst char* large() {{ return filling; }}\n'
+    (tmp_path / "large.cpp").write_text(text)
+    words = ["g++", "-shared", "-fPIC", str(tmp_path / "large.cpp"), "-Wl,-soname,libLarge.so.3", "-o", str(large)]
+    subprocess.run(words, check=True)
+    installed = tmp_path / "libLarge.so.3"
+    installed.symlink_to(large)
+    flags = f"-g1 -L{tmp_path} -lLarge -Wl,-rpath,{tmp_path}"
+    plain, quick = job(tmp_path, 1, flags=flags), job(tmp_path, 2, flags=flags)
+    subprocess.run(plain.command, shell=True, check=True)
+    assert build([quick], stubs=tmp_path / "stubs") == [quick]
+    assert needed(plain.target) | {"libLarge.so.3"} <= needed(quick.target)
+    assert loaded(plain).kernel() * 2 == loaded(quick).kernel()
+    assert [path.name for path in (tmp_path / "stubs").iterdir()] == ["libLarge.so"]
+    assert (tmp_path / "stubs" / "libLarge.so").stat().st_size < large.stat().st_size / 2
+
+
+def needed(library: str) -> set[str]:
+    """Names of the libraries that one asks for."""
+    said = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\(NEEDED\)[^\[]*\[([^\]]+)\]", said))
 
 
 def test_jobs_of_one_command_are_one_group_and_a_target_is_made_once(tmp_path: Path) -> None:
@@ -179,7 +256,7 @@ def test_kernels_of_waiting_workers_are_one_call(server: BuildServer, tmp_path: 
 
 def test_where_two_turns_are_free_waiting_requests_are_divided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sizes: list[int] = []
-    monkeypatch.setattr("fuzz.builds.server.build", lambda jobs: sizes.append(len(jobs)) or jobs)
+    monkeypatch.setattr("fuzz.builds.server.build", lambda jobs, stubs: sizes.append(len(jobs)) or jobs)
     with BuildServer(turns=2) as server:
         workers = [Worker(server) for _ in range(10)]
         jobs = [job(tmp_path, number) for number in range(10)]
