@@ -9,6 +9,7 @@ import sys
 import types
 import weakref
 from pathlib import Path
+from unittest import mock
 
 import functorch.compile
 import pytest
@@ -16,8 +17,11 @@ import torch
 from torch._dynamo import mutation_guard
 from torch.fx.experimental import proxy_tensor, symbolic_shapes
 
+import refimpl
+import refimpl.capture.config
 from oracle.errors import UsageError
 from oracle.isolate import Died, OutOfMemory, TimedOut
+from oracle.subjects.refimpl import substituted_names, substitutes
 from suites.conformance.cache import OutcomeCache
 from suites.conformance.expected import CATEGORIES, ExpectedFailure, judge_failures, read_expected
 from suites.conformance.guard import IndependenceBreach, IndependenceGuard
@@ -77,6 +81,40 @@ def test_a_test_file_gets_the_substitute_by_every_road(source: str) -> None:
 )
 def test_what_is_not_substituted_stays(source: str, expected: object) -> None:
     assert ran(source, {MAKE_FX: object()})["found"] == expected
+
+
+def test_relative_imports_of_the_harness_are_resolved() -> None:
+    """In modules of the installed torch, which may import one another so; a test file has no package."""
+    source = "from . import proxy_tensor\nfrom .proxy_tensor import make_fx as found\nother = proxy_tensor.make_fx"
+    substitute = object()
+    names = Names({MAKE_FX: substitute})
+    scope: dict[str, object] = {"__conformance__": names}
+    tree = rewrite(ast.parse(source), names.watched, "torch.fx.experimental")
+    exec(compile(tree, "made_up.py", "exec"), scope)
+    assert scope["found"] is scope["other"] is substitute
+    unchanged = ast.parse("from . import x")
+    assert ast.unparse(rewrite(ast.parse("from . import x"), names.watched)) == ast.unparse(unchanged)
+
+
+def test_a_patch_of_a_setting_reaches_the_substitute_s() -> None:
+    config = "torch._dynamo.config"
+    names = Names({config: object()}, {config: "refimpl.capture.config.config"})
+    assert names.patched(f"{config}.error_on_recompile") == "refimpl.capture.config.config.error_on_recompile"
+    with mock.patch(names.patched(f"{config}.error_on_recompile"), True):
+        assert refimpl.capture.config.config.error_on_recompile
+    assert not refimpl.capture.config.config.error_on_recompile
+
+
+def test_the_parts_of_the_suites_are_known_and_those_of_the_first_suites_stay() -> None:
+    for suite in SUITES.values():
+        assert {*suite.parts, *suite.companions} <= set(refimpl.SUBSTITUTION_PARTS), suite.name
+        if suite.companions:
+            assert set(suite.needs) <= set(substituted_names(suite.parts)), suite.name
+    assert substituted_names(SUITES["aotdispatch"].parts) == tuple(sorted(refimpl.SUBSTITUTION_PARTS["graphs"]))
+    entry_points = substituted_names(SUITES["dynamo_misc"].parts)
+    assert set(entry_points) == set(refimpl.SUBSTITUTIONS)
+    assert "torch._dynamo.config" not in entry_points, "a setting alone is no dependence on an entry point"
+    assert substitutes(("capture", "capture companions"))["torch._dynamo.config"] is refimpl.capture.config.config
 
 
 def test_torch_keeps_its_own() -> None:
@@ -236,6 +274,20 @@ def test_a_forbidden_call_from_refimpl_raises_and_is_noted(guarded: tuple, funct
     guard, module = guarded
     with guard.watch(), pytest.raises(IndependenceBreach, match=r"0001-independence"):
         module.call(function, abs)
+    assert len(guard.breaches) == 1
+
+
+def test_files_of_the_harness_are_allowed(guarded: tuple, tmp_path: Path) -> None:
+    _, module = guarded
+    guard = IndependenceGuard(
+        torch_folder=Path(torch.__file__).parent,
+        refimpl_folder=tmp_path / "refimpl",
+        allowed_files=(str(mutation_guard.__file__),),
+    )
+    with guard.watch():
+        module.call(mutation_guard.is_dynamic_nn_module, torch.nn.Linear(1, 1), False)
+        with pytest.raises(IndependenceBreach):
+            module.call(proxy_tensor.make_fx, abs)
     assert len(guard.breaches) == 1
 
 
