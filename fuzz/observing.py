@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import sympy
 import torch
 import torch._decomp.decompositions_for_rng
 import torch._dynamo.guards
@@ -23,6 +22,7 @@ import torch._dynamo.utils
 from torch._dynamo.utils import counters as dynamo_counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fuzz.simplifying import remember_simplified
 from oracle.build import ProgramLoadError, instantiate
 from oracle.hygiene import restore, snapshot
 from oracle.observe import observe
@@ -40,7 +40,7 @@ _CONFIGURATION_LOGS = (
     "_compiler_config_for_logging",
     "_functorch_config_for_logging",
 )
-_GC_THRESHOLD = 50_000
+_GC_THRESHOLD = 150_000
 _lowered: set[str] = set()
 
 
@@ -111,10 +111,13 @@ def prepare_process(spec: SubjectSpec) -> None:
     _skip_guard_timing()
     _skip_configuration_logs()
     _share_empty_random_state()
+    _skip_texts_of_graphs()
+    _skip_collections()
     if spec.kind == "torch_compile" and spec.options.get("backend") == "inductor":
         _note_lowerings()
         _skip_texts_of_cache_keys()
-        _remember_simplified()
+        remember_simplified()
+        _keep_dtype_rules()
 
 
 def collect_garbage() -> None:
@@ -125,6 +128,13 @@ def collect_garbage() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def _skip_collections() -> None:
+    """Dynamo collects garbage after every graph."""
+    config: Any = importlib.import_module("torch._dynamo.config")
+    if hasattr(config, "run_gc_after_compile"):
+        config.run_gc_after_compile = False
 
 
 def _skip_guard_timing() -> None:
@@ -157,21 +167,42 @@ def _skip_texts_of_cache_keys() -> None:
 
 
 @functools.cache
-def _remember_simplified() -> None:
-    """Inductor asks sympy to simplify the same few indices in kernel after kernel: a tenth of its time."""
-    simplify: Any = sympy.simplify
+def _skip_texts_of_graphs() -> None:
+    """AOT autograd prints every graph, with its definitions written out, for a log."""
+    printed: Callable[..., str] = torch.fx.GraphModule.print_readable
 
-    @functools.lru_cache(maxsize=20_000, typed=True)
-    def remembered(expression: Any) -> Any:
-        return simplify(expression)
+    @functools.wraps(printed)
+    def print_readable(self: torch.fx.GraphModule, print_output: bool = True, *args: Any, **options: Any) -> str:
+        if not print_output and options.get("expanded_def"):
+            return ""
+        return printed(self, print_output, *args, **options)
 
-    @functools.wraps(simplify)
-    def simplified(expression: Any, *arguments: Any, **options: Any) -> Any:
-        if arguments or options or not isinstance(expression, sympy.Basic):  # a list or a matrix has no hash
-            return simplify(expression, *arguments, **options)
-        return remembered(expression)
+    torch.fx.GraphModule.print_readable = print_readable
 
-    sympy.simplify = simplified
+
+@functools.cache
+def _keep_dtype_rules() -> None:
+    """Inductor has one table of the dtypes that operations give, and fills it again whenever it asks for one."""
+    module: Any = importlib.import_module("torch._inductor.dtype_propagation")
+    handler: Any = getattr(module, "DtypePropagationOpsHandler", None)
+    tables: Any = (
+        importlib.import_module("torch._inductor.utils"),
+        importlib.import_module("torch._inductor.codegen.common"),
+    )
+    names = ("op_dtype_propagation_rules", "pointwise_overrides_data")
+    if handler is None or not hasattr(handler, "_instance") or not all(map(hasattr, tables, names)):
+        return
+    fill: Callable[[Any], None] = handler.__init__
+    filled: list[tuple[int, ...]] = []
+
+    @functools.wraps(fill)
+    def fill_once(self: Any) -> None:
+        sizes = (id(self), *(len(getattr(table, name)) for table, name in zip(tables, names, strict=True)))
+        if [sizes] != filled:  # an operation was added since
+            fill(self)
+            filled[:] = [sizes]
+
+    handler.__init__ = fill_once
 
 
 def _no_lines(*args: Any) -> list[str]:

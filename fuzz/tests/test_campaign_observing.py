@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy.parsing.sympy_parser import parse_expr
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from fuzz import observing
+from fuzz import simplifying
 from fuzz.structure import FuzzProgram, OpCall, Ref
 from oracle.isolate import Completed, Pool, Task
 from oracle.program import Call
@@ -53,12 +57,55 @@ def test_overloads_graph_breaks_and_cheap_compiles() -> None:
 def test_what_is_simplified_again_is_remembered_and_what_has_no_hash_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(sympy, "simplify", lambda expression, *args, **options: seen.append(args) or expression)
-    observing._remember_simplified.__wrapped__()
+    simplifying.remember_simplified.__wrapped__()
     simplify: Any = sympy.simplify
     x = sympy.Symbol("x")
     for _ in range(2):
-        assert simplify(x + x) == 2 * x
+        assert simplify(x * x) == x**2
     assert seen == [()]
     assert simplify([x], 1.5) == [x]
     assert simplify(x + x, 2.0) == 2 * x
     assert seen == [(), (1.5,), (2.0,)]
+    assert simplify(3 * x + 1) == 3 * x + 1
+    assert len(seen) == 3  # not asked
+
+
+_SYMBOLS: list[sympy.Expr] = [sympy.Symbol(name, integer=True, nonnegative=True) for name in ("d0", "d1", "x2")]
+_SYMBOLS.append(sympy.Symbol("s1", integer=True, positive=True))
+_MULTIPLES = st.tuples(st.integers(-70, 70), st.sampled_from([*_SYMBOLS, sympy.Integer(1)]))
+_SUMS = st.lists(_MULTIPLES, max_size=4).map(
+    lambda terms: sympy.Add(*(sympy.Mul(factor, symbol) for factor, symbol in terms))
+)
+_DIVISIONS = st.tuples(_SUMS, st.integers(2, 9)).map(lambda pair: FloorDiv(pair[0], pair[1]))
+_INDICES = st.tuples(_SUMS, st.lists(st.tuples(st.integers(-9, 9), _DIVISIONS), max_size=3)).map(
+    lambda parts: parts[0] + sympy.Add(*(factor * division for factor, division in parts[1]))
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_INDICES)
+def test_what_is_said_to_be_settled_sympy_gives_back(index: sympy.Expr) -> None:
+    assert simplifying.is_settled(index)
+    assert sympy.simplify(index) == index
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4*d0 - x2 + 7", True),
+        ("0", True),
+        ("d0*s1", False),
+        ("d0/2", False),
+        ("d0**2", False),
+        ("Max(d0, 1)", False),
+        ("FloorDiv(4*d0 + 1, 9) - FloorDiv(4*d0, 9)", True),
+        ("FloorDiv(d0, s1)", False),
+        ("FloorDiv(d0*s1, 2)", False),
+        ("ModularIndexing(d0, 1, 4)", False),
+    ],
+)
+def test_other_forms_are_left_to_sympy(text: str, expected: bool) -> None:
+    names: dict[str, Any] = {str(symbol): symbol for symbol in _SYMBOLS}
+    names |= {"FloorDiv": FloorDiv, "ModularIndexing": ModularIndexing}
+    index = parse_expr(text, local_dict=names)
+    assert simplifying.is_settled(index) is expected
