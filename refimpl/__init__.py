@@ -9,7 +9,7 @@ from refimpl.aot.joint_simple import aot_export_joint_simple
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.backends import list_backends, register_backend
 from refimpl.capture.compile import compile, optimize, optimize_assert
-from refimpl.capture.public.decorators import (
+from refimpl.capture.entry_points.decorators import (
     allow_in_graph,
     assume_constant_result,
     disable,
@@ -20,10 +20,10 @@ from refimpl.capture.public.decorators import (
     maybe_mark_dynamic,
     run,
 )
-from refimpl.capture.public.explain import explain
-from refimpl.capture.public.export import export
-from refimpl.capture.public.optimized_module import OptimizedModule
-from refimpl.capture.public.reset import reset
+from refimpl.capture.entry_points.explain import explain
+from refimpl.capture.entry_points.export import export
+from refimpl.capture.entry_points.optimized_module import OptimizedModule
+from refimpl.capture.entry_points.reset import reset
 from refimpl.capture.public.running import is_compiling
 from refimpl.errors import DataDependentRead, RefimplError, UnsupportedByRefimpl, UntraceableOutput
 from refimpl.pipeline import compile_aot
@@ -36,6 +36,7 @@ _LOGGING = f"{_FUNCTORCH}._aot_autograd.logging_utils"
 _DYNAMO = "torch._dynamo"
 _COMPILER = "torch.compiler"
 _PUBLIC = "refimpl.capture.public"
+_ENTRY_POINTS = "refimpl.capture.entry_points"
 _GRAPHS = {
     f"{_LOGGING}.get_aot_compilation_context": f"{_AOT}.compilation_context.get_aot_compilation_context",
     f"{_FUNCTORCH}.aot_autograd.AOT_COUNTER": f"{_AOT}.options.AOT_COUNTER",
@@ -104,8 +105,8 @@ _CAPTURE = {
     f"{_COMPILER}.compile": "refimpl.capture.compile.compiler_compile",
     f"{_DYNAMO}.optimize": "refimpl.capture.compile.optimize",
     f"{_DYNAMO}.optimize_assert": "refimpl.capture.compile.optimize_assert",
-    f"{_DYNAMO}.explain": f"{_PUBLIC}.explain.explain",
-    f"{_DYNAMO}.export": f"{_PUBLIC}.export.export",
+    f"{_DYNAMO}.explain": f"{_ENTRY_POINTS}.explain.explain",
+    f"{_DYNAMO}.export": f"{_ENTRY_POINTS}.export.export",
 }
 # Settings, marks, counters, error types: of no use alone, and to be substituted together with the above.
 _CAPTURE_COMPANIONS = {
@@ -117,18 +118,18 @@ _CAPTURE_COMPANIONS = {
         for name in ("checkpoint_params", "clone_input", "clone_inputs", "clone_tensor", "defake", "preserve_rng_state")
     },
     **{f"{_DYNAMO}.utils.{name}": f"{_PUBLIC}.measuring.{name}" for name in ("timed", "torchscript")},
-    f"{_DYNAMO}.OptimizedModule": f"{_PUBLIC}.optimized_module.OptimizedModule",
+    f"{_DYNAMO}.OptimizedModule": f"{_ENTRY_POINTS}.optimized_module.OptimizedModule",
     f"{_DYNAMO}.is_compiling": f"{_PUBLIC}.running.is_compiling",
     f"{_COMPILER}.is_compiling": f"{_PUBLIC}.running.is_compiling",
     f"{_COMPILER}.is_dynamo_compiling": f"{_PUBLIC}.running.is_compiling",
-    f"{_COMPILER}.reset": f"{_PUBLIC}.reset.reset",
-    f"{_DYNAMO}.reset": f"{_PUBLIC}.reset.reset",
-    f"{_DYNAMO}.reset_code_caches": f"{_PUBLIC}.reset.reset",
-    f"{_DYNAMO}.eval_frame.remove_from_cache": f"{_PUBLIC}.reset.remove_from_cache",
-    f"{_DYNAMO}.eval_frame._debug_get_cache_entry_list": f"{_PUBLIC}.reset.cache_entries",
-    f"{_DYNAMO}.eval_frame.innermost_fn": f"{_PUBLIC}.contexts.innermost_fn",
+    f"{_COMPILER}.reset": f"{_ENTRY_POINTS}.reset.reset",
+    f"{_DYNAMO}.reset": f"{_ENTRY_POINTS}.reset.reset",
+    f"{_DYNAMO}.reset_code_caches": f"{_ENTRY_POINTS}.reset.reset",
+    f"{_DYNAMO}.eval_frame.remove_from_cache": f"{_ENTRY_POINTS}.reset.remove_from_cache",
+    f"{_DYNAMO}.eval_frame._debug_get_cache_entry_list": f"{_ENTRY_POINTS}.reset.cache_entries",
+    f"{_DYNAMO}.eval_frame.innermost_fn": f"{_ENTRY_POINTS}.contexts.innermost_fn",
     **{
-        f"{where}.{name}": f"{_PUBLIC}.decorators.{name}"
+        f"{where}.{name}": f"{_ENTRY_POINTS}.decorators.{name}"
         for where, names in (
             (_DYNAMO, (
                 "allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "forbid_in_graph", "graph_break",

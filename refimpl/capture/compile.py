@@ -15,8 +15,8 @@ from typing import Any
 
 from refimpl.backends.registry import Backend, lookup_backend, register_backend
 from refimpl.capture.captured import CaptureOptions
-from refimpl.capture.public.backends import NAMED
-from refimpl.capture.public.contexts import Hooks, NullDecorator, OptimizeContext, captured_call
+from refimpl.capture.entry_points.backends import NAMED
+from refimpl.capture.entry_points.contexts import Hooks, NullDecorator, OptimizeContext, captured_call
 from refimpl.capture.public.errors import InvalidBackend
 from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.errors import BadParameter, UnsupportedByRefimpl

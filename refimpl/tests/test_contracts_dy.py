@@ -20,11 +20,17 @@ import refimpl
 from refimpl.capture.captured import GuardFail
 from refimpl.capture.compile import get_compiler_fn
 from refimpl.capture.config import config
-from refimpl.capture.public.contexts import CaptureContext, DisableContext, NullDecorator, OptimizeContext, innermost_fn
+from refimpl.capture.entry_points.contexts import (
+    CaptureContext,
+    DisableContext,
+    NullDecorator,
+    OptimizeContext,
+    innermost_fn,
+)
+from refimpl.capture.entry_points.options_table import cached_backends
+from refimpl.capture.entry_points.reset import cache_entries, remove_from_cache
 from refimpl.capture.public.counters import counters
 from refimpl.capture.public.errors import BackendCompilerFailed, InvalidBackend, Unsupported
-from refimpl.capture.public.options_table import cached_backends
-from refimpl.capture.public.reset import cache_entries, remove_from_cache
 from refimpl.capture.public.running import CAPTURE, running
 
 Tensor = torch.Tensor

@@ -14,9 +14,9 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 import refimpl
 from refimpl.capture.compile import optimize
+from refimpl.capture.entry_points.export import ExportResult, argument_names
+from refimpl.capture.entry_points.reset import cache_entries
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
-from refimpl.capture.public.export import ExportResult, argument_names
-from refimpl.capture.public.reset import cache_entries
 from refimpl.errors import BadParameter
 
 Tensor = torch.Tensor

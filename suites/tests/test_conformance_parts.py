@@ -17,11 +17,9 @@ import torch
 from torch._dynamo import mutation_guard
 from torch.fx.experimental import proxy_tensor, symbolic_shapes
 
-import refimpl
-import refimpl.capture.config
 from oracle.errors import UsageError
 from oracle.isolate import Died, OutOfMemory, TimedOut
-from oracle.subjects.refimpl import substituted_names, substitutes
+from oracle.subjects import refimpl as subject
 from suites.conformance.cache import OutcomeCache
 from suites.conformance.expected import CATEGORIES, ExpectedFailure, judge_failures, read_expected
 from suites.conformance.guard import IndependenceBreach, IndependenceGuard
@@ -97,24 +95,26 @@ def test_relative_imports_of_the_harness_are_resolved() -> None:
 
 
 def test_a_patch_of_a_setting_reaches_the_substitute_s() -> None:
-    config = "torch._dynamo.config"
-    names = Names({config: object()}, {config: "refimpl.capture.config.config"})
-    assert names.patched(f"{config}.error_on_recompile") == "refimpl.capture.config.config.error_on_recompile"
-    with mock.patch(names.patched(f"{config}.error_on_recompile"), True):
-        assert refimpl.capture.config.config.error_on_recompile
-    assert not refimpl.capture.config.config.error_on_recompile
+    name, parts = "torch._dynamo.config", ("capture companions",)
+    config = subject.substitutes(parts)[name]
+    names = Names({name: config}, subject.substitute_places(parts))
+    with mock.patch(names.patched(f"{name}.error_on_recompile"), True):
+        assert getattr(config, "error_on_recompile")
+    assert not getattr(config, "error_on_recompile")
 
 
 def test_the_parts_of_the_suites_are_known_and_those_of_the_first_suites_stay() -> None:
     for suite in SUITES.values():
-        assert {*suite.parts, *suite.companions} <= set(refimpl.SUBSTITUTION_PARTS), suite.name
+        entry_points = subject.substituted_names(suite.parts)
+        companions = subject.substituted_names(suite.companions)
+        assert not set(entry_points) & set(companions), suite.name
         if suite.companions:
-            assert set(suite.needs) <= set(substituted_names(suite.parts)), suite.name
-    assert substituted_names(SUITES["aotdispatch"].parts) == tuple(sorted(refimpl.SUBSTITUTION_PARTS["graphs"]))
-    entry_points = substituted_names(SUITES["dynamo_misc"].parts)
-    assert set(entry_points) == set(refimpl.SUBSTITUTIONS)
-    assert "torch._dynamo.config" not in entry_points, "a setting alone is no dependence on an entry point"
-    assert substitutes(("capture", "capture companions"))["torch._dynamo.config"] is refimpl.capture.config.config
+            assert set(suite.needs) <= set(entry_points), suite.name
+    first = subject.substituted_names(SUITES["aotdispatch"].parts)
+    assert not any(name.startswith(("torch._dynamo", "torch.compile")) for name in first)
+    of_capture = subject.substituted_names(SUITES["dynamo_misc"].parts)
+    assert set(first) < set(of_capture)
+    assert "torch._dynamo.config" not in of_capture, "a setting alone is no dependence on an entry point"
 
 
 def test_torch_keeps_its_own() -> None:

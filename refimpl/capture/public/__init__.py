@@ -1,1 +1,1 @@
-"""What users and upstream's tests call of capture, by upstream's names."""
+"""What capture and those who use it share: state of a thread, marks, counters, errors; and upstream's helpers by their names."""

@@ -18,7 +18,8 @@ import torch
 
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.config import config
-from refimpl.capture.public.options_table import options_for
+from refimpl.capture.entry_points.optimized_module import OptimizedModule
+from refimpl.capture.entry_points.options_table import live_options, options_for
 from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
 from refimpl.capture.recognition import CAPTURES
 from refimpl.errors import BadParameter
@@ -133,8 +134,6 @@ class CaptureContext:
         raise NotImplementedError
 
     def _of_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        from refimpl.capture.public.optimized_module import OptimizedModule  # noqa: PLC0415 - which is made of a context
-
         made = OptimizedModule(module, self)
         object.__setattr__(made, ORIGINAL, module.forward)
         made.get_compiler_config = lambda: self.compiler_config
@@ -229,8 +228,6 @@ class RunOnlyContext(CaptureContext):
 
 def _captured_form(fn: Any) -> Callable[..., Any] | None:
     """The wrapper that has what was captured of a function: itself, or one that is alive."""
-    from refimpl.capture.public.options_table import live_options  # noqa: PLC0415
-
     if isinstance(fn, FunctionType) and CAPTURES in fn.__dict__:
         return fn
     for options in live_options():

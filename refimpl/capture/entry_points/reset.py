@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from refimpl.capture.captured import CapturedCode
-from refimpl.capture.public.contexts import innermost_fn
-from refimpl.capture.public.options_table import live_options, reset_backends
+from refimpl.capture.entry_points.contexts import innermost_fn
+from refimpl.capture.entry_points.options_table import live_options, reset_backends
 from refimpl.capture.segment import Segment
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.public.contexts import DisableContext, RunOnlyContext, innermost_fn
+from refimpl.capture.entry_points.contexts import DisableContext, RunOnlyContext, innermost_fn
 from refimpl.capture.public.marks import (
     ALLOWED,
     BREAKING,

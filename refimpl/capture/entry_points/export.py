@@ -20,12 +20,12 @@ from refimpl._torch import pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
+from refimpl.capture.entry_points.contexts import function_of, innermost_fn
+from refimpl.capture.entry_points.export_shapes import specified_sizes
+from refimpl.capture.entry_points.export_signature import Captured, with_signature
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.public.contexts import function_of, innermost_fn
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
-from refimpl.capture.public.export_shapes import specified_sizes
-from refimpl.capture.public.export_signature import Captured, with_signature
 from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.running import capturing
 from refimpl.capture.segment import Segment

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.compile import optimize
-from refimpl.capture.public.contexts import innermost_fn
-from refimpl.capture.public.reset import reset
+from refimpl.capture.entry_points.contexts import Hooks, OptimizeContext, innermost_fn
+from refimpl.capture.entry_points.reset import reset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ def _explained(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         return module.forward
 
     reset()
-    context = optimize(keep, guard_export_fn=guards.extend)
+    context = OptimizeContext(keep, hooks=Hooks(guards.extend))
     began = time.perf_counter()
     context(innermost_fn(f))(*args, **kwargs)
     seconds = time.perf_counter() - began

@@ -1,0 +1,1 @@
+"""What users and upstream's tests call of capture. What these share with capture is in refimpl.capture.public."""
