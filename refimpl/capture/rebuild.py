@@ -6,6 +6,8 @@ Differs: Python source of one function, not bytecode; frames are data and need n
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from types import CellType, FunctionType, MethodType
 from typing import Any
@@ -22,10 +24,13 @@ from refimpl.capture.sources import Source
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.errors import native_base
+from refimpl.capture.symbolic.sets import DictOf, ListOf, SetAt
 from refimpl.capture.symbolic.values import (
     CellValue,
     CombinedIteratorValue,
     ConstantValue,
+    DefaultDictValue,
+    DequeValue,
     DictValue,
     DictViewValue,
     ErrorValue,
@@ -34,10 +39,13 @@ from refimpl.capture.symbolic.values import (
     InstanceValue,
     IteratorValue,
     MethodValue,
+    NativeIteratorValue,
     NativeMethodValue,
     NumberValue,
     ObjectValue,
+    PartialValue,
     SequenceValue,
+    SetValue,
     SliceValue,
     SuperValue,
     TensorValue,
@@ -47,6 +55,7 @@ from refimpl.capture.symbolic.values import (
 )
 
 _CONCRETE = ConcreteDomain()  # runs generators that outlive the segment that made them
+_MOST_REMADE = 200
 _LITERALS = (int, str, bool, type(None), bytes)
 
 
@@ -66,6 +75,8 @@ class Emitter:
         self._constants: dict[str, Any] = {}
         self._constant_names: dict[int, str] = {}
         self.frames_made: set[int] = set()  # by id
+        self._settled: set[int] = set()  # by id, sets that were there and are as they are in the end
+        self._remade = 0  # sets that are made as they were once
 
     # ---------------------------------------------------------------------------------------------------------- values
 
@@ -94,8 +105,14 @@ class Emitter:
                 return repr(bool(value.number))
             case SequenceValue():
                 return self._sequence(value)
+            case SetValue():
+                return self._set(value)
+            case PartialValue():
+                return self._partial(value)
+            case NativeIteratorValue():
+                return self._named(value, value.rebuild(self, value.generator.frame))
             case DictValue():
-                name = self._named(value, "{}")
+                name = self._named(value, self._empty_dict(value))
                 for key, item in value.items.values():
                     self._lines.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
                 return name
@@ -140,7 +157,61 @@ class Emitter:
             case _:
                 raise GraphBreak("cannot_rebuild", kind=value.kind)
 
+    def _empty_dict(self, value: DictValue) -> str:
+        if isinstance(value, DefaultDictValue):
+            return f"{self.constant(defaultdict)}({self.expression(value.factory)})"
+        return "{}" if value.class_ is dict else f"{self.constant(value.class_)}()"
+
+    def _set(self, value: SetValue) -> str:
+        """By the same steps as in the program: the order depends on them."""
+        (template, operands), rest = ("set()", ()), value.steps
+        if rest and "{self}" not in rest[0][0]:
+            (template, operands), rest = rest[0], rest[1:]
+        name = self._named(value, template.format(*map(self._operand, operands)))
+        self._set_steps(name, rest)
+        return name
+
+    def _set_steps(self, name: str, steps: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+        for template, operands in steps:
+            self._lines.append(template.format(*map(self._operand, operands), self=name))
+
+    def _operand(self, operand: Any) -> str:
+        match operand:
+            case SetAt():
+                return self._set_at(operand.value, operand.steps)
+            case ListOf():
+                return f"[{self._list(operand.items)}]"
+            case DictOf():
+                made = f"dict.fromkeys([{self._list(operand.keys)}])"
+                return f"{made}.keys()" if operand.is_view else made
+            case _:
+                return self.expression(operand)
+
+    def _set_at(self, value: SetValue, count: int) -> str:
+        """The set as it was after so many steps."""
+        is_now = count == len(value.steps)
+        if is_now and (value.source is None or not count or id(value) in self._settled):
+            return self.expression(value)
+        if value.source is not None:
+            raise GraphBreak("cannot_rebuild", kind=value.kind)
+        self._remade += 1
+        if self._remade > _MOST_REMADE:
+            raise GraphBreak("cannot_rebuild", kind=value.kind)
+        earlier = SetValue(value.class_)
+        earlier.steps = value.steps[:count]
+        return self._set(earlier)
+
+    def _partial(self, value: PartialValue) -> str:
+        pairs = ", ".join(f"{name!r}: {self.expression(item)}" for name, item in value.keywords.items())
+        named = f", **{{{pairs}}}" if pairs else ""
+        args = "".join(f", {self.expression(arg)}" for arg in value.args)
+        return self._named(value, f"{self.constant(functools.partial)}({self.expression(value.function)}{args}{named})")
+
     def _sequence(self, value: SequenceValue) -> str:
+        if isinstance(value, DequeValue):
+            name = self._named(value, f"{self.constant(deque)}((), {value.maxlen})")
+            self._lines.append(f"{name}.extend([{self._list(value.items)}])")
+            return name
         if value.class_ is list:
             name = self._named(value, "[]")
             if value.items:
@@ -156,12 +227,14 @@ class Emitter:
         raise GraphBreak("cannot_rebuild", kind=value.kind)
 
     def _iterator(self, value: IteratorValue) -> str:
+        if value.is_exhausted:
+            return self._named(value, f"iter({_empty(value.over)})")
         if isinstance(value.over, TensorValue):
             name = self._named(value, f"iter([{self._list(value.items)}])")
         else:
             name = self._named(value, f"iter({self.expression(value.over)})")
         if value.position:
-            is_dict = isinstance(value.over, (DictValue, DictViewValue))
+            is_dict = isinstance(value.over, (DictValue, DictViewValue, SetValue, DequeValue))
             step = (
                 f"for _ in range({value.position}): next({name})"
                 if is_dict
@@ -246,6 +319,12 @@ class Emitter:
         for value in log.contents():
             name = self.expression(value)
             match value:
+                case SetValue():
+                    self._set_steps(name, value.steps)
+                    self._settled.add(id(value))
+                case DequeValue():
+                    items = f"[{self._list(value.items)}]"
+                    self._lines += [f"items = {items}", f"{name}.clear()", f"{name}.extend(items)"]
                 case SequenceValue():
                     self._lines.append(f"{name}[:] = [{self._list(value.items)}]")
                 case DictValue():
@@ -305,3 +384,22 @@ class Emitter:
 
 def _annotations(pairs: Any) -> dict[Any, Any]:
     return dict(zip(pairs[::2], pairs[1::2], strict=True)) if isinstance(pairs, tuple) else pairs
+
+
+def _empty(over: Value) -> str:
+    """What has the same class of iterator and gives nothing."""
+    match over:
+        case DictViewValue():
+            return f"{{}}.{over.which}()"
+        case DictValue():
+            return "{}"
+        case SetValue():
+            return "set()"
+        case ConstantValue() if type(over.value) in (str, bytes):
+            return repr(type(over.value)())
+        case ConstantValue():
+            return "range(0)"
+        case SequenceValue() if over.class_ is list:
+            return "[]"
+        case _:
+            return "()"

@@ -46,6 +46,8 @@ class SymbolicMachine(Machine):
     ) -> None:
         super().__init__(domain)
         self._base = base
+        domain.place = lambda: base.offset - 1
+        self._taken, self._untake = domain.taken, domain.untake
         self._start = base.offset
         self._forced = forced
         self._breaks_at = breaks_at
@@ -82,12 +84,15 @@ class SymbolicMachine(Machine):
                 self._waiting.setdefault(frame, self._base.offset - 1)
             frame.offset += 1
             self._count += 1
+            if is_base:
+                self._taken.clear()
             try:
                 if self._count > MOST_INSTRUCTIONS:
                     raise GraphBreak("too_many_instructions", what=MOST_INSTRUCTIONS)
                 signal = OPERATIONS[instruction.op](domain, frame, instruction.arg)
             except GraphBreak:
                 frame.offset, frame.stack = offset, stack
+                self._untake()
                 raise
             except RecursionError as error:  # a list in itself
                 frame.offset, frame.stack = offset, stack

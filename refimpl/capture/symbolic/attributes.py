@@ -26,18 +26,27 @@ from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Pla
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a
+from refimpl.capture.symbolic.iterable_calls import attribute_of_partial
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, raising, unsupported
 from refimpl.capture.symbolic.values import (
+    CombinedIteratorValue,
     ConstantValue,
+    DefaultDictValue,
+    DequeValue,
     DictValue,
+    DictViewValue,
     ErrorValue,
     GeneratorValue,
     InstanceValue,
+    IteratorValue,
     MethodValue,
+    NativeIteratorValue,
     NativeMethodValue,
     ObjectValue,
+    PartialValue,
     RegionValue,
     SequenceValue,
+    SetValue,
     SuperValue,
     TensorValue,
     Value,
@@ -89,11 +98,23 @@ class SymbolicAttributes(SymbolicBase):
                 return MethodValue(self.state.wrap(found, _way_of_class(value.class_, name)), value)
             case ConstantValue():
                 return self._of_constant(value, name)
-            case SequenceValue() | DictValue():
+            case PartialValue():
+                return attribute_of_partial(self, value, name)
+            case DequeValue() if name == "maxlen":
+                return ConstantValue(value.maxlen)
+            case DefaultDictValue() if name == "default_factory":
+                return value.factory
+            case SequenceValue() | DictValue() | SetValue() if name == "__class__":
+                return ObjectValue(value.class_)
+            case SequenceValue() | DictValue() | SetValue():
                 return NativeMethodValue(value, name) if hasattr(value.class_, name) else raising(AttributeError)
+            case DictViewValue() if name == "isdisjoint":
+                return NativeMethodValue(value, name)
+            case IteratorValue() | CombinedIteratorValue() | NativeIteratorValue() if name in ("__next__", "__iter__"):
+                return NativeMethodValue(value, name)
             case RegionValue() if name in ("__enter__", "__exit__"):
                 return NativeMethodValue(value, name)
-            case GeneratorValue() if name in ("__next__", "send", "throw", "close"):
+            case GeneratorValue() if name in ("__next__", "__iter__", "send", "throw", "close"):
                 return NativeMethodValue(value, name)
             case MethodValue() if name in ("__func__", "__self__"):
                 return value.function if name == "__func__" else value.receiver
@@ -109,7 +130,10 @@ class SymbolicAttributes(SymbolicBase):
             return self.has_attribute_of_instance(value, name)
         if isinstance(value, ConstantValue):
             return hasattr(value.value, name)
-        if isinstance(value, (SequenceValue, DictValue)) and value.class_.__module__ in ("builtins", "collections"):
+        if isinstance(value, (SequenceValue, DictValue, SetValue)) and value.class_.__module__ in (
+            "builtins",
+            "collections",
+        ):
             return hasattr(value.class_, name)
         if not isinstance(value, ObjectValue) or value.source is None:
             unsupported("hasattr()", value)

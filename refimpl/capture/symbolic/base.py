@@ -16,8 +16,10 @@ from refimpl.capture.symbolic.values import (
     GeneratorValue,
     InstanceValue,
     MethodValue,
+    NativeIteratorValue,
     ObjectValue,
     RegionValue,
+    SetValue,
     TensorValue,
     Value,
 )
@@ -77,7 +79,7 @@ class SymbolicBase(Domain):
         """A method that its builtin class has."""
 
     @abstractmethod
-    def method_of_generator(self, value: GeneratorValue, name: str, args: list[Any]) -> Any:
+    def method_of_generator(self, value: Any, name: str, args: list[Any]) -> Any:
         """`send`, `throw`, `close`, `__next__`."""
 
     @abstractmethod
@@ -139,3 +141,63 @@ class SymbolicBase(Domain):
     @abstractmethod
     def hooks_of(self, value: ObjectValue) -> bool:
         """Whether calling the module runs more than its `forward`; guarded where it does not."""
+
+    @abstractmethod
+    def key_value(self, key: Any) -> Value:
+        """The value of a key that is its own."""
+
+    @abstractmethod
+    def runs_code(self, value: Any) -> bool:
+        """Whether going through it may run code of the user's, or that of an iterator here."""
+
+    @abstractmethod
+    def same_or_equal(self, left: Any, right: Any) -> bool | None:
+        """`left is right or left == right`, as containers compare their parts; None where code of the user's has to be run."""
+
+    @abstractmethod
+    def make_set(self, class_: type, items: list[Value]) -> SetValue:
+        """`{*items}`, one added after the other."""
+
+    @abstractmethod
+    def add_to_set(self, target: SetValue, item: Value) -> None:
+        """`target.add(item)`."""
+
+    @abstractmethod
+    def update_set(self, target: SetValue, iterable: Value, method: str = "update") -> None:
+        """`target.update(iterable)` or one of its like."""
+
+    @abstractmethod
+    def as_set(self, value: Value) -> SetValue:
+        """A constant frozenset as one whose elements are values."""
+
+    @abstractmethod
+    def elements_of_set(self, value: SetValue) -> list[Value]:
+        """In the order of the table. Breaks where that is not known."""
+
+    @abstractmethod
+    def is_in_set(self, item: Value, container: Value) -> bool:
+        """`item in container`."""
+
+    @abstractmethod
+    def compare_sets(self, sign: str, left: Value, right: Value) -> Any:
+        """A comparison where one side is a set or a view of keys."""
+
+    @abstractmethod
+    def stepped(self, iterator: NativeIteratorValue) -> GeneratorValue:
+        """What takes its steps. Breaks where it ended by an exception: C goes on then."""
+
+    @abstractmethod
+    def is_like_set(self, value: Value) -> bool:
+        """Whether it is a set, a frozenset or a view of keys."""
+
+    @abstractmethod
+    def binary_of_sets(self, sign: str, left: Value, right: Value) -> Value:
+        """`|`, `&`, `-`, `^` and `|=` and its like, where one side is a set or a view of keys."""
+
+    @abstractmethod
+    def put(self, container: DictValue, key: Any, value: Value) -> None:
+        """`container[key] = value`."""
+
+    @abstractmethod
+    def pairs_of(self, value: Any) -> list[tuple[Value, Value]]:
+        """What `dict` makes of it: the pairs of a mapping, or those that it consists of."""

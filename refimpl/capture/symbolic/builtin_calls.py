@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
 from types import FunctionType, GeneratorType, ModuleType
 from typing import Any
@@ -29,12 +30,14 @@ from refimpl.capture.symbolic.values import (
     InstanceValue,
     IteratorValue,
     MethodValue,
+    NativeIteratorValue,
     NativeMethodValue,
     NumberValue,
     ObjectValue,
+    PartialValue,
     SequenceValue,
+    SetValue,
     TensorValue,
-    Value,
 )
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
@@ -58,8 +61,10 @@ def class_of(domain: Any, value: Any) -> type:
             return torch.nn.Parameter if isinstance(value.fake, torch.nn.Parameter) else torch.Tensor
         case ConstantValue():
             return type(value.value)
-        case SequenceValue() | DictValue():
+        case SequenceValue() | DictValue() | SetValue() | NativeIteratorValue():
             return value.class_
+        case PartialValue():
+            return functools.partial
         case NumberValue():
             return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
         case ObjectValue():
@@ -156,38 +161,14 @@ def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
     return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
 
 
-@_rule(builtins.enumerate)
-def _enumerate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    start = args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))
-    number = domain.constant_of(start, "enumerate")
-    if type(number) is not int:
-        _wrong("enumerate")
-    return CombinedIteratorValue(enumerate, [_plain_iterator(domain, args[0])], number)
-
-
-@_rule(builtins.zip)
-def _zip(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if kwargs and domain.constant_of(kwargs.get("strict", ConstantValue(True)), "zip"):
-        raise GraphBreak("unsupported_operation", what="strict=True", kind="zip")
-    return CombinedIteratorValue(zip, [_plain_iterator(domain, arg) for arg in args])
-
-
-def _plain_iterator(domain: Any, value: Any) -> Value:
-    made = domain.get_iter(value)
-    if isinstance(made, GeneratorValue):
-        unsupported("iterating", made)
-    return made if isinstance(made, Value) else unsupported("iterating", domain.state.see(value))
-
-
-@_rule(builtins.iter)
-def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return domain.get_iter(args[0]) if len(args) == 1 else _wrong("iter")
-
-
 @_rule(builtins.next)
 def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    iterator = domain.state.see(args[0]) if args else None
-    if kwargs or not isinstance(iterator, (IteratorValue, CombinedIteratorValue, GeneratorValue)):
+    iterator = domain.state.see(args[0]) if 1 <= len(args) <= 2 and not kwargs else None
+    if isinstance(iterator, InstanceValue):
+        if len(args) > 1:
+            return domain.enter_polyfill(polyfills.next_by, args)
+        return domain.call_special(iterator, "__next__", [])
+    if not isinstance(iterator, (IteratorValue, CombinedIteratorValue, GeneratorValue, NativeIteratorValue)):
         raise GraphBreak("call_of_native_code", what="next")
     return domain.enter_polyfill(polyfills.next_of if len(args) == 1 else polyfills.next_or, args)
 
@@ -195,40 +176,6 @@ def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 @_rule(builtins.range)
 def _range(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.folded(range, args, kwargs)
-
-
-def _sequence_rule(class_: type) -> Rule:
-    def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if not args:
-            return SequenceValue(class_, [])
-        value = domain.state.see(args[0])
-        if class_ is tuple and isinstance(value, SequenceValue) and value.class_ is tuple:
-            return value
-        return SequenceValue(class_, domain.elements(value))
-
-    return make
-
-
-BUILTIN_RULES[id(tuple)] = _sequence_rule(tuple)
-BUILTIN_RULES[id(list)] = _sequence_rule(list)
-
-
-@_rule(builtins.dict)
-def _dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    made = DictValue({})
-    if args:
-        other = domain.state.see(args[0])
-        if isinstance(other, DictValue):
-            made.items.update(other.items)
-        else:
-            for pair in domain.elements(other):
-                parts = domain.elements(pair)
-                if len(parts) != 2:
-                    _wrong("dict")
-                domain.set_item(made, *parts)
-    for name, value in kwargs.items():
-        domain.set_item(made, ConstantValue(name), value)
-    return made
 
 
 @_rule(builtins.slice)
@@ -296,31 +243,6 @@ def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
     return ConstantValue(None)
 
 
-@_rule(builtins.sorted)
-def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    items = domain.elements(args[0]) if len(args) == 1 else _wrong("sorted")
-    if kwargs.keys() - {"reverse"}:
-        raise GraphBreak("call_of_native_code", what="sorted with a key")
-    is_reversed = domain.constant_of(kwargs.get("reverse", ConstantValue(False)), "sorted")
-    keys = [domain.constant_of(item, "sorted") for item in items]
-    try:
-        order = sorted(range(len(keys)), key=keys.__getitem__, reverse=bool(is_reversed))
-    except TypeError as error:
-        raise GraphBreak("op_raises_on_fake", what="sorted", error="TypeError") from error
-    return SequenceValue(list, [items[index] for index in order])  # the items themselves, not their copies
-
-
-@_rule(builtins.reversed)
-def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.see(args[0])
-    if not isinstance(value, SequenceValue) and not (
-        isinstance(value, ConstantValue) and isinstance(value.value, range)
-    ):
-        raise GraphBreak("call_of_native_code", what="reversed")
-    items = domain.elements(value)[::-1]
-    return IteratorValue(SequenceValue(list, items), items)
-
-
 @_rule(builtins.super)
 def _super(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if args:
@@ -344,28 +266,6 @@ def _super_arguments(domain: Any, frame: FrameState) -> tuple[Any, Any]:
 @_rule(builtins.print, builtins.input)
 def _print(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raise GraphBreak("output_of_program", what="print")
-
-
-@_rule(builtins.sum)
-def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    total = args[1] if len(args) > 1 else kwargs.get("start", ConstantValue(0))
-    for item in domain.elements(args[0]):
-        total = domain.binary("+", total, item)
-    return total
-
-
-def _extremum(function: Any) -> Rule:
-    def find(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        items = domain.elements(args[0]) if len(args) == 1 else args
-        if kwargs or any(not isinstance(domain.state.see(item), ConstantValue) for item in items):
-            raise GraphBreak("call_of_native_code", what=function.__name__)
-        return domain.folded(function, [SequenceValue(list, list(items))], {})
-
-    return find
-
-
-BUILTIN_RULES[id(min)] = _extremum(min)
-BUILTIN_RULES[id(max)] = _extremum(max)
 
 
 def _number_rule(class_: type) -> Rule:

@@ -23,23 +23,31 @@ from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, TypeSource
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.container_methods import method_of_container
 from refimpl.capture.symbolic.errors import is_plain_error
+from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES
+from refimpl.capture.symbolic.lazy_iterators import ITERATOR_RULES
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
 from refimpl.capture.symbolic.state import UserRaise, hash_key_of, unsupported
-from refimpl.capture.symbolic.tensor_methods import call_of_tensor, method_of_container
+from refimpl.capture.symbolic.tensor_methods import call_of_tensor
 from refimpl.capture.symbolic.values import (
+    CombinedIteratorValue,
     ConstantValue,
     DictValue,
     ErrorValue,
     FunctionValue,
     GeneratorValue,
     InstanceValue,
+    IteratorValue,
     MethodValue,
+    NativeIteratorValue,
     NativeMethodValue,
     ObjectValue,
+    PartialValue,
     RegionValue,
     SequenceValue,
     TensorValue,
@@ -47,7 +55,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
-_RULES = {**BUILTIN_RULES, **OPERATOR_RULES}
+_RULES = {**BUILTIN_RULES, **ITERABLE_RULES, **ITERATOR_RULES, **OPERATOR_RULES}
 _MODULE_CALL = torch.nn.Module.__call__
 
 
@@ -63,6 +71,8 @@ class SymbolicCalls(SymbolicBase):
                 return self._call_native_method(function, args, kwargs)
             case FunctionValue():
                 return self.enter_function(function, args, kwargs)
+            case PartialValue():
+                return self.call(frame, function.function, [*function.args, *args], {**function.keywords, **kwargs})
             case ObjectValue():
                 return self._call_object(frame, function, args, kwargs)
             case InstanceValue() if (method := self.special(function, "__call__")) is not None:
@@ -198,7 +208,7 @@ class SymbolicCalls(SymbolicBase):
                 return self.leave_region(receiver)
             case ErrorValue() if not kwargs:
                 return self.method_of_error(receiver, method.name, args)
-            case GeneratorValue() if not kwargs:
+            case GeneratorValue() | NativeIteratorValue() | IteratorValue() | CombinedIteratorValue() if not kwargs:
                 return self.method_of_generator(receiver, method.name, args)
             case _:
                 return method_of_container(self, receiver, method.name, args, kwargs)
@@ -291,8 +301,9 @@ class SymbolicCalls(SymbolicBase):
         return tuple(self.constant_of(name, "a keyword") for name in self.elements(names))
 
     def call_ex(self, frame: FrameState, function: Any, args: Any, kwargs: Any) -> Any:
-        if isinstance(self.state.see(args), GeneratorValue):
-            raise GraphBreak("unsupported_operation", what="`*` of a call", kind="generator")
+        if self.runs_code(args):
+            given = [function, args, self.named({}) if kwargs is None else kwargs]
+            return self.enter_polyfill(polyfills.called_with_each, given)
         named: dict[str, Any] = {}
         if kwargs is not None:
             mapping = self.state.see(kwargs)

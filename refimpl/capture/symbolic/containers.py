@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
+from collections import OrderedDict
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -18,15 +18,19 @@ from refimpl.capture.symbolic.state import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
+    DefaultDictValue,
+    DequeValue,
     DictValue,
     DictViewValue,
     ErrorValue,
     GeneratorValue,
     InstanceValue,
     IteratorValue,
+    NativeIteratorValue,
     NumberValue,
     ObjectValue,
     SequenceValue,
+    SetValue,
     SliceValue,
     TensorValue,
     Value,
@@ -38,6 +42,17 @@ _OF_MODULES = tuple(class_.__iter__ for class_ in (torch.nn.ModuleList, torch.nn
 
 class SymbolicContainers(SymbolicBase):
     """What is in a value."""
+
+    taken: list[tuple[Any, int, bool]]  # where iterators were before this instruction
+
+    def untake(self) -> None:
+        """An instruction that breaks has taken nothing."""
+        for iterator, number, is_exhausted in reversed(self.taken):
+            if isinstance(iterator, IteratorValue):
+                iterator.position, iterator.is_exhausted = number, is_exhausted
+            else:
+                iterator.count = number
+        self.taken.clear()
 
     # ------------------------------------------------------------------------------------------------------------ building
 
@@ -52,6 +67,8 @@ class SymbolicContainers(SymbolicBase):
                 for index in range(0, len(items), 2):
                     self.put(made, items[index], items[index + 1])
                 return made
+            case "set":
+                return self.make_set(set, items)
             case "slice":
                 parts = tuple(self.state.see(item) for item in items)
                 if all(isinstance(part, ConstantValue) for part in parts):
@@ -75,7 +92,13 @@ class SymbolicContainers(SymbolicBase):
             case "append", SequenceValue():
                 self.state.effects.will_change(container)
                 container.items.append(items[0])
-            case "extend", SequenceValue() if isinstance(self.state.see(items[0]), GeneratorValue):
+            case "add", SetValue():
+                self.add_to_set(container, items[0])
+            case "update_set", SetValue() if self.runs_code(items[0]):
+                return self.enter_polyfill(polyfills.added, [container, items[0]])
+            case "update_set", SetValue():
+                self.update_set(container, items[0])
+            case "extend", SequenceValue() if self.runs_code(items[0]):
                 return self.enter_polyfill(polyfills.extended, [container, items[0]])
             case "extend", SequenceValue():
                 more = self.elements(items[0])
@@ -99,7 +122,7 @@ class SymbolicContainers(SymbolicBase):
         return SequenceValue(tuple, self.elements(value))
 
     def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
-        if isinstance(self.state.see(value), GeneratorValue):
+        if self.runs_code(value):
             if after is None:  # it is asked for one more than there are variables, and not to its end
                 unsupported("unpacking", self.state.see(value))
             return self.enter_polyfill(polyfills.listed, [value])
@@ -122,11 +145,11 @@ class SymbolicContainers(SymbolicBase):
                 return self.state.operator(operator.getitem, [container, key], {})
             case SequenceValue(), ConstantValue() if type(key.value) in (int, bool, slice):
                 return self._element(container, key.value)
+            case SequenceValue(), ConstantValue():
+                raising(TypeError)
             case DictValue(), _:
                 found = container.items.get(self.hash_key(key))
-                if found is None:
-                    self._raise_missing_key(container, key)
-                return found[1]
+                return self.missing_item(container, key) if found is None else found[1]
             case ConstantValue(), ConstantValue():
                 return self.folded(operator.getitem, [container, key], {})
             case ((ObjectValue() | InstanceValue()), _):
@@ -136,16 +159,20 @@ class SymbolicContainers(SymbolicBase):
 
     def _element(self, container: SequenceValue, key: Any) -> Value:
         if isinstance(key, slice):
+            if isinstance(container, DequeValue):
+                raising(TypeError, "sequence index must be integer, not 'slice'")
             class_ = container.class_ if container.class_ in (list, torch.Size) else tuple
             return SequenceValue(class_, container.items[key])
         if not -len(container.items) <= key < len(container.items):
             raising(IndexError)
         return container.items[key]
 
-    def _raise_missing_key(self, container: DictValue, key: Value) -> NoReturn:
-        if container.class_ is defaultdict:
-            unsupported("a key that is missing", container)
-        raise UserRaise(ErrorValue(KeyError, [key]))
+    def missing_item(self, container: DictValue, key: Value) -> Any:
+        """What `__missing__` of a dict gives."""
+        if not isinstance(container, DefaultDictValue) or self.is_none(container.factory):
+            raise UserRaise(ErrorValue(KeyError, [self.state.see(key)]))
+        self.hash_key(key)
+        return self.enter_polyfill(polyfills.made_for, [container, key, container.factory])
 
     def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
         container, key = self.state.see(container), self.state.see(key)
@@ -158,37 +185,95 @@ class SymbolicContainers(SymbolicBase):
                 self._element(container, key.value)  # is there
                 self.state.effects.will_change(container)
                 container.items[key.value] = item
+            case SequenceValue(class_=class_), ConstantValue() if class_ is list and type(key.value) is slice:
+                self._set_slice(container, key.value, item)
+            case DequeValue(), ConstantValue() if type(key.value) is int:
+                self._element(container, key.value)
+                self.state.effects.will_change(container)
+                container.items[key.value] = item
+            case SequenceValue(class_=class_), _ if class_ is tuple:
+                raising(TypeError, "'tuple' object does not support item assignment")
             case DictValue(), _:
                 self.put(container, key, item)
+            case ((ObjectValue() | InstanceValue()), _):
+                return self.call_special(container, "__setitem__", [key, item])
             case _:
                 unsupported("an assignment to an item", container)
 
+    def _set_slice(self, container: SequenceValue, where: slice, item: Any) -> None:
+        more = self.elements(item)
+        changed = list(container.items)
+        try:
+            changed[where] = more
+        except ValueError as error:
+            raise UserRaise(ErrorValue(ValueError, [ConstantValue(arg) for arg in error.args])) from error
+        self.state.effects.will_change(container)
+        container.items[:] = changed
+
     def delete_item(self, container: Any, key: Any) -> Enter | None:
         container, key = self.state.see(container), self.state.see(key)
-        if isinstance(container, DictValue) and self.hash_key(key) in container.items:
-            self.state.effects.will_change(container)
-            del container.items[self.hash_key(key)]
-            return
-        if isinstance(container, DictValue):
-            self._raise_missing_key(container, key)
-        unsupported("deleting an item", container)
+        if isinstance(key, NumberValue):
+            key = self.state.specialised(key)
+        match container, key:
+            case DictValue(), _:
+                hashed = self.hash_key(key)
+                if hashed not in container.items:
+                    raise UserRaise(ErrorValue(KeyError, [key]))
+                self.state.effects.will_change(container)
+                del container.items[hashed]
+            case SequenceValue(class_=class_), ConstantValue() if class_ is list and type(key.value) in (int, slice):
+                self._element(container, key.value)
+                self.state.effects.will_change(container)
+                del container.items[key.value]
+            case DequeValue(), ConstantValue() if type(key.value) is int:
+                self._element(container, key.value)
+                self.state.effects.will_change(container)
+                del container.items[key.value]
+            case ((ObjectValue() | InstanceValue()), _):
+                return self.call_special(container, "__delitem__", [key])
+            case _:
+                unsupported("deleting an item", container)
 
     def contains(self, item: Any, container: Any, inverted: bool) -> Any:
         item, container = self.state.see(item), self.state.see(container)
         match container:
             case DictValue():
                 return ConstantValue((self.hash_key(item) in container.items) is not inverted)
+            case DictViewValue(which="keys"):
+                return ConstantValue((self.hash_key(item) in container.over.items) is not inverted)
+            case DictViewValue(which="items"):
+                return self._contains_pair(container, item, inverted)
+            case SetValue():
+                return ConstantValue(self.is_in_set(item, container) is not inverted)
+            case ConstantValue() if type(container.value) is frozenset:
+                return ConstantValue(self.is_in_set(item, container) is not inverted)
             case ConstantValue() if isinstance(item, (ConstantValue, NumberValue)):
                 is_in = self.constant_of(self.folded(operator.contains, [container, item], {}), "`in`")
                 return ConstantValue(is_in is not inverted)
-            case SequenceValue():
-                for element in container.items:
-                    same = self.identical(item, element, False)
-                    if same.value or self.truth(self.compare("==", element, item)) is True:
-                        return ConstantValue(not inverted)
-                return ConstantValue(inverted)
+            case SequenceValue() | DictViewValue():
+                return self._contained_in(self.elements(container), item, container, inverted)
+            case IteratorValue() | CombinedIteratorValue() | GeneratorValue() | NativeIteratorValue():
+                found = self.enter_polyfill(polyfills.contained, [container, item, ConstantValue(not inverted)])
+                return found
             case _:
                 unsupported("`in`", container)
+
+    def _contains_pair(self, container: DictViewValue, item: Value, inverted: bool) -> Any:
+        if not isinstance(item, SequenceValue) or item.class_ is not tuple or len(item.items) != 2:
+            return ConstantValue(inverted)
+        found = container.over.items.get(self.hash_key(item.items[0]))
+        same = False if found is None else self.same_or_equal(found[1], item.items[1])
+        return unsupported("`in`", container) if same is None else ConstantValue(same is not inverted)
+
+    def _contained_in(self, elements: list[Value], item: Value, container: Value, inverted: bool) -> Any:
+        for element in elements:
+            same = self.same_or_equal(element, item)
+            if same is None:
+                items = container if isinstance(container, SequenceValue) else SequenceValue(list, elements)
+                return self.enter_polyfill(polyfills.contained, [items, item, ConstantValue(not inverted)])
+            if same:
+                return ConstantValue(not inverted)
+        return ConstantValue(inverted)
 
     def length(self, value: Any) -> Any:
         value = self.state.see(value)
@@ -197,6 +282,8 @@ class SymbolicContainers(SymbolicBase):
                 return ConstantValue(len(value.items))
             case DictViewValue():
                 return ConstantValue(len(value.over.items))
+            case SetValue():
+                return ConstantValue(len(value.real))
             case ConstantValue():
                 return self.folded(len, [value], {})
             case TensorValue():
@@ -218,8 +305,10 @@ class SymbolicContainers(SymbolicBase):
                 if len(value.value) > 4096:
                     raise GraphBreak("too_many_instructions", what=4096)
                 return [ConstantValue(item) for item in value.value]
-            case ConstantValue() if isinstance(value.value, tuple):
-                return [ConstantValue(item) for item in value.value]
+            case ConstantValue() if type(value.value) is frozenset:
+                return self.elements_of_set(self.as_set(value))
+            case SetValue():
+                return self.elements_of_set(value)
             case TensorValue() if value.fake.dim():
                 return [self.get_item(value, ConstantValue(index)) for index in range(int(value.fake.shape[0]))]
             case DictViewValue():
@@ -232,6 +321,30 @@ class SymbolicContainers(SymbolicBase):
                 return self._modules_in(value)
             case _:
                 unsupported("iterating", value)
+
+    def runs_code(self, value: Any) -> bool:
+        """Whether going through it may run code of the user's, or that of an iterator here."""
+        value = self.state.see(value)
+        match value:
+            case GeneratorValue() | NativeIteratorValue():
+                return True
+            case InstanceValue():
+                return self.special(value, "__iter__") is not None
+            case ObjectValue():
+                is_plain = getattr(type(value.object), "__iter__", None) in _OF_MODULES
+                return not is_plain and self.special(value, "__iter__") is not None
+            case _:
+                return False
+
+    def pairs_of(self, value: Any) -> list[tuple[Value, Value]]:
+        """What `dict` makes of it: the pairs of a mapping, or those that it consists of."""
+        value = self.state.see(value)
+        if isinstance(value, DictValue):
+            return list(value.items.values())
+        pairs = [self.elements(pair) for pair in self.elements(value)]
+        if any(len(pair) != 2 for pair in pairs):
+            raise GraphBreak("op_raises_on_fake", what="dict", error="ValueError")
+        return [(first, second) for first, second in pairs]
 
     def _modules_in(self, value: ObjectValue) -> list[Value]:
         """What a ModuleList or Sequential holds, or the names in a ModuleDict."""
@@ -253,11 +366,15 @@ class SymbolicContainers(SymbolicBase):
     def get_iter(self, value: Any) -> Any:
         value = self.state.see(value)
         match value:
-            case IteratorValue() | CombinedIteratorValue() | GeneratorValue():
+            case IteratorValue() | CombinedIteratorValue() | GeneratorValue() | NativeIteratorValue():
                 return value
             case SequenceValue() if value.class_ in (list, tuple, torch.Size):
                 return IteratorValue(value, value.items)
-            case SequenceValue() | DictValue() | DictViewValue() | ConstantValue() | TensorValue():
+            case DictValue() | DictViewValue():
+                made = IteratorValue(value, self.elements(value))
+                made.keys = list(_dict_of(value).items)
+                return made
+            case SequenceValue() | SetValue() | ConstantValue() | TensorValue():
                 return IteratorValue(value, self.elements(value))
             case ObjectValue() if getattr(type(value.object), "__iter__", None) in _OF_MODULES:
                 items = self.elements(value)
@@ -271,16 +388,59 @@ class SymbolicContainers(SymbolicBase):
         iterator = self.state.see(iterator)
         match iterator:
             case IteratorValue():
-                if iterator.position >= len(iterator.items):
-                    return Exhausted()
-                iterator.position += 1
-                return iterator.items[iterator.position - 1]
+                return self._next_of_container(iterator)
             case CombinedIteratorValue():
                 return self._next_of_parts(iterator)
             case GeneratorValue():
                 return self.resumed(iterator)
+            case NativeIteratorValue():
+                return self.resumed(self.stepped(iterator))
+            case InstanceValue():
+                return self.call_special(iterator, "__next__", [])
             case _:
                 unsupported("next()", iterator)
+
+    def _next_of_container(self, iterator: IteratorValue) -> Any:
+        self.taken.append((iterator, iterator.position, iterator.is_exhausted))
+        if not iterator.is_exhausted:
+            self._check_unchanged(iterator)
+        if iterator.is_exhausted or iterator.position >= len(iterator.items):
+            iterator.is_exhausted = True  # for good, even if a list grows
+            return Exhausted()
+        iterator.position += 1
+        if isinstance(iterator.over, DictViewValue):  # the items may have changed
+            return iterator.over.elements()[iterator.position - 1]
+        return iterator.items[iterator.position - 1]
+
+    def _check_unchanged(self, iterator: IteratorValue) -> None:
+        """What C notices of changes of what is iterated over."""
+        match iterator.over:
+            case DictValue() | DictViewValue():
+                table = _dict_of(iterator.over)
+                if len(table.items) != len(iterator.keys):
+                    is_ordered = table.class_ is OrderedDict
+                    raising(
+                        RuntimeError,
+                        f"{'OrderedDict mutated' if is_ordered else 'dictionary changed size'} during iteration",
+                    )
+                if [*table.items] != iterator.keys:
+                    unsupported("iterating while keys change", table)
+            case SetValue():
+                if len(iterator.over.real) != len(iterator.items):
+                    raising(RuntimeError, "Set changed size during iteration")
+                if any(
+                    value is not item
+                    for value, item in zip(iterator.over.values.values(), iterator.items, strict=False)
+                ):
+                    if {id(value) for value in iterator.over.values.values()} != {id(item) for item in iterator.items}:
+                        unsupported("iterating while elements change", iterator.over)
+            case DequeValue():
+                if len(iterator.over.items) != len(iterator.items):
+                    raising(RuntimeError, "deque mutated during iteration")
+                if any(value is not item for value, item in zip(iterator.over.items, iterator.items, strict=True)):
+                    unsupported("iterating while elements change", iterator.over)
+            case _:
+                pass
 
     def _next_of_parts(self, iterator: CombinedIteratorValue) -> Any:
         found = []
@@ -292,6 +452,7 @@ class SymbolicContainers(SymbolicBase):
                 return item
             found.append(item)
         if iterator.class_ is enumerate:
+            self.taken.append((iterator, iterator.count, False))
             found.insert(0, ConstantValue(iterator.count))
             iterator.count += 1
         return SequenceValue(tuple, found)
@@ -310,3 +471,7 @@ class SymbolicContainers(SymbolicBase):
                 return self.state.specialised(value).value
             case _:
                 unsupported(what, value)
+
+
+def _dict_of(value: DictValue | DictViewValue) -> DictValue:
+    return value.over if isinstance(value, DictViewValue) else value

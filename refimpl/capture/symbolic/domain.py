@@ -18,35 +18,47 @@ from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.sources import GlobalSource, KeptSource
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
 from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.comparisons import SymbolicComparisons
 from refimpl.capture.symbolic.containers import SymbolicContainers
 from refimpl.capture.symbolic.errors import SymbolicErrors
 from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
 from refimpl.capture.symbolic.hashing import SymbolicKeys
 from refimpl.capture.symbolic.instances import SymbolicInstances
+from refimpl.capture.symbolic.lazy_iterators import SymbolicIterators
+from refimpl.capture.symbolic.object_operators import SymbolicObjectOperators
 from refimpl.capture.symbolic.regions import SymbolicRegions
+from refimpl.capture.symbolic.sets import SymbolicSets
 from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
     ConstantValue,
     DictValue,
+    DictViewValue,
     ErrorValue,
     InstanceValue,
     NumberValue,
     ObjectValue,
     SequenceValue,
+    SetValue,
     TensorValue,
     UnreadValue,
     Value,
 )
 
+_CONTAINERS = (SequenceValue, DictValue, DictViewValue, SetValue)
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
 class SymbolicDomain(
     SymbolicKeys,
+    SymbolicSets,
+    SymbolicIterators,
+    SymbolicComparisons,
+    SymbolicObjectOperators,
     SymbolicCalls,
     SymbolicErrors,
     SymbolicRegions,
@@ -59,6 +71,7 @@ class SymbolicDomain(
 
     def __init__(self, state: CaptureState) -> None:
         self.state = state
+        self.taken = []
 
     # ------------------------------------------------------------------------------------------ constants and operators
 
@@ -77,6 +90,10 @@ class SymbolicDomain(
                 return bool(value.value)
             case SequenceValue() | DictValue():
                 return bool(value.items)
+            case SetValue():
+                return bool(value.real)
+            case DictViewValue():
+                return bool(value.over.items)
             case TensorValue():
                 raise GraphBreak("branch_on_tensor", what="bool(Tensor)")
             case ObjectValue():
@@ -106,15 +123,19 @@ class SymbolicDomain(
         value = self.state.see(value)
         if sign == "not":
             truth = self.truth(value)
-            return ConstantValue(not truth) if type(truth) is bool else unsupported("not", value)
+            return ConstantValue(not truth) if type(truth) is bool else self.enter_polyfill(polyfills.negated, [value])
         if isinstance(value, TensorValue):
             return self.state.operator(UNARY[sign], [value], {})
+        if self.is_object(value):
+            return self.unary_of_object(sign, value)
         if isinstance(value, NumberValue):
             return self.state.arithmetic(UNARY[sign], [value])
         return self.folded(UNARY[sign], [value], {})
 
     def binary(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.see(left), self.state.see(right)
+        if self.is_object(left) or self.is_object(right):
+            return self.binary_of_objects(sign, left, right)
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
             # Numbers have no `+=` of their own: the statement is then `left = left + right`.
             plain = sign if isinstance(left, TensorValue) else sign.removesuffix("=")
@@ -126,30 +147,10 @@ class SymbolicDomain(
         match left, right:
             case ConstantValue(), ConstantValue():
                 return self.folded(BINARY[sign], [left, right], {})
-            case SequenceValue(), SequenceValue() if (
-                sign == "+" and left.class_ is right.class_ and left.class_ in (tuple, list)
-            ):
-                return SequenceValue(left.class_, [*left.items, *right.items])
-            case SequenceValue(), _ if sign == "+=" and left.class_ is list:
-                more = self.elements(right)
-                self.state.effects.will_change(left)
-                left.items.extend(more)
-                return left
-            case SequenceValue(), SequenceValue() if sign in ("+", "+=") and {left.class_, right.class_} <= {
-                tuple,
-                torch.Size,
-            }:
-                return SequenceValue(
-                    torch.Size if torch.Size in (left.class_, right.class_) else tuple, [*left.items, *right.items]
-                )
-            case SequenceValue(), ConstantValue() if (
-                sign == "*" and left.class_ in (tuple, list) and type(right.value) is int
-            ):
-                return SequenceValue(left.class_, left.items * right.value)
             case ConstantValue(), SequenceValue() if sign == "%" and isinstance(left.value, str):
                 return self.folded(BINARY[sign], [left, right], {})
             case _:
-                unsupported(f"`{sign}`", left if not isinstance(left, ConstantValue) else right)
+                return self.binary_of_containers(sign, left, right)
 
     def _tensor_binary(self, function: Any, left: Value, right: Value) -> Value:
         for operand in (left, right):
@@ -163,38 +164,30 @@ class SymbolicDomain(
             other = right if isinstance(left, TensorValue) else left
             if isinstance(other, ConstantValue) and other.value is None:
                 return ConstantValue(sign == "!=") if sign in ("==", "!=") else unsupported(f"`{sign}`", other)
+            if self.is_object(other):
+                return self.compare_objects(sign, left, right)
             return self._tensor_binary(COMPARE[sign], left, right)
         if isinstance(left, NumberValue) or isinstance(right, NumberValue):
             if _is_number(left) and _is_number(right):
                 return self.state.arithmetic(COMPARE[sign], [left, right])
             left, right = self._known(left), self._known(right)
+        if self.is_object(left) or self.is_object(right):
+            return self.compare_objects(sign, left, right)
+        if self.is_like_set(left) or self.is_like_set(right):
+            return self.compare_sets(sign, left, right)
         if isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and sign in ("==", "!="):
             if type(left.object).__eq__ in _PLAIN_EQUALITY and type(right.object).__eq__ in _PLAIN_EQUALITY:
                 return self.identical(left, right, sign == "!=")
             unsupported(f"`{sign}`", left)
-        if sign in ("==", "!=") and (isinstance(left, InstanceValue) or isinstance(right, InstanceValue)):
-            if all(isinstance(side, InstanceValue) and self.plain_equality(side) for side in (left, right)):
-                return ConstantValue((left is right) is (sign == "=="))
-            unsupported(f"`{sign}`", left if isinstance(left, InstanceValue) else right)
+        if isinstance(left, _CONTAINERS) or isinstance(right, _CONTAINERS):
+            return self.compare_containers(sign, left, right)
         if isinstance(left, ObjectValue) and isinstance(right, ConstantValue) and sign in ("==", "!="):
             if type(left.object).__eq__ in _PLAIN_EQUALITY:
                 return ConstantValue(sign == "!=")
-        if isinstance(left, SequenceValue) and isinstance(right, SequenceValue) and sign in ("==", "!="):
-            if {left.class_, right.class_} <= {tuple, torch.Size}:
-                if any(isinstance(self.state.see(item), NumberValue) for item in (*left.items, *right.items)):
-                    return ConstantValue(self._all_equal(left.items, right.items) is (sign == "=="))
-                return self.folded(COMPARE[sign], [_as_tuple(left), _as_tuple(right)], {})
         return self.folded(COMPARE[sign], [left, right], {})
 
     def _known(self, value: Value) -> Value:
         return self.state.specialised(value) if isinstance(value, NumberValue) else value
-
-    def _all_equal(self, left: list[Value], right: list[Value]) -> bool:
-        """Of tuples of numbers: one after the other, until two differ."""
-        if len(left) != len(right):
-            return False
-        pairs = zip(left, right, strict=True)
-        return all(self.truth(self.compare("==", a, b)) is True for a, b in pairs)
 
     def identical(self, left: Any, right: Any, inverted: bool) -> Any:
         left, right = self.state.see(left), self.state.see(right)
@@ -319,7 +312,3 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, NumberValue) or (
         isinstance(value, ConstantValue) and type(value.value) in (int, float, bool)
     )
-
-
-def _as_tuple(value: SequenceValue) -> SequenceValue:
-    return SequenceValue(tuple, value.items)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from refimpl.capture.symbolic.values import CellValue, DictValue, ObjectValue, SequenceValue, Value
+from refimpl.capture.symbolic.values import CellValue, DictValue, ObjectValue, SequenceValue, SetValue, Value
 
-Changed = SequenceValue | DictValue | CellValue
+Changed = SequenceValue | DictValue | SetValue | CellValue
 
 
 @dataclass(slots=True)

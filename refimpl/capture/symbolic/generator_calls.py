@@ -8,25 +8,38 @@ iterable is a generator (`polyfills`).
 from __future__ import annotations
 
 import builtins
+from collections import OrderedDict, deque
 from typing import Any
+
+import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.state import raising
+from refimpl.capture.symbolic.state import raising, unsupported
 from refimpl.capture.symbolic.values import ConstantValue, DictValue, GeneratorValue, ObjectValue, SequenceValue, Value
 
-# Builtins that go through an iterable to its end, or until they know the answer.
-_EATERS: dict[int, Any] = {
-    id(builtins.any): polyfills.any_of,
-    id(builtins.all): polyfills.all_of,
-    id(builtins.sum): polyfills.total,
-    **dict.fromkeys(
-        map(id, (list, tuple, dict, builtins.sorted, builtins.min, builtins.max)), polyfills.called_with_list
-    ),
-}
+# Builtins and classes that go through an iterable to its end, before they do anything else.
+_EATERS = frozenset(
+    map(
+        id,
+        (
+            list,
+            tuple,
+            dict,
+            set,
+            frozenset,
+            deque,
+            OrderedDict,
+            builtins.sorted,
+            builtins.min,
+            builtins.max,
+            torch.Size,
+        ),
+    )
+)
 
 
 class SymbolicGenerators(SymbolicBase):
@@ -46,16 +59,11 @@ class SymbolicGenerators(SymbolicBase):
         return Enter(frame)
 
     def eaten(self, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
-        """A call of a builtin that goes through a generator; None for every other call."""
-        polyfill = _EATERS.get(id(function.object)) if args else None
-        if polyfill is None or not isinstance(self.state.see(args[0]), GeneratorValue):
+        """A call of a builtin that goes through what runs code; None for every other call."""
+        if id(function.object) not in _EATERS or not args or not self.runs_code(args[0]) or "key" in kwargs:
             return None
         rest = SequenceValue(tuple, args[1:])
-        if polyfill is polyfills.called_with_list:
-            return self.enter_polyfill(polyfill, [function, args[0], rest, self.named(kwargs)])
-        if kwargs:
-            raise GraphBreak("unsupported_operation", what="keywords", kind="generator")
-        return self.enter_polyfill(polyfill, args)
+        return self.enter_polyfill(polyfills.called_with_list, [function, args[0], rest, self.named(kwargs)])
 
     def enter_polyfill(self, polyfill: Any, args: list[Any]) -> Enter:
         """A frame that the user's program does not have."""
@@ -70,11 +78,15 @@ class SymbolicGenerators(SymbolicBase):
             made.items[self.hash_key(ConstantValue(name))] = (ConstantValue(name), value)
         return made
 
-    def method_of_generator(self, value: GeneratorValue, name: str, args: list[Any]) -> Any:
+    def method_of_generator(self, value: Any, name: str, args: list[Any]) -> Any:
         """`send`, `throw`, `close`, `__next__`."""
         match name, len(args):
             case "__next__", 0:
                 return self.enter_polyfill(polyfills.next_of, [value])
+            case "__iter__", 0:
+                return value
+            case _ if not isinstance(value, GeneratorValue):
+                unsupported(f"method {name}", value)
             case "send", 1:
                 return self._sent(value, args[0])
             case "throw", _ if args:

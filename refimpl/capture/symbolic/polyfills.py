@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/polyfills
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -97,6 +98,21 @@ def extended(target: Any, iterable: Any) -> None:
         target.append(item)
 
 
+def extended_in_place(target: Any, iterable: Any) -> Any:
+    """`target += iterable`."""
+    for item in iterable:
+        target.append(item)
+    return target
+
+
+def called_with_each(function: Any, iterable: Any, kwargs: Any) -> Any:
+    """`function(*iterable, **kwargs)`."""
+    items = []
+    for item in iterable:
+        items.append(item)
+    return function(*items, **kwargs)
+
+
 def called_with_list(function: Any, iterable: Any, rest: Any, kwargs: Any) -> Any:
     """`function(iterable, *rest, **kwargs)` of a function that reads it to the end first."""
     items = []
@@ -105,7 +121,175 @@ def called_with_list(function: Any, iterable: Any, rest: Any, kwargs: Any) -> An
     return function(items, *rest, **kwargs)
 
 
-_CODES = frozenset(function.__code__ for function in list(globals().values()) if isinstance(function, FunctionType))
+def failed(kind: Any) -> None:
+    """Raises an exception whose arguments are not known. The domain answers it."""
+    raise kind
+
+
+def negated(value: Any) -> bool:
+    """`not value`."""
+    return False if value else True  # noqa: SIM211 - it stands for what is proposed
+
+
+def contained_by(function: Any, container: Any, item: Any, wanted: bool) -> bool:
+    """`item in container` by a method."""
+    return wanted if function(container, item) else not wanted
+
+
+def next_by(iterator: Any, default: Any) -> Any:
+    """`next(iterator, default)` of an object of the program."""
+    try:
+        return iterator.__next__()
+    except StopIteration:
+        return default
+
+
+def same(left: Any, right: Any) -> bool:
+    """`left is right`, of parts of containers. The domain answers it."""
+    return left is right
+
+
+def index_of(items: Any, sought: Any) -> int | None:
+    """`items.index(sought)`."""
+    for index, item in enumerate(items):
+        if same(item, sought) or item == sought:
+            return index
+    failed(ValueError)
+
+
+def count_of(items: Any, sought: Any) -> int:
+    """`items.count(sought)`."""
+    count = 0
+    for item in items:
+        if same(item, sought) or item == sought:
+            count += 1
+    return count
+
+
+def contained(items: Any, sought: Any, wanted: bool) -> bool:
+    """`sought in items`; `not in` where it is not wanted."""
+    for item in items:
+        if same(item, sought) or item == sought:
+            return wanted
+    return not wanted
+
+
+def added(target: Any, iterable: Any) -> None:
+    """`target.update(iterable)` of a set."""
+    for item in iterable:
+        target.add(item)
+
+
+def removed(items: Any, sought: Any) -> None:
+    """`items.remove(sought)`."""
+    for index, item in enumerate(items):
+        if same(item, sought) or item == sought:
+            del items[index]
+            return
+    failed(ValueError)
+
+
+def equal_sequences(left: Any, right: Any, wanted: bool) -> bool:
+    """`left == right` of the same class; `!=` where it is not wanted."""
+    if len(left) != len(right):
+        return not wanted
+    for index, item in enumerate(left):
+        if not same(item, right[index]) and not item == right[index]:  # noqa: SIM201 - `!=` may be another method
+            return not wanted
+    return wanted
+
+
+def equal_dicts(left: Any, right: Any, wanted: bool) -> bool:
+    """`left == right` of dicts; `!=` where it is not wanted."""
+    if len(left) != len(right):
+        return not wanted
+    for key, item in left.items():
+        if key not in right:
+            return not wanted
+        other = right[key]
+        if not same(item, other) and not item == other:  # noqa: SIM201 - likewise
+            return not wanted
+    return wanted
+
+
+def made_for(table: Any, key: Any, factory: Any) -> Any:
+    """`defaultdict.__missing__`."""
+    item = factory()
+    table[key] = item
+    return item
+
+
+def ordered(items: Any, keys: Any, reverse: Any) -> Any:
+    """The items in the order of the keys. The domain answers it."""
+    return [item for _, item in sorted(zip(keys, items, strict=True), reverse=reverse)]
+
+
+def sorted_by(iterable: Any, key: Any, reverse: Any) -> Any:
+    """`sorted` with a key."""
+    items, keys = [], []
+    for item in iterable:
+        items.append(item)
+    for item in items:
+        keys.append(key(item))
+    return ordered(items, keys, reverse)
+
+
+def sorted_in_place(items: Any, key: Any, reverse: Any) -> None:
+    """`items.sort` with a key."""
+    keys = []
+    for item in items:
+        keys.append(key(item))
+    items[:] = ordered(items, keys, reverse)
+
+
+def least(iterable: Any, key: Any) -> Any:
+    """`min` with a key."""
+    is_first, found, found_key = True, None, None
+    for item in iterable:
+        item_key = item if key is None else key(item)
+        if is_first or item_key < found_key:
+            is_first, found, found_key = False, item, item_key
+    if is_first:
+        failed(ValueError)
+    return found
+
+
+def greatest(iterable: Any, key: Any) -> Any:
+    """`max` with a key."""
+    is_first, found, found_key = True, None, None
+    for item in iterable:
+        item_key = item if key is None else key(item)
+        if is_first or item_key > found_key:
+            is_first, found, found_key = False, item, item_key
+    if is_first:
+        failed(ValueError)
+    return found
+
+
+def first_of(results: Any) -> Any:
+    """An operator: the first method that knows the operands. `results`: functions with their two arguments."""
+    for function, left, right in results:
+        result = function(left, right)
+        if result is not NotImplemented:
+            return result
+    failed(TypeError)
+
+
+def equal_by(results: Any, otherwise: bool) -> Any:
+    """`==` or `!=`: the same, and identity where no method knows the operands."""
+    for function, left, right, is_inverted in results:
+        result = function(left, right)
+        if result is not NotImplemented:
+            return (not result) if is_inverted else result
+    return otherwise
+
+
+_CODES = {function.__code__ for function in list(globals().values()) if isinstance(function, FunctionType)}
+
+
+def note_polyfills(functions: Iterable[Any]) -> None:
+    """Of another module."""
+    _CODES.update(function.__code__ for function in functions if isinstance(function, FunctionType))
 
 
 def is_polyfill(code: CodeType) -> bool:

@@ -9,6 +9,7 @@ import functools
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -42,7 +43,6 @@ from refimpl.capture.guards import Guard, GuardKind, GuardList, ShapeFacts, Tens
 from refimpl.capture.sources import (
     AttributeSource,
     CellSource,
-    DictKeySource,
     DimensionSource,
     ItemSource,
     KeptSource,
@@ -95,7 +95,7 @@ CONSTANT_TYPES: tuple[type, ...] = (
     torch.layout, torch.memory_format,
 )  # fmt: skip
 _IN_PLACE_NAMES = frozenset(f"i{name}" for name in _BINARY_NAMES)
-_BY_IDENTITY = (FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+_BY_IDENTITY = (Enum, FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in _IN_PLACE_NAMES)
 # In names of functions that write to what they are given, or to the generator, without a word in their schema.
 _MORE_THAN_THEIR_VALUE = (
@@ -105,7 +105,6 @@ _MORE_THAN_THEIR_VALUE = (
 SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
-_MANY_KEYS = 64  # beyond, a dict whose keys are read one by one is not looked into
 _LARGE = 2**63  # ints beyond are no arguments of torch's operators
 
 
@@ -343,17 +342,11 @@ class CaptureState:
 
     def _dict(self, found: Any, source: Source) -> Value:
         self.guard(GuardKind.TYPE, source, type(found))
-        if all(map(is_constant_key, found)):
-            self.guard(GuardKind.KEYS, source, list(found))
-            keys: list[Value] = [_constant_key(key) for key in found]
-        elif len(found) <= _MANY_KEYS and all(map(has_own_key, found)):
-            self.guard(GuardKind.LENGTH, source, len(found))
-            keys = [self.wrap(key, DictKeySource(source, index)) for index, key in enumerate(found)]
-        else:
+        if not all(map(_is_known_key, found)):
             return ObjectValue(found, source)
+        self.guard(GuardKind.KEYS, source, list(found))
         items: dict[Any, tuple[Value, Value]] = {
-            key: (value, UnreadValue(item, ItemSource(source, key)))
-            for value, (key, item) in zip(keys, found.items(), strict=True)
+            key: (_known_key(key), UnreadValue(item, ItemSource(source, key))) for key, item in found.items()
         }
         if type(found) is defaultdict:
             factory = self.wrap(found.default_factory, AttributeSource(source, "default_factory"))
@@ -362,12 +355,12 @@ class CaptureState:
 
     def _of_collection(self, found: Any, source: Source) -> Value | None:
         """A set of constants, a deque or a partial function; None for everything else."""
-        if type(found) in (set, frozenset) and all(map(is_constant_key, found)):
+        if type(found) in (set, frozenset) and all(map(_is_known_key, found)):
             self.guard(GuardKind.TYPE, source, type(found))
             self.guard(GuardKind.KEYS, source, list(found))
             made = SetValue(type(found), source)
             made.real, made.order, made.is_ordered = type(found)(found), list(found), False
-            made.values = {key: _constant_key(key) for key in found}
+            made.values = {key: _known_key(key) for key in found}
             return made
         if type(found) is deque:
             self.guard(GuardKind.TYPE, source, deque)
@@ -574,8 +567,15 @@ class CaptureState:
         return self.wrap(object_, CellSource(cell.source))
 
 
-def _constant_key(key: Any) -> Value:
-    return SequenceValue(tuple, [_constant_key(item) for item in key]) if type(key) is tuple else ConstantValue(key)
+def _is_known_key(key: Any) -> bool:
+    """Whether a guard on keys says all of it."""
+    return is_constant_key(key) or has_own_key(key)
+
+
+def _known_key(key: Any) -> Value:
+    if type(key) is tuple:
+        return SequenceValue(tuple, [_known_key(item) for item in key])
+    return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
 
 
 def hash_key_of(key: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Methods of tensors, and of builtin containers.
+"""Methods of tensors.
 
-Counterpart: torch/_dynamo/variables/tensor.py TensorVariable.call_method, lists.py, dicts.py
+Counterpart: torch/_dynamo/variables/tensor.py TensorVariable.call_method
 """
 
 from __future__ import annotations
@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.symbolic.state import UserRaise, raising, unsupported
+from refimpl.capture.symbolic.state import unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
-    DictValue,
-    DictViewValue,
-    ErrorValue,
     NumberValue,
     SequenceValue,
     TensorValue,
@@ -109,135 +104,3 @@ def _computed(domain: Any, receiver: TensorValue, name: str, found: Any, *args: 
     """A number that the graph has to ask the tensor for."""
     node = domain.state.graph.call("call_method", name, (receiver.node, *args), {}, found)
     return NumberValue(found, node)
-
-
-# ----------------------------------------------------------------------------------------------------------------- containers
-
-
-def method_of_container(domain: Any, receiver: Value, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A method of a list, tuple, torch.Size or dict."""
-    if isinstance(receiver, SequenceValue) and receiver.class_ is torch.Size and name == "numel":
-        return _product(domain, receiver)
-    match receiver:
-        case DictValue():
-            method = _DICT_METHODS.get(name)
-        case SequenceValue() if receiver.class_ is list:
-            method = _LIST_METHODS.get(name)
-        case _:
-            method = None
-    if method is None or kwargs:
-        unsupported(f"method {name}", receiver)
-    if name in _WRITING:
-        domain.state.effects.will_change(receiver)
-    return method(domain, receiver, args)
-
-
-def _product(domain: Any, receiver: SequenceValue) -> Value:
-    total: Any = ConstantValue(1)
-    for item in receiver.items:
-        total = domain.binary("*", total, item)
-    return total
-
-
-def _nothing() -> Value:
-    return ConstantValue(None)
-
-
-def _append(domain: Any, receiver: SequenceValue, args: list[Any]) -> Value:
-    receiver.items.append(_only(args))
-    return _nothing()
-
-
-def _extend(domain: Any, receiver: SequenceValue, args: list[Any]) -> Value:
-    receiver.items.extend(domain.elements(_only(args)))
-    return _nothing()
-
-
-def _insert(domain: Any, receiver: SequenceValue, args: list[Any]) -> Value:
-    if len(args) != 2:
-        _wrong("insert")
-    receiver.items.insert(_index(domain, args[0]), args[1])
-    return _nothing()
-
-
-def _pop(domain: Any, receiver: SequenceValue, args: list[Any]) -> Value:
-    index = _index(domain, args[0]) if args else -1
-    if not -len(receiver.items) <= index < len(receiver.items):
-        raising(IndexError, "pop index out of range" if receiver.items else "pop from empty list")
-    return receiver.items.pop(index)
-
-
-def _reverse(domain: Any, receiver: SequenceValue, args: list[Any]) -> Value:
-    receiver.items.reverse()
-    return _nothing()
-
-
-def _clear(domain: Any, receiver: Any, args: list[Any]) -> Value:
-    receiver.items.clear()
-    return _nothing()
-
-
-def _copy(domain: Any, receiver: Any, args: list[Any]) -> Value:
-    if isinstance(receiver, DictValue):
-        return DictValue(dict(receiver.items))
-    return SequenceValue(list, list(receiver.items))
-
-
-def _get(domain: Any, receiver: DictValue, args: list[Any]) -> Value:
-    found = receiver.items.get(domain.hash_key(args[0]))
-    if found is not None:
-        return found[1]
-    return args[1] if len(args) > 1 else _nothing()
-
-
-def _view(which: str) -> Method:
-    return lambda domain, receiver, args: DictViewValue(receiver, which)
-
-
-def _dict_pop(domain: Any, receiver: DictValue, args: list[Any]) -> Value:
-    key = domain.hash_key(args[0])
-    if key in receiver.items:
-        return receiver.items.pop(key)[1]
-    if len(args) > 1:
-        return args[1]
-    raise UserRaise(ErrorValue(KeyError, [domain.state.see(args[0])]))
-
-
-def _set_default(domain: Any, receiver: DictValue, args: list[Any]) -> Value:
-    key = domain.hash_key(args[0])
-    if key not in receiver.items:
-        receiver.items[key] = (domain.state.see(args[0]), args[1] if len(args) > 1 else _nothing())
-    return receiver.items[key][1]
-
-
-def _update(domain: Any, receiver: DictValue, args: list[Any]) -> Value:
-    other = domain.state.see(_only(args))
-    if not isinstance(other, DictValue):
-        unsupported("update()", other)
-    for hashed, (key, value) in other.items.items():
-        receiver.items[hashed] = (receiver.items[hashed][0] if hashed in receiver.items else key, value)
-    return _nothing()
-
-
-def _only(args: list[Any]) -> Any:
-    return args[0] if len(args) == 1 else _wrong("a method")
-
-
-def _index(domain: Any, value: Any) -> int:
-    index = domain.constant_of(value, "an index")
-    return index if type(index) is int else _wrong("an index")
-
-
-def _wrong(what: str) -> Any:
-    raise GraphBreak("op_raises_on_fake", what=what, error="an exception")
-
-
-_LIST_METHODS: dict[str, Method] = {
-    "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "reverse": _reverse, "clear": _clear, "copy": _copy,
-}  # fmt: skip
-_DICT_METHODS: dict[str, Method] = {
-    "get": _get, "keys": _view("keys"), "values": _view("values"), "items": _view("items"), "pop": _dict_pop,
-    "setdefault": _set_default,
-    "update": _update, "clear": _clear, "copy": _copy,
-}  # fmt: skip
-_WRITING = frozenset(["append", "extend", "insert", "pop", "reverse", "clear", "setdefault", "update"])

@@ -219,7 +219,7 @@ class SetValue(Value):
     """A set or frozenset. `real` holds what its elements are found by, in a table that was filled as the program's is.
 
     `values`: the elements by these keys. `steps`: how it is made, or what is done to one that was there; see `sets.py`.
-    `order`: of one that was there and is unchanged. `is_read`: others are made of it as it is now, so that it may not change any more.
+    `order`: of one that was there and is unchanged. `is_read`: others are made of it as it is now, so that it must stay so.
     """
 
     __slots__ = ("class_", "is_ordered", "is_read", "order", "real", "steps", "values")
@@ -287,13 +287,15 @@ class SliceValue(Value):
 class IteratorValue(Value):
     """An iterator over a sequence, dict or range that the segment made. `position` is the number of elements taken."""
 
-    __slots__ = ("items", "over", "position")
+    __slots__ = ("is_exhausted", "items", "keys", "over", "position")
 
     def __init__(self, over: Value, items: list[Value]) -> None:
         super().__init__()
         self.over = over
         self.items = items  # of a list: the list's own, so that later changes are seen
         self.position = 0
+        self.keys: list[Any] = []  # of a dict, when it began
+        self.is_exhausted = False
 
 
 class CombinedIteratorValue(Value):

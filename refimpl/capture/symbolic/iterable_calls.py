@@ -1,0 +1,292 @@
+"""Builtins and classes that go through an iterable: containers made of one, orders, sums, reductions.
+
+Counterpart: torch/_dynamo/variables/builtin.py call_sorted, call_min_max; functools.py
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.symbolic import iterator_polyfills, polyfills
+from refimpl.capture.symbolic.lazy_iterators import callable_iterator
+from refimpl.capture.symbolic.state import raising, unsupported
+from refimpl.capture.symbolic.values import (
+    ConstantValue,
+    DefaultDictValue,
+    DequeValue,
+    DictValue,
+    DictViewValue,
+    InstanceValue,
+    IteratorValue,
+    NumberValue,
+    ObjectValue,
+    PartialValue,
+    SequenceValue,
+    SetValue,
+    TensorValue,
+    Value,
+)
+
+Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
+ITERABLE_RULES: dict[int, Rule] = {}  # by id
+
+
+def _rule(*targets: Any) -> Callable[[Rule], Rule]:
+    def note(rule: Rule) -> Rule:
+        ITERABLE_RULES.update(dict.fromkeys(map(id, targets), rule))
+        return rule
+
+    return note
+
+
+def _wrong(name: str) -> Any:
+    raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")
+
+
+def _nothing() -> Value:
+    return ConstantValue(None)
+
+
+# ---------------------------------------------------------------------------------------------------------- containers
+
+
+def _set_rule(class_: type) -> Rule:
+    def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) > 1:
+            _wrong(class_.__name__)
+        return domain.set_of(class_, domain.state.see(args[0])) if args else domain.make_set(class_, [])
+
+    return make
+
+
+ITERABLE_RULES[id(set)] = _set_rule(set)
+ITERABLE_RULES[id(frozenset)] = _set_rule(frozenset)
+
+
+def _filled(domain: Any, made: DictValue, args: list[Any], kwargs: dict[str, Any], name: str) -> Value:
+    if len(args) > 1:
+        _wrong(name)
+    for key, value in [
+        *(domain.pairs_of(args[0]) if args else []),
+        *((ConstantValue(n), v) for n, v in kwargs.items()),
+    ]:
+        domain.put(made, key, value)
+    return made
+
+
+@_rule(dict)
+def _dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return _filled(domain, DictValue({}), args, kwargs, "dict")
+
+
+@_rule(OrderedDict)
+def _ordered_dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return _filled(domain, DictValue({}, class_=OrderedDict), args, kwargs, "OrderedDict")
+
+
+@_rule(defaultdict)
+def _defaultdict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    factory = domain.state.see(args[0]) if args else _nothing()
+    if isinstance(factory, ConstantValue) and factory.value is not None:
+        _wrong("defaultdict")
+    return _filled(domain, DefaultDictValue({}, factory), args[1:], kwargs, "defaultdict")
+
+
+@_rule(deque)
+def _deque(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    named = dict(zip(("iterable", "maxlen"), args, strict=False)) | kwargs
+    if len(args) > 2 or named.keys() - {"iterable", "maxlen"}:
+        _wrong("deque")
+    limit = domain.constant_of(named.get("maxlen", _nothing()), "maxlen")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        _wrong("deque")
+    items = domain.elements(named["iterable"]) if "iterable" in named else []
+    return DequeValue(items[max(0, len(items) - limit) :] if limit is not None else items, limit)
+
+
+@_rule(list)
+def _list(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) > 1:
+        _wrong("list")
+    return SequenceValue(list, domain.elements(args[0]) if args else [])
+
+
+@_rule(tuple)
+def _tuple(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) > 1:
+        _wrong("tuple")
+    value = domain.state.see(args[0]) if args else None
+    if isinstance(value, SequenceValue) and value.class_ is tuple:
+        return value
+    return SequenceValue(tuple, domain.elements(value) if args else [])
+
+
+@_rule(torch.Size)
+def _size(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    items = domain.elements(args[0]) if len(args) == 1 and not kwargs else _wrong("Size")
+    for item in map(domain.state.see, items):
+        if not isinstance(item, NumberValue) and not (isinstance(item, ConstantValue) and type(item.value) is int):
+            _wrong("Size")
+    return SequenceValue(torch.Size, items)
+
+
+# --------------------------------------------------------------------------------------------------------------- orders
+
+
+@_rule(polyfills.same)
+def _same(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    left, right = map(domain.state.see, args)
+    is_one = left is right or (
+        isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and left.object is right.object
+    )
+    return ConstantValue(is_one or domain.same_or_equal(left, right) is True)
+
+
+@_rule(polyfills.failed)
+def _failed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    raising(domain.state.see(args[0]).object)
+
+
+@_rule(polyfills.ordered)
+def _ordered(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    items, keys = domain.elements(args[0]), domain.elements(args[1])
+    return SequenceValue(list, domain.in_order(items, keys, args[2]))
+
+
+def _in_any_order(domain: Any, value: Any) -> list[Value]:
+    """The elements; of a set in any order, where the result does not depend on it."""
+    value = domain.state.see(value)
+    found = domain.sortable_elements(value) if isinstance(value, SetValue) else None
+    return domain.elements(value) if found is None else found
+
+
+@_rule(builtins.sorted)
+def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
+        _wrong("sorted")
+    key, is_reversed = kwargs.get("key", _nothing()), kwargs.get("reverse", ConstantValue(False))
+    if not domain.is_none(key):
+        return domain.enter_polyfill(polyfills.sorted_by, [args[0], key, is_reversed])
+    items = _in_any_order(domain, args[0])
+    return SequenceValue(list, domain.in_order(items, items, is_reversed))
+
+
+def _extremum(function: Any, polyfill: Any) -> Rule:
+    def find(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if not args or kwargs.keys() - {"key", "default"}:
+            _wrong(function.__name__)
+        key = kwargs.get("key", _nothing())
+        if len(args) == 1 and domain.runs_code(args[0]):
+            given = [ObjectValue(function), args[0], SequenceValue(tuple, []), domain.named(kwargs)]
+            return domain.enter_polyfill(polyfills.called_with_list, given)
+        items = list(args) if len(args) > 1 else (_in_any_order if domain.is_none(key) else _elements)(domain, args[0])
+        if not items and "default" in kwargs:
+            return kwargs["default"]
+        if not items:
+            raising(ValueError)
+        seen = [domain.state.see(item) for item in items]
+        if any(isinstance(item, TensorValue) for item in seen) and domain.is_none(key) and len(items) > 1:
+            raise GraphBreak("branch_on_tensor", what=f"{function.__name__} of tensors")
+        if domain.is_none(key) and all(isinstance(item, ConstantValue) for item in seen):
+            found = domain.folded(function, [SequenceValue(list, seen)], {})
+            return next(item for item in seen if item.value is found.value)
+        return domain.enter_polyfill(polyfill, [SequenceValue(list, items), key])
+
+    return find
+
+
+def _elements(domain: Any, value: Any) -> list[Value]:
+    return domain.elements(value)
+
+
+ITERABLE_RULES[id(min)] = _extremum(min, polyfills.least)
+ITERABLE_RULES[id(max)] = _extremum(max, polyfills.greatest)
+
+
+@_rule(builtins.sum)
+def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    given = [*args[1:], *kwargs.values()]
+    if not args or len(given) > 1 or kwargs.keys() - {"start"}:
+        _wrong("sum")
+    start = given[0] if given else ConstantValue(0)
+    if isinstance(domain.state.see(start), ConstantValue) and type(domain.state.see(start).value) in (str, bytes):
+        raising(TypeError)
+    items = domain.state.see(args[0])
+    if isinstance(items, SetValue) and {type(key) for key in items.real} <= {int, bool}:
+        items = SequenceValue(list, [*items.values.values()])
+    return domain.enter_polyfill(polyfills.total, [items, start])
+
+
+@_rule(builtins.any)
+def _any(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.enter_polyfill(polyfills.any_of, args) if len(args) == 1 and not kwargs else _wrong("any")
+
+
+@_rule(builtins.all)
+def _all(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.enter_polyfill(polyfills.all_of, args) if len(args) == 1 and not kwargs else _wrong("all")
+
+
+@_rule(builtins.reversed)
+def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else _wrong("reversed")
+    match value:
+        case SequenceValue() | DictValue() | DictViewValue():
+            items = domain.elements(value)[::-1]
+        case ConstantValue() if type(value.value) in (range, str):
+            items = domain.elements(value)[::-1]
+        case InstanceValue() | ObjectValue() if domain.special(value, "__reversed__") is not None:
+            return domain.call_special(value, "__reversed__", [])
+        case _:
+            raise GraphBreak("call_of_native_code", what="reversed")
+    return IteratorValue(SequenceValue(list, items), items)
+
+
+@_rule(builtins.iter)
+def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not 1 <= len(args) <= 2:
+        _wrong("iter")
+    return domain.get_iter(args[0]) if len(args) == 1 else callable_iterator(domain, *args)
+
+
+# ------------------------------------------------------------------------------------------------------------ functools
+
+
+@_rule(functools.partial)
+def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        _wrong("partial")
+    function = domain.state.see(args[0])
+    if isinstance(function, PartialValue):
+        return PartialValue(function.function, [*function.args, *args[1:]], {**function.keywords, **kwargs})
+    if isinstance(function, (ConstantValue, SequenceValue, DictValue, SetValue, TensorValue)):
+        _wrong("partial")
+    return PartialValue(function, list(args[1:]), dict(kwargs))
+
+
+@_rule(functools.reduce)
+def _reduce(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not 2 <= len(args) <= 3 or kwargs:
+        _wrong("reduce")
+    return domain.enter_polyfill(iterator_polyfills.reduced, [*args[:2], SequenceValue(tuple, args[2:])])
+
+
+def attribute_of_partial(domain: Any, value: PartialValue, name: str) -> Any:
+    """`func`, `args` and `keywords`."""
+    match name:
+        case "func":
+            return value.function
+        case "args" if value.source is None:
+            return SequenceValue(tuple, list(value.args))
+        case "keywords" if value.source is None:
+            return domain.named(value.keywords)
+        case _:
+            unsupported(f"attribute {name}", value)
