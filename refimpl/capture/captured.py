@@ -35,7 +35,9 @@ from refimpl.capture.public.errors import (
     TorchRuntimeError,
     Unsupported,
 )
-from refimpl.capture.public.running import DISABLED, RUN_ONLY, capturing, running
+from refimpl.capture.public.marks import LEFT_OUT_ALONE
+from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturing, running
+from refimpl.capture.public.verify import check_backend
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, place_of
 from refimpl.capture.torch_state import autocast_state, restore_autocast
@@ -147,6 +149,14 @@ class CapturedFunction:
             return self._run(result)
         outcome, frames = self._stepped(result)
         return self._run(frames) if outcome is None else outcome.value
+
+    def run_as_it_is(self, *args: Any, **kwargs: Any) -> Any:
+        """A call of a function that is left out of capture, where what it calls is not."""
+        frame = frame_of(self.function, args, kwargs)
+        if frame is None or frame.code.is_generator or running.mode != CAPTURE:
+            return self.function(*args, **kwargs)
+        frame.is_running = True
+        return self._rest([frame])
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Any call."""
@@ -272,13 +282,16 @@ class CapturedFunction:
         counters["stats"]["unique_graphs"] += 1
         counters["stats"]["calls_captured"] += calls
         try:
-            return backend(module, examples)
+            compiled = backend(module, examples)
+            if config.verify_correctness:
+                check_backend(module, compiled, examples)
         except CaptureError:
             raise
         except Exception as error:
             if not self.options.wraps_errors:
                 raise
             raise BackendCompilerFailed(backend, error) from error
+        return compiled
 
     def _note(self, reason: GraphBreak) -> None:
         self.options.breaks.append(reason)
@@ -368,8 +381,11 @@ class StepDomain(ConcreteDomain):
             target, receiver = function.__func__, [function.__self__]
         elif issubclass(type(function), torch.nn.Module):
             target, receiver = type(function).__call__, [function]
-        if type(target) is FunctionType and is_captured(target):
-            return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
+        if type(target) is FunctionType:
+            if is_captured(target):
+                return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
+            if LEFT_OUT_ALONE in target.__dict__:
+                return super().call(frame, self._options.captured(target).run_as_it_is, [*receiver, *args], kwargs)
         return super().call(frame, function, args, kwargs)
 
 

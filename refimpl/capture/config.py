@@ -47,7 +47,8 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "specialize_int": (False, "integers are constants"),
     "suppress_errors": (False, "what capture or a backend raises makes the function run without"),
     "traceable_tensor_subclasses": (set(), "classes of tensors that are captured like torch.Tensor"),
-    "verbose": (False, "accepted"),
+    "verbose": (False, "warnings are given as often as there is reason"),
+    "verify_correctness": (False, "what a backend gives is run beside the graph when it is made"),
 }  # fmt: skip
 _ALIASES = MappingProxyType(
     {"cache_size_limit": "recompile_limit", "accumulated_cache_size_limit": "accumulated_recompile_limit"}

@@ -504,9 +504,30 @@ def test_a_function_disabled_alone_is_left_out_and_not_wrapped(backend: Backend)
     def alone(x: Tensor) -> Tensor:
         return x.sin()
 
+    def between(x: Tensor) -> Tensor:
+        return alone(x.cos()) * called(x)
+
+    def called(x: Tensor) -> Tensor:
+        return x.tan()
+
     assert refimpl.disable(alone, recursive=False) is alone
-    refimpl.optimize(backend)(lambda x: alone(x) + 1)(torch.ones(2))
-    assert backend.targets() == [["add"]]
+    assert refimpl.disable(between, recursive=False) is between
+    x = torch.ones(2)
+    assert torch.equal(refimpl.optimize(backend)(lambda x: between(x) + 1)(x), between(x) + 1)
+    assert backend.targets() == [["tan"], ["add"]]
+
+
+def test_a_backend_that_computes_something_else_is_found_where_it_is_asked_for(backend: Backend) -> None:
+    """DY-23"""
+
+    def wrong(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return lambda *args: tuple(result * 2 for result in graph.forward(*args))
+
+    assert refimpl.compile(plus_one, backend=wrong)(torch.ones(2)).tolist() == [4, 4]
+    with config.patch(verify_correctness=True):
+        assert refimpl.compile(plus_one, backend=backend)(torch.ones(2)).tolist() == [2, 2]
+        with pytest.raises(BackendCompilerFailed, match="incorrect results"):
+            refimpl.compile(plus_one, backend=wrong, fullgraph=True)(torch.ones(2))
 
 
 # ---------------------------------------------------------------------------------------------------------- entry points

@@ -18,6 +18,7 @@ from refimpl.capture.public.marks import (
     CONSTANT_RESULT,
     DYNAMIC,
     FORBIDDEN,
+    LEFT_OUT_ALONE,
     RANGES,
     STATIC,
     UNBACKED,
@@ -38,7 +39,9 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if not recursive:
         inner = innermost_fn(fn)
         target: Any = inner.forward if isinstance(inner, torch.nn.Module) else inner
-        setattr(getattr(target, "__func__", target), "_torchdynamo_disable", True)
+        function = getattr(target, "__func__", target)
+        setattr(function, "_torchdynamo_disable", True)
+        setattr(function, LEFT_OUT_ALONE, True)
         return inner
     return DisableContext(msg=reason, wrapping=wrapping)(fn)
 
@@ -143,6 +146,11 @@ def mark_static_address(t: Any, guard: bool = False) -> None:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"mark_static_address of a {type(t).__name__}\n  expected: a tensor")
     setattr(t, "_dynamo_static_input_type", "guarded" if guard else "unguarded")
+
+
+# Marking a tensor is an effect that a graph cannot have.
+for _marker in (mark_dynamic, maybe_mark_dynamic, mark_unbacked, mark_static, mark_static_address):
+    FORBIDDEN[id(_marker)] = _marker
 
 
 class _Range(tuple[int, int | None, int | None]):

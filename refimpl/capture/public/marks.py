@@ -12,6 +12,7 @@ ALLOWED: dict[int, Any] = {}  # a call is a node
 BREAKING: dict[int, Any] = {}  # the graph ends before a call
 FORBIDDEN: dict[int, Any] = {}  # a call is an error
 
+LEFT_OUT_ALONE = "_refimpl_left_out_alone"  # of a function that is not captured, and calls others that are
 CONSTANT_RESULT = "_dynamo_marked_constant"  # of a function
 # Of a tensor: sets of dimensions.
 DYNAMIC = "_dynamo_dynamic_indices"
