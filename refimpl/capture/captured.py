@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from refimpl.capture.public.errors import (
     Unsupported,
 )
 from refimpl.capture.public.marks import LEFT_OUT_ALONE
+from refimpl.capture.public.metrics import CompilationMetrics, next_compile_id, record_compilation_metrics
 from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturing, running
 from refimpl.capture.public.verify import check_backend
 from refimpl.capture.recognition import Treatment, defined_in, treatment
@@ -112,6 +114,7 @@ class CapturedFunction:
         self.cache = options.code_of(function).cache
         self._domain = StepDomain(options)
         self._entry = Entry(function)
+        self._backend_seconds = 0.0  # of the segment that is being made
         self._first: tuple[Any, Any] = (None, None)  # code of the function, and the place where it begins
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -249,7 +252,34 @@ class CapturedFunction:
         return True
 
     def _captured(self, frames: list[FrameState]) -> Segment | None:
-        """A new segment from where the frames are; None where they cannot be captured."""
+        """A new segment from where the frames are; None where they cannot be captured. Both are put on record."""
+        code, place = frames[0].code.code, place_of(frames)
+        start_time, began, before = time.time(), time.perf_counter(), len(self.options.breaks)
+        self._backend_seconds = 0.0
+        segment, raised = None, None
+        try:
+            segment = self._made(frames)
+        except Exception as error:
+            raised = error
+            raise
+        finally:
+            reasons = tuple(reason.explanation for reason in self.options.breaks[before:])
+            nodes = [] if segment is None or segment.graph is None else list(segment.graph.graph.nodes)
+            record_compilation_metrics(
+                CompilationMetrics(
+                    compile_id=next_compile_id(), co_name=code.co_name, co_filename=code.co_filename,
+                    co_firstlineno=code.co_firstlineno, cache_size=self.cache.count(place), start_time=start_time,
+                    entire_frame_compile_time_s=time.perf_counter() - began, backend_compile_time_s=self._backend_seconds,
+                    has_guarded_code=segment is not None, guard_count=0 if segment is None else len(segment.guards),
+                    graph_op_count=sum(node.op.startswith("call") for node in nodes), graph_node_count=len(nodes),
+                    graph_input_count=sum(node.op == "placeholder" for node in nodes),
+                    fail_type=None if raised is None else type(raised).__name__,
+                    fail_reason=None if raised is None else str(raised), restart_reasons=reasons,
+                )
+            )  # fmt: skip
+        return segment
+
+    def _made(self, frames: list[FrameState]) -> Segment | None:
         options = self.options
         counters["frames"]["total"] += 1
         try:
@@ -281,6 +311,7 @@ class CapturedFunction:
         calls = sum(node.op.startswith("call") for node in module.graph.nodes)
         counters["stats"]["unique_graphs"] += 1
         counters["stats"]["calls_captured"] += calls
+        began = time.perf_counter()
         try:
             compiled = backend(module, examples)
             if config.verify_correctness:
@@ -291,6 +322,7 @@ class CapturedFunction:
             if not self.options.wraps_errors:
                 raise
             raise BackendCompilerFailed(backend, error) from error
+        self._backend_seconds = time.perf_counter() - began
         return compiled
 
     def _note(self, reason: GraphBreak) -> None:

@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook
 import refimpl
 from refimpl._torch import FakeTensorMode
 from refimpl.capture.config import config
-from refimpl.capture.public import modules, platforms, timing
+from refimpl.capture.public import metrics, modules, platforms, timing
 from refimpl.capture.public.counters import counters
 from refimpl.capture.public.debugging import (
     format_bytecode,
@@ -155,6 +155,34 @@ def test_the_profiler_counts_and_reports() -> None:
     with disable_cache_limit():
         assert config.cache_size_limit == sys.maxsize
     assert config.recompile_limit == before
+
+
+def test_every_segment_has_a_record() -> None:
+    """UT-16"""
+    metrics.clear_compilation_metrics()
+    refimpl.compile(breaking, backend="eager")(torch.ones(2))
+    first, second = metrics.get_compilation_metrics()
+    assert (first.co_name, first.co_filename) == ("breaking", __file__)
+    assert (first.graph_op_count, first.graph_input_count, first.graph_node_count) == (1, 1, 3)
+    assert first.has_guarded_code
+    assert first.guard_count > 0
+    assert first.entire_frame_compile_time_s >= first.backend_compile_time_s > 0
+    assert len(first.restart_reasons) == 1
+    assert second.restart_reasons == ()
+    assert second.compile_id > first.compile_id
+    with pytest.raises(RuntimeError):
+        refimpl.compile(breaking, backend="eager", fullgraph=True)(torch.ones(2))
+    failed = metrics.get_compilation_metrics()[-1]
+    assert not failed.has_guarded_code
+    assert failed.fail_type == "Unsupported"
+    assert "graph" in str(failed.fail_reason)
+    metrics.set_compilation_metrics_limit(2)
+    try:
+        assert metrics.get_compilation_metrics() == [second, failed], "the newest"
+        refimpl.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        assert metrics.get_compilation_metrics()[0] == failed
+    finally:
+        metrics.set_compilation_metrics_limit(metrics.LIMIT)
 
 
 # ------------------------------------------------------------------------------------------------------- files and logs
