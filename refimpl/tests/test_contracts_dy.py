@@ -161,6 +161,32 @@ def test_functions_of_one_code_share_what_is_captured_and_modules_do_not(backend
     assert backend.n == 3
 
 
+def test_compiling_again_finds_what_was_captured(backend: Backend) -> None:
+    """DY-17, XC-12"""
+    for _ in range(3):
+        assert refimpl.compile(plus_one, backend=backend)(torch.ones(2)).tolist() == [2, 2]
+        gc.collect()
+    assert backend.n == 1
+    refimpl.reset()
+    refimpl.compile(plus_one, backend=backend)(torch.ones(2))
+    assert backend.n == 2
+
+
+def test_what_is_captured_with_backends_made_anew_does_not_pile_up() -> None:
+    """XC-12"""
+    made = [Backend() for _ in range(20)]
+    for each in made:
+        refimpl.compile(plus_one, backend=each)(torch.ones(2))
+    gc.collect()
+    assert len(cache_entries(plus_one)) <= 8
+    module = torch.nn.Linear(2, 2)
+    alive = weakref.ref(module)
+    refimpl.compile(module, backend="eager")(torch.ones(1, 2))
+    del module
+    gc.collect()
+    assert alive() is None
+
+
 def test_a_function_that_is_made_again_and_again_is_not_held(backend: Backend) -> None:
     """XC-12"""
     alive: list[weakref.ref[Any]] = []
@@ -457,6 +483,10 @@ def test_run_uses_what_is_captured_and_captures_nothing(backend: Backend) -> Non
     assert backend.n == 1
     compiled(torch.ones(2, dtype=torch.int64))
     assert backend.n == 2
+    outer = refimpl.optimize_assert(backend)(lambda x: refimpl_run(x) * 2)
+    refimpl_run = refimpl.run(lambda x: x + 1)
+    assert outer(torch.ones(2)).tolist() == [4, 4]
+    assert backend.targets()[-1] == ["add", "mul"], "in a captured function it is one with that"
 
 
 def test_what_is_disabled_is_in_no_graph(backend: Backend) -> None:

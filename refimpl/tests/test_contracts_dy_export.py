@@ -40,6 +40,10 @@ def test_every_argument_has_a_placeholder_also_one_that_is_not_used() -> None:
     module = exported(lambda a, b: b + 1, torch.ones(2), torch.ones(3))
     assert placeholders(module) == ["arg0", "arg1"]
     assert module(torch.zeros(2), torch.ones(3)).tolist() == [2, 2, 2]
+    marked = torch.ones(2)
+    setattr(marked, "tag", "seen")
+    of_marked = exported(lambda a: a + 1, marked)
+    assert next(iter(of_marked.graph.nodes)).meta["tensor_dict"] == {"tag": "seen"}
     used = next(node for node in module.graph.nodes if node.target == "arg1")
     assert isinstance(used.meta["val"], torch._subclasses.FakeTensor)
 

@@ -19,7 +19,7 @@ import torch
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.config import config
 from refimpl.capture.entry_points.optimized_module import OptimizedModule
-from refimpl.capture.entry_points.options_table import live_options, options_for
+from refimpl.capture.entry_points.options_table import hold, live_options, options_for
 from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
 from refimpl.capture.recognition import CAPTURES
 from refimpl.errors import BadParameter
@@ -187,6 +187,8 @@ class OptimizeContext(CaptureContext):
 
     def wrapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         call = captured_call(fn, self.options)
+        if isinstance(fn, (FunctionType, MethodType)):
+            hold(fn.__code__, self.options)
         around = self._around
         if self._on_enter is nothing and self._backend_ctx_ctor is contextlib.nullcontext:
             return call
@@ -223,6 +225,7 @@ class RunOnlyContext(CaptureContext):
             with in_mode(RUN_ONLY):
                 return captured(*args, **kwargs)
 
+        setattr(run_only, CAPTURES, function_of(innermost_fn(fn)))  # in a captured function it is one with that
         return run_only
 
 

@@ -167,6 +167,8 @@ class _Builder:
                 copies[node] = known or self._attribute(str(node.target), given)
             if "example_value" in node.meta:
                 copies[node].meta.update(self._meta(node))
+            if isinstance(given, torch.Tensor):
+                copies[node].meta["tensor_dict"] = dict(given.__dict__)  # attributes that the user gave it
         return copies
 
     def _size(self, size: SizeOf) -> fx.Node:

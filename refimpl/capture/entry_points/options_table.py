@@ -1,17 +1,22 @@
 """Which captured functions there are: compiled the same way they share what was captured, and `reset` finds them all.
 
 Counterpart: the cache on code objects of torch/csrc/dynamo/extra_state.cpp; torch/_dynamo/eval_frame.py cached_backends
-Differs: kept by function, backend and options as long as a wrapper lives, and not on code objects.
+Differs: kept by code, backend and options beside code objects, and not on them.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable
+from types import CodeType
 from typing import Any
 
 from refimpl.capture.captured import CaptureOptions
 
+_MOST_HELD = 8  # of one code: a backend that is made anew for each call of `compile` must not pile up
+# By id of code that was compiled: its options, which outlive their wrappers, so that compiling it again finds what was captured.
+_HELD: dict[int, tuple[CodeType, deque[CaptureOptions]]] = {}
 _SHARED: weakref.WeakValueDictionary[Hashable, CaptureOptions] = weakref.WeakValueDictionary()
 # Backends that were compiled with since the last reset, by identity.
 cached_backends: dict[int, Any] = {}
@@ -32,8 +37,23 @@ def options_for(
     return made
 
 
+def hold(code: CodeType, options: CaptureOptions) -> None:
+    """Keeps what is captured of a function beyond its wrapper: until `reset`, or until it was compiled in eight other ways.
+
+    Not for modules: what is captured of one holds it.
+    """
+    _, held = _HELD.setdefault(id(code), (code, deque(maxlen=_MOST_HELD)))
+    if not any(options is each for each in held):
+        held.append(options)
+
+
+def release() -> None:
+    """Keeps nothing of what has no wrapper."""
+    _HELD.clear()
+
+
 def live_options() -> list[CaptureOptions]:
-    """All that wrappers hold."""
+    """All that are held."""
     return list(_SHARED.values())
 
 

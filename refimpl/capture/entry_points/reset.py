@@ -14,7 +14,7 @@ import torch
 
 from refimpl.capture.captured import CapturedCode
 from refimpl.capture.entry_points.contexts import innermost_fn
-from refimpl.capture.entry_points.options_table import live_options, reset_backends
+from refimpl.capture.entry_points.options_table import live_options, release, reset_backends
 from refimpl.capture.segment import Segment
 
 _LOG = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ def reset() -> None:
         for captured in options.functions.values():
             captured.cache.clear()
         options.breaks.clear()
+    release()
     reset_backends()
 
 
