@@ -49,7 +49,7 @@ from oracle.verdict import Status
 from results.store import Store
 
 DEFAULT_TIME_S = 600.0
-PRELOAD = ("torch", "oracle.case", "fuzz.worker")
+PRELOAD = ("torch", "oracle.case", "fuzz.worker", "fuzz.relation_judging", "fuzz.reduce.task")
 INDUCTOR_PRELOAD = (
     "torch._inductor.compile_fx", "torch._inductor.graph", "torch._dynamo.backends.inductor", "torch.export._trace",
     "torch.utils.cpp_extension",

@@ -21,6 +21,7 @@ _ENDED_WELL = 0
 
 def inductor() -> None:
     _warm("inductor")
+    _hash_sources()
 
 
 def aot_eager() -> None:
@@ -37,6 +38,13 @@ def _warm(backend: str) -> None:
     with contextlib.suppress(Exception):  # whatever it is, programs will show it
         _compile(backend)
     torch._dynamo.reset()
+
+
+def _hash_sources() -> None:
+    """Inductor's caches ask for a hash of its own sources, which it remembers. No program of the warming up has any cache."""
+    key: Any = getattr(importlib.import_module("torch._inductor.codecache"), "torch_key", None)
+    if key is not None:
+        key()
 
 
 def _ends_well(action: Callable[[], None]) -> bool:

@@ -1,7 +1,8 @@
 """The worker's side: turns, and Inductor's kernels handed to the campaign's compiler.
 
 Without a server in the environment nothing is changed. Where Inductor's compilation does not look as expected, a process takes
-turns and compiles by itself. Findings are confirmed and reduced with Inductor's own compilation (`turn(shares_builds=False)`).
+turns and compiles by itself. Findings are confirmed and reduced by calls for one kernel each (`turn(shares_builds=False)`), which
+are Inductor's but for what `linking.py` leaves out.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import os
 import shlex
 import signal
 import socket
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch._inductor.async_compile
 import torch._inductor.codecache
+import torch._inductor.cpp_builder
 
-from fuzz.builds.server import BUILDS
+from fuzz.builds.linking import quicker
+from fuzz.builds.server import BUILDS, STUBS
 from fuzz.builds.unity import BuildJob
 
 TaskFunction = Callable[[Mapping[str, Any], Callable[[str], None]], dict[str, Any]]
@@ -62,6 +67,7 @@ def turn(*, shares_builds: bool) -> Iterator[None]:
     global _turns
     if _turns is None:
         _turns = _Turns(path)
+        link_quickly(Path(path).parent / STUBS)
     if shares_builds:
         share_builds()
     _turns.ask({"op": "start"})
@@ -85,6 +91,22 @@ def in_turn(*, shares_builds: bool) -> Callable[[TaskFunction], TaskFunction]:
         return run
 
     return wrap
+
+
+def link_quickly(stubs: Path) -> None:
+    """Patch Inductor's own calls of the compiler in this process."""
+    builder: Any = torch._inductor.cpp_builder
+    run: Callable[..., None] | None = getattr(builder, "run_compile_cmd", None)
+    if run is None:
+        return
+
+    @functools.wraps(run)
+    def run_quicker(cmd_line: str, *args: Any, **options: Any) -> None:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # no room for the stubs: the command as it was
+            cmd_line = shlex.join(quicker(shlex.split(cmd_line), stubs))
+        run(cmd_line, *args, **options)
+
+    builder.run_compile_cmd = run_quicker
 
 
 class Waiting:

@@ -26,6 +26,7 @@ from typing_extensions import Self
 from fuzz.builds.unity import BuildJob, build
 
 BUILDS = "TORCH_ORACLE_BUILDS"  # variable of the environment: the path of the socket
+STUBS = "stubs"  # beside the socket: libraries for the linker (`linking.py`)
 _MOST_JOBS = 40  # in one call: the compiler's time and memory grow with them
 _WORTH_A_CALL = 0.4  # of the workers wait for kernels: then they get them, though others still run
 _CHUNK_BYTES = 1 << 16
@@ -221,7 +222,7 @@ class BuildServer:
         try:
             groups = by_command([job for request in requests for job in request.jobs])
             for group in groups:
-                self.libraries += len(build(group, stubs=Path(self._directory.name) / "stubs"))
+                self.libraries += len(build(group, stubs=Path(self._directory.name) / STUBS))
             self.calls += len(groups)
         finally:
             self._done.append(requests)

@@ -17,6 +17,7 @@ import torch
 from fuzz.culprit import find_culprit
 from fuzz.judging import judge
 from fuzz.metamorphic import relation_named
+from fuzz.observing import prepare_process
 from fuzz.relation_judging import judge_relation
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
@@ -179,4 +180,7 @@ class _ChildHangsError(Exception):
 
 @functools.lru_cache(maxsize=16)
 def _loaded(spec: str) -> Subject:
-    return load(SubjectSpec.from_json(json.loads(spec)))
+    parsed = SubjectSpec.from_json(json.loads(spec))
+    subject = load(parsed)
+    prepare_process(parsed)
+    return subject

@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
+import torch._inductor.cpp_builder
 from torch._inductor import codecache
 
 from fuzz.builds import inductor, linking
@@ -322,6 +324,17 @@ def test_inductors_kernels_are_made_together_and_are_right(
     for result, expected in zip(results, program(x), strict=True):
         torch.testing.assert_close(result, expected)
     assert server.libraries > server.calls >= 1
+
+
+def test_inductors_own_calls_have_the_linker_read_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        "torch._inductor.cpp_builder.run_compile_cmd", lambda cmd_line, cwd: ran.append((cmd_line, cwd))
+    )
+    inductor.link_quickly(tmp_path / "stubs")
+    builder: Any = torch._inductor.cpp_builder
+    builder.run_compile_cmd("g++ 'a file.cpp' -g1 -O3", cwd="/here")
+    assert ran == [("g++ 'a file.cpp' -g0 -O3", "/here")]
 
 
 def test_a_torch_that_compiles_otherwise_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
