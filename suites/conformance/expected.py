@@ -29,6 +29,7 @@ FOLDER = Path(__file__).parent / "expected"
 CATEGORIES = {
     "refimpl": "refimpl is wrong or lacks something, to be mended",
     "text": "the test asserts names, order or wording of upstream, and refimpl's graph or message means the same",
+    "counts": "the test counts graphs, nodes or frames of upstream; refimpl's are others, and compute the same",
     "internals": "the test reads attributes of upstream's objects that refimpl does not offer",
     "fake-kernels": "torch's fake kernels say something that only upstream's tracer repairs",
     "stock": "stock torch passes by luck, or the test asserts what is not so",
