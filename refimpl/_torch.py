@@ -123,7 +123,7 @@ def is_fx_tracing() -> bool:
     return _fx_symbolic_trace._is_fx_tracing_flag
 
 
-# The set of dispatch keys of a tensor, whose `raw_repr()` is a number: layout, device, conjugation, negation, inference, autograd.
+# The dispatch keys of a tensor, whose `raw_repr()` is a number: layout, device, conjugation, negation, inference, autograd.
 tensor_keys: Any = torch._C._dispatch_keys
 
 

@@ -1,4 +1,4 @@
-"""What a call of captured code costs, refimpl beside torch: `python -m refimpl.benchmarks.capture_calls [--calls N] [--rounds N]`.
+"""What a call of captured code costs, refimpl beside torch: `python -m refimpl.benchmarks.capture_calls [--calls N]`.
 
 Both run graphs as they are, in turn; medians over rounds of the mean microseconds of a call. The overhead is what a call takes
 beyond the graphs alone, run with inputs that are there already; the ratio is torch's overhead over that of refimpl.
@@ -113,7 +113,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    print(f"{'program':16} {'eager us':>9} {'refimpl us':>10} {'torch us':>9}   overhead: {'refimpl':>8} {'torch':>7} {'ratio':>6}")
+    print(f"{'program':16} {'eager us':>9} {'refimpl us':>10} {'torch us':>9}   overhead: {'refimpl':>8} {'torch':>7}  ratio")
     for name, (program, args) in programs().items():
         found = call_microseconds(program, args, arguments.calls, arguments.rounds)
         ours, theirs = (found[peer] - found[f"{peer}'s graphs"] for peer in ("refimpl", "torch"))

@@ -26,6 +26,7 @@ from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.errors import native_base
 from refimpl.capture.symbolic.sets import DictOf, ListOf, SetAt
 from refimpl.capture.symbolic.values import (
+    AttributesValue,
     CellValue,
     CombinedIteratorValue,
     ConstantValue,
@@ -34,6 +35,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     DictViewValue,
     ErrorValue,
+    FrozenDictValue,
     FunctionValue,
     GeneratorValue,
     InstanceValue,
@@ -111,11 +113,15 @@ class Emitter:
                 return self._partial(value)
             case NativeIteratorValue():
                 return self._named(value, value.rebuild(self, value.generator.frame))
+            case AttributesValue():
+                return self._named(value, f"{self.expression(value.owner)}.__dict__")
             case DictValue():
                 name = self._named(value, self._empty_dict(value))
                 for key, item in value.items.values():
                     self._lines.append(f"{name}[{self.expression(key)}] = {self.expression(item)}")
                 return name
+            case DictViewValue() if isinstance(value.over, FrozenDictValue):
+                raise GraphBreak("cannot_rebuild", kind=value.kind)
             case DictViewValue():
                 return self._named(value, f"{self.expression(value.over)}.{value.which}()")
             case SliceValue():
@@ -147,7 +153,12 @@ class Emitter:
             case TracebackValue():
                 raise GraphBreak("cannot_rebuild", kind="traceback").restarting_at(value.error.raised_at)
             case InstanceValue():
-                name = self._named(value, f"{self.constant(object.__new__)}({self.constant(value.class_)})")
+                new = object.__new__ if value.inside is None else dict.__new__
+                name = self._named(value, f"{self.constant(new)}({self.constant(value.class_)})")
+                if value.inside is not None:
+                    setter = self.constant(value.inside.class_.__setitem__)
+                    for key, item in value.inside.items.values():
+                        self._lines.append(f"{setter}({name}, {self.expression(key)}, {self.expression(item)})")
                 for attribute, content in value.attributes.items():
                     setter = self.constant(object.__setattr__)
                     self._lines.append(f"{setter}({name}, {attribute!r}, {self.expression(content)})")
@@ -244,7 +255,10 @@ class Emitter:
         return name
 
     def _function(self, value: FunctionValue) -> str:
-        closure = "None" if value.closure is None else f"({self.expression(value.closure)})"
+        cells = "".join(f"{self.constant(CellType)}(), " for _ in value.code.co_freevars)  # until the closure is set
+        closure = f"({cells})" if cells else "None"
+        if value.closure is not None:
+            closure = self.expression(value.closure)
         name = self._named(
             value,
             f"{self.constant(FunctionType)}({self.constant(value.code)}, {self.constant(value.globals)}, None, None, {closure})",

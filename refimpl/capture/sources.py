@@ -10,6 +10,7 @@ from __future__ import annotations
 import keyword
 import re
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -232,6 +233,38 @@ class CellSource(Source):
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{base}.cell_contents"
+
+
+@dataclass(frozen=True, slots=True)
+class PlainItemsSource(Source):
+    """What is in an object of a class that derives from dict, as a plain dict of its own: no code of the class runs."""
+
+    of: Source
+
+    @property
+    def name(self) -> str:
+        return f"dict({self.of.name})"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(plain_items)}({base})"
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMappingSource(PlainItemsSource):
+    """What is in a read-only view of a dict, as a dict of its own."""
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(dict)}({base})"
+
+
+def plain_items(object_: dict[Any, Any]) -> dict[Any, Any]:
+    """The items of an object of a class that derives from dict, in its order."""
+    class_: Any = OrderedDict if issubclass(type(object_), OrderedDict) else dict
+    return dict(class_.items(object_))
 
 
 @dataclass(frozen=True, slots=True)

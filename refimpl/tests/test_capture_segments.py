@@ -12,6 +12,7 @@ import torch
 import refimpl.capture.translate
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.compile import compile, with_options
+from refimpl.capture.public.errors import BackendCompilerFailed
 from refimpl.errors import BadParameter
 from refimpl.tests.capturing import MODES, Recorder, captured_with, options, same
 

@@ -26,8 +26,10 @@ from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Pla
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a
+from refimpl.capture.symbolic.dict_objects import is_native_method
 from refimpl.capture.symbolic.iterable_calls import attribute_of_partial
-from refimpl.capture.symbolic.state import CONSTANT_TYPES, raising, unsupported
+from refimpl.capture.symbolic.operators import CONSTANT_TYPES
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
@@ -125,7 +127,7 @@ class SymbolicAttributes(SymbolicBase):
         """`hasattr`, guarded where there is none; None where code of the user's has to be run for it."""
         value = self.state.see(value)
         if isinstance(value, TensorValue):
-            return hasattr(value.fake, name) if hasattr(torch.Tensor, name) else unsupported("hasattr()", value)
+            return hasattr(value.fake, name) if hasattr(torch.Tensor, name) else self._has_on_tensor(value, name)
         if isinstance(value, InstanceValue):
             return self.has_attribute_of_instance(value, name)
         if isinstance(value, ConstantValue):
@@ -153,6 +155,15 @@ class SymbolicAttributes(SymbolicBase):
             return None if is_a(found, property) else True
         if is_a(object_, torch.nn.Module) and any(name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES):
             return True
+        self.state.guard(GuardKind.WITHOUT, value.source, name)
+        return False
+
+    def _has_on_tensor(self, value: TensorValue, name: str) -> bool:
+        """Of a name that tensors do not have: results of operators have no attributes of the program's."""
+        if value.source is None:
+            return False
+        if hasattr(self.state.object_of(value), name):
+            unsupported("hasattr()", value)
         self.state.guard(GuardKind.WITHOUT, value.source, name)
         return False
 
@@ -210,6 +221,9 @@ class SymbolicAttributes(SymbolicBase):
             return self._of_namespace(vars(object_), source, name, value)
         if is_a(object_, type):
             return self._of_class(object_, source, name, value)
+        if name == "__dict__" and value.source is not None and not self.state.effects.has_attributes(value):
+            if _has_own_attributes(object_) and not is_a(object_, (FunctionType, torch.Tensor)):
+                return self.state.attributes_of(value)
         if is_a(object_, torch.Tensor) or name == "__dict__":
             unsupported(f"attribute {name}", value)
         if is_a(object_, FunctionType):
@@ -263,16 +277,23 @@ class SymbolicAttributes(SymbolicBase):
             return self.of_module(value, name)
         if getter is MISSING:
             self._raise_missing(source, name)
-        if _own_attributes(object_):
-            self.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
-        self.state.guard(GuardKind.WITHOUT, TypeSource(source), name)
+        self._guard_missing(object_, source, name)
         return self.call_special(value, "__getattr__", [ConstantValue(name)])
 
     def plain_attribute(self, value: ObjectValue, name: str) -> Any:
         """`object.__getattribute__(value, name)`."""
         assert value.source is not None
         found = self._of_instance_plainly(value, value.object, value.source, name)
-        return found if found is not MISSING else unsupported(f"attribute {name}", value)
+        if found is not MISSING:
+            return found
+        self._guard_missing(value.object, value.source, name)
+        raising(AttributeError)
+
+    def _guard_missing(self, object_: Any, source: Source, name: str) -> None:
+        """Neither the object nor its class has the attribute. Asks no code of the user's."""
+        if _has_own_attributes(object_):
+            self.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
+        self.state.guard(GuardKind.WITHOUT, TypeSource(source), name)
 
     def _of_instance_plainly(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
         """What is there; MISSING where nothing is."""
@@ -315,6 +336,8 @@ class SymbolicAttributes(SymbolicBase):
         if is_a(found, classmethod):
             function = self.state.wrap(found.__func__, AttributeSource(way, "__func__"))
             return MethodValue(function, ObjectValue(type(value.object), TypeSource(source)))
+        if is_native_method(found, type(value.object)):
+            return NativeMethodValue(value, name)
         if hasattr(type(found), "__get__"):
             unsupported(f"descriptor {name}", value)
         return self.state.wrap(found, way)
@@ -344,6 +367,10 @@ class SymbolicAttributes(SymbolicBase):
         for class_ in mro[mro.index(value.class_) + 1 :]:
             if name in class_.__dict__:
                 found = class_.__dict__[name]
+                if found is object.__setattr__:
+                    return MethodValue(ObjectValue(found), receiver)
+                if is_native_method(found, _class_of(receiver)):
+                    return NativeMethodValue(receiver, name)
                 if found is object.__init__:
                     return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
                 if found is object.__getattribute__:
@@ -399,6 +426,8 @@ class SymbolicAttributes(SymbolicBase):
         object_ = value.object
         if value.source is None or is_a(object_, (type, ModuleType, FunctionType, torch.Tensor)):
             return False
+        if self.state.has_frozen(value):
+            return False
         setter = type(object_).__setattr__
         is_plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
         return is_plain and hasattr(object_, "__dict__") and name not in ("__dict__", "__class__")
@@ -422,7 +451,7 @@ class SymbolicAttributes(SymbolicBase):
         """`value.__name__(...)`, looked up on the class, where it is a function written in Python."""
         method = self.special(value, name)
         if method is None:
-            unsupported(name, value)
+            return self.native_special(value, name, args)
         return self.enter_function(method.function, [value, *args], {})
 
     def hooks_of(self, value: ObjectValue) -> bool:
@@ -446,6 +475,10 @@ class SymbolicAttributes(SymbolicBase):
         return False
 
 
+def _class_of(value: InstanceValue | ObjectValue) -> type:
+    return value.class_ if isinstance(value, InstanceValue) else type(value.object)
+
+
 def _way_of_class(class_: type, name: str) -> Source:
     return AttributeSource(KeptSource(class_, class_.__qualname__), name)
 
@@ -455,6 +488,10 @@ def _own_attributes(object_: Any) -> dict[str, Any]:
         return object.__getattribute__(object_, "__dict__")
     except AttributeError:
         return {}
+
+
+def _has_own_attributes(object_: Any) -> bool:
+    return type(object_).__dictoffset__ != 0
 
 
 def _way_to(object_: Any, source: Source, name: str) -> Source:

@@ -83,6 +83,34 @@ class SymbolicBase(Domain):
         """`send`, `throw`, `close`, `__next__`."""
 
     @abstractmethod
+    def method_of_dict(self, value: Value, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """`dict.name(value, ...)` of an object whose class derives from dict."""
+
+    @abstractmethod
+    def native_special(self, value: Value, name: str, args: list[Value]) -> Any:
+        """A special method that a class has of C: only those of the dict inside are known."""
+
+    @abstractmethod
+    def elements_inside(self, value: Value) -> list[Value] | None:
+        """What iterating gives, where that is the keys of the dict inside; None otherwise."""
+
+    @abstractmethod
+    def object_contains(self, item: Value, container: Value, inverted: bool) -> Any:
+        """`item in container` of an object or a class."""
+
+    @abstractmethod
+    def set_of_module(self, module: InstanceValue, name: str, attribute: Value) -> None:
+        """`torch.nn.Module.__setattr__` of a module that the segment makes."""
+
+    @abstractmethod
+    def attribute_in_tables(self, module: InstanceValue, name: str) -> Value | None:
+        """What `torch.nn.Module.__getattr__` finds in one."""
+
+    @abstractmethod
+    def call_dict(self, args: list[Any], kwargs: dict[str, Any]) -> DictValue:
+        """What `dict(*args, **kwargs)` holds, of a plain dict or nothing."""
+
+    @abstractmethod
     def region(self, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:
         """A call of a class whose instances are regions in another state of torch; None for other classes."""
 

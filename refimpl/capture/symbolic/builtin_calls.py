@@ -18,7 +18,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.classes import finds_plainly, is_a
-from refimpl.capture.symbolic.state import unsupported
+from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import (
     CellValue,
     CombinedIteratorValue,
@@ -37,6 +37,7 @@ from refimpl.capture.symbolic.values import (
     PartialValue,
     SequenceValue,
     SetValue,
+    SliceValue,
     TensorValue,
 )
 
@@ -71,6 +72,8 @@ def class_of(domain: Any, value: Any) -> type:
             return type(value.object)
         case InstanceValue():
             return value.class_
+        case SliceValue():
+            return slice
         case FunctionValue():
             return type(class_of)
         case CombinedIteratorValue():

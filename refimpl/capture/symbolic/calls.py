@@ -28,11 +28,15 @@ from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.container_methods import method_of_container
+from refimpl.capture.symbolic.dict_objects import has_dict_inside
 from refimpl.capture.symbolic.errors import is_plain_error
 from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES
 from refimpl.capture.symbolic.lazy_iterators import ITERATOR_RULES
+from refimpl.capture.symbolic.made_modules import MODULE_RULES
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
-from refimpl.capture.symbolic.state import UserRaise, hash_key_of, unsupported
+from refimpl.capture.symbolic.raising import UserRaise, unsupported
+from refimpl.capture.symbolic.signatures import SIGNATURE_RULES
+from refimpl.capture.symbolic.state import hash_key_of
 from refimpl.capture.symbolic.tensor_methods import call_of_tensor
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
@@ -55,7 +59,8 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
-_RULES = {**BUILTIN_RULES, **ITERABLE_RULES, **ITERATOR_RULES, **OPERATOR_RULES}
+_RULES = {**BUILTIN_RULES, **ITERABLE_RULES, **ITERATOR_RULES, **OPERATOR_RULES, **MODULE_RULES, **SIGNATURE_RULES}
+_PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
 _MODULE_CALL = torch.nn.Module.__call__
 
 
@@ -176,7 +181,7 @@ class SymbolicCalls(SymbolicBase):
     def _refuse_metaclass(self, value: Any, what: str) -> None:
         """What is asked of a class may be its metaclass's to answer, in code of the user's."""
         match value:
-            case ObjectValue() if type(value.object) not in (type, FunctionType):
+            case ObjectValue() if type(value.object) not in _PLAIN_METACLASSES:
                 unsupported(what, value)
             case SequenceValue():
                 for item in value.items:
@@ -206,6 +211,8 @@ class SymbolicCalls(SymbolicBase):
                 return self.enter_region(receiver)
             case RegionValue():
                 return self.leave_region(receiver)
+            case ObjectValue() | InstanceValue() if has_dict_inside(receiver):
+                return self.method_of_dict(receiver, method.name, args, kwargs)
             case ErrorValue() if not kwargs:
                 return self.method_of_error(receiver, method.name, args)
             case GeneratorValue() | NativeIteratorValue() | IteratorValue() | CombinedIteratorValue() if not kwargs:

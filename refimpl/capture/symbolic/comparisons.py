@@ -17,7 +17,7 @@ from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.container_methods import method_of_container
 from refimpl.capture.symbolic.keys import has_own_key
-from refimpl.capture.symbolic.state import raising, unsupported
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DequeValue,

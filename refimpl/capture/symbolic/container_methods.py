@@ -14,7 +14,7 @@ import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.symbolic import polyfills
-from refimpl.capture.symbolic.state import UserRaise, raising, unsupported
+from refimpl.capture.symbolic.raising import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DefaultDictValue,

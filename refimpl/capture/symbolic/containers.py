@@ -14,7 +14,7 @@ from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import is_a
-from refimpl.capture.symbolic.state import UserRaise, raising, unsupported
+from refimpl.capture.symbolic.raising import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
@@ -136,10 +136,18 @@ class SymbolicContainers(SymbolicBase):
 
     # --------------------------------------------------------------------------------------------------------------- items
 
+    def _known_key(self, key: Value) -> Value:
+        """A number or slice that depends on sizes, as it is now."""
+        if isinstance(key, NumberValue):
+            return self.state.specialised(key)
+        if isinstance(key, SliceValue) and not any(isinstance(self.state.see(part), TensorValue) for part in key.parts):
+            return ConstantValue(slice(*(self.constant_of(part, "a slice") for part in key.parts)))
+        return key
+
     def get_item(self, container: Any, key: Any) -> Any:
         container, key = self.state.see(container), self.state.see(key)
-        if isinstance(key, NumberValue) and not isinstance(container, TensorValue):
-            key = self.state.specialised(key)
+        if not isinstance(container, TensorValue):
+            key = self._known_key(key)
         match container, key:
             case TensorValue(), _:
                 return self.state.operator(operator.getitem, [container, key], {})
@@ -176,8 +184,8 @@ class SymbolicContainers(SymbolicBase):
 
     def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
         container, key = self.state.see(container), self.state.see(key)
-        if isinstance(key, NumberValue) and not isinstance(container, TensorValue):
-            key = self.state.specialised(key)
+        if not isinstance(container, TensorValue):
+            key = self._known_key(key)
         match container, key:
             case TensorValue(), _:
                 self.state.operator(operator.setitem, [container, key, item], {})
@@ -256,7 +264,7 @@ class SymbolicContainers(SymbolicBase):
                 found = self.enter_polyfill(polyfills.contained, [container, item, ConstantValue(not inverted)])
                 return found
             case _:
-                unsupported("`in`", container)
+                return self.object_contains(item, container, inverted)
 
     def _contains_pair(self, container: DictViewValue, item: Value, inverted: bool) -> Any:
         if not isinstance(item, SequenceValue) or item.class_ is not tuple or len(item.items) != 2:
@@ -320,7 +328,8 @@ class SymbolicContainers(SymbolicBase):
             ):
                 return self._modules_in(value)
             case _:
-                unsupported("iterating", value)
+                inside = self.elements_inside(value)
+                return inside if inside is not None else unsupported("iterating", value)
 
     def runs_code(self, value: Any) -> bool:
         """Whether going through it may run code of the user's, or that of an iterator here."""

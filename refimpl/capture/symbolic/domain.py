@@ -24,15 +24,19 @@ from refimpl.capture.symbolic.calls import SymbolicCalls
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.comparisons import SymbolicComparisons
 from refimpl.capture.symbolic.containers import SymbolicContainers
+from refimpl.capture.symbolic.dict_objects import SymbolicDictObjects
 from refimpl.capture.symbolic.errors import SymbolicErrors
 from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
 from refimpl.capture.symbolic.hashing import SymbolicKeys
 from refimpl.capture.symbolic.instances import SymbolicInstances
 from refimpl.capture.symbolic.lazy_iterators import SymbolicIterators
+from refimpl.capture.symbolic.made_modules import SymbolicMadeModules
 from refimpl.capture.symbolic.object_operators import SymbolicObjectOperators
+from refimpl.capture.symbolic.operators import CONSTANT_TYPES
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.regions import SymbolicRegions
 from refimpl.capture.symbolic.sets import SymbolicSets
-from refimpl.capture.symbolic.state import CONSTANT_TYPES, CaptureState, raising, unsupported
+from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import (
     CellValue,
     ConstantValue,
@@ -60,6 +64,8 @@ class SymbolicDomain(
     SymbolicComparisons,
     SymbolicObjectOperators,
     SymbolicCalls,
+    SymbolicDictObjects,
+    SymbolicMadeModules,
     SymbolicErrors,
     SymbolicRegions,
     SymbolicGenerators,
@@ -113,7 +119,8 @@ class SymbolicDomain(
             return True
         if hasattr(class_, "__bool__"):
             return self.call_special(value, "__bool__", [])
-        return self.call_special(value, "__len__", [])
+        length = self.call_special(value, "__len__", [])
+        return bool(length.value) if isinstance(length, ConstantValue) else length
 
     def is_none(self, value: Any) -> bool:
         value = self.state.see(value)

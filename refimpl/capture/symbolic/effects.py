@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from refimpl.capture.symbolic.values import CellValue, DictValue, ObjectValue, SequenceValue, SetValue, Value
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.symbolic.values import (
+    CellValue,
+    DictValue,
+    FrozenDictValue,
+    ObjectValue,
+    SequenceValue,
+    SetValue,
+    Value,
+)
 
 Changed = SequenceValue | DictValue | SetValue | CellValue
 
@@ -24,6 +33,8 @@ class EffectLog:
 
     def will_change(self, value: Changed) -> None:
         """The content of a value is about to be changed in place."""
+        if isinstance(value, FrozenDictValue):
+            raise GraphBreak("unsupported_operation", what="a change", kind="dict of an object")
         if value.source is not None:
             if value not in self._changed:
                 self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}

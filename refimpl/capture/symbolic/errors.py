@@ -21,7 +21,7 @@ from refimpl.capture.sources import AttributeSource, KeptSource
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import in_mro, is_a
-from refimpl.capture.symbolic.state import UserRaise, unsupported
+from refimpl.capture.symbolic.raising import UserRaise, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     ErrorValue,

@@ -18,7 +18,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.state import raising, unsupported
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import ConstantValue, DictValue, GeneratorValue, ObjectValue, SequenceValue, Value
 
 # Builtins and classes that go through an iterable to its end, before they do anything else.

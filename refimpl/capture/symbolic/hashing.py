@@ -15,7 +15,7 @@ import torch
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.keys import CONSTANT_KEYS, Member, has_own_key, is_compared_by_identity
-from refimpl.capture.symbolic.state import raising, unsupported
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,

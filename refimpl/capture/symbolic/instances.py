@@ -18,9 +18,13 @@ from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.sources import AttributeSource, KeptSource, Source, TypeSource
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.classes import MISSING, in_mro, is_named_tuple
-from refimpl.capture.symbolic.state import hash_key_of, raising, unsupported
+from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_named_tuple
+from refimpl.capture.symbolic.dict_objects import dict_base, is_native_method
+from refimpl.capture.symbolic.made_modules import is_plain_module
+from refimpl.capture.symbolic.raising import raising, unsupported
+from refimpl.capture.symbolic.state import hash_key_of
 from refimpl.capture.symbolic.values import (
+    AttributesValue,
     ConstantValue,
     DictValue,
     ErrorValue,
@@ -51,10 +55,19 @@ class SymbolicInstances(SymbolicBase):
             return region
         if issubclass(class_, BaseException):
             return self.make_error(class_, args, kwargs)
-        if not _is_plain(class_) or (_has_plain_new(class_) and (args or kwargs)):
+        base = dict_base(class_) if issubclass(class_, dict) else None
+        if is_plain_module(class_):
+            pass
+        elif not _is_plain(class_, dict.__new__ if base else object.__new__) or (
+            _has_plain_new(class_) and (args or kwargs)
+        ):
             raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
         init = in_mro(class_, "__init__")
-        made = InstanceValue(class_)
+        made = InstanceValue(class_, DictValue({}, None, base) if base else None)
+        if base is not None and is_native_method(init, class_):
+            made.inside = self.call_dict(args, kwargs)
+            made.inside.class_ = base
+            return made
         if init is object.__init__:
             if args or kwargs:
                 raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
@@ -90,7 +103,7 @@ class SymbolicInstances(SymbolicBase):
         if name == "__class__":
             return ObjectValue(class_)
         if name == "__dict__":
-            unsupported("attribute __dict__", value)
+            return AttributesValue(value)
         if isinstance(value, ErrorValue) and (of_error := self.attribute_of_error(value, name)) is not None:
             return of_error
         found = in_mro(class_, name)
@@ -101,12 +114,17 @@ class SymbolicInstances(SymbolicBase):
             unsupported(f"descriptor {name}", value)
         if name in value.attributes:
             return value.attributes[name]
+        if value.inside is not None and is_native_method(found, class_):
+            return NativeMethodValue(value, name)
         if found is MISSING or isinstance(found, MemberDescriptorType):
-            return self._missing(value, name)
+            in_tables = self.attribute_in_tables(value, name) if issubclass(class_, torch.nn.Module) else None
+            return self._missing(value, name) if in_tables is None else in_tables
         return self.bound(value, found, class_, way)
 
     def _missing(self, value: InstanceValue, name: str) -> Any:
         """What the class says of an attribute that there is not."""
+        if issubclass(value.class_, torch.nn.Module) and is_plain_module(value.class_):
+            raising(AttributeError)
         if self.special(value, "__getattr__") is not None:
             return self.call_special(value, "__getattr__", [ConstantValue(name)])
         if in_mro(value.class_, "__getattr__") is not MISSING:
@@ -128,8 +146,10 @@ class SymbolicInstances(SymbolicBase):
     def set_attribute_of_instance(self, value: InstanceValue, name: str, attribute: Any) -> Enter | None:
         """`value.name = attribute`."""
         class_ = value.class_
+        if is_plain_module(class_):
+            return self.set_of_module(value, name, attribute)
         if class_.__setattr__ not in _PLAIN_SETTERS:
-            unsupported(f"an assignment to attribute {name}", value)
+            return self.call_special(value, "__setattr__", [ConstantValue(name), attribute])
         return self.set_plainly(value, name, attribute)
 
     def set_plainly(self, value: InstanceValue, name: str, attribute: Any) -> Enter | None:
@@ -156,6 +176,8 @@ class SymbolicInstances(SymbolicBase):
         if name in value.attributes:
             return True
         found = in_mro(value.class_, name)
+        if issubclass(value.class_, torch.nn.Module):
+            return found is not MISSING or self.attribute_in_tables(value, name) is not None
         if found is MISSING and not isinstance(value, ErrorValue):
             return False if in_mro(value.class_, "__getattr__") is MISSING else None
         return True if isinstance(found, FunctionType) else None
@@ -196,12 +218,12 @@ def _has_plain_new(class_: type) -> bool:
     return any(class_ is known for known in _WITH_PLAIN_NEW)
 
 
-def _is_plain(class_: type) -> bool:
+def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
     """Whether a call of the class makes an object with a dict, and calls `__init__`."""
     return (
         type(class_).__call__ is type.__call__
-        and (class_.__new__ is object.__new__ or _has_plain_new(class_))
-        and class_.__getattribute__ is object.__getattribute__
+        and (class_.__new__ is plain_new or _has_plain_new(class_))
+        and finds_plainly(class_)
         and class_.__dictoffset__ != 0
         and not getattr(class_, "__abstractmethods__", None)
         and not hasattr(class_, "__del__")

@@ -17,7 +17,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic import iterator_polyfills, polyfills
 from refimpl.capture.symbolic.lazy_iterators import callable_iterator
-from refimpl.capture.symbolic.state import raising, unsupported
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DefaultDictValue,

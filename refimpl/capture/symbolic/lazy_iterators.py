@@ -16,7 +16,7 @@ from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic import iterator_polyfills as steps
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.state import unsupported
+from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,

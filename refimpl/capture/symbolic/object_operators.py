@@ -12,7 +12,8 @@ from typing import Any
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, in_mro, is_a, is_named_tuple
-from refimpl.capture.symbolic.state import raising, unsupported
+from refimpl.capture.symbolic.dict_objects import has_native_inside
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
@@ -185,6 +186,8 @@ class SymbolicObjectOperators(SymbolicBase):
         """`item in container` of an object or a class."""
         if isinstance(container, ObjectValue) and is_a(container.object, type(Enum)):
             return ConstantValue(self._is_member(item, container.object) is not inverted)
+        if has_native_inside(container, "__contains__"):
+            return ConstantValue(self.native_special(container, "__contains__", [item]).value is not inverted)
         method = self._method(container, "__contains__")
         if method is not None:
             given = [method, container, item, ConstantValue(not inverted)]

@@ -13,7 +13,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.keys import is_ordered_key
-from refimpl.capture.symbolic.state import UserRaise, raising, unsupported
+from refimpl.capture.symbolic.raising import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,

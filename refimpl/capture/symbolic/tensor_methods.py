@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.symbolic.state import unsupported
+from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     NumberValue,

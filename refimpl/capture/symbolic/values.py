@@ -93,14 +93,18 @@ class ObjectValue(Value):
 
 
 class InstanceValue(Value):
-    """An object that the segment makes, of a class written in Python. `attributes`: what `__dict__` and slots hold."""
+    """An object that the segment makes, of a class written in Python. `attributes`: what `__dict__` and slots hold.
 
-    __slots__ = ("attributes", "class_")
+    `inside`: the dict of one whose class derives from dict.
+    """
 
-    def __init__(self, class_: type) -> None:
+    __slots__ = ("attributes", "class_", "inside")
+
+    def __init__(self, class_: type, inside: DictValue | None = None) -> None:
         super().__init__()
         self.class_ = class_
         self.attributes: dict[str, Any] = {}
+        self.inside = inside
 
     @property
     def kind(self) -> str:
@@ -251,6 +255,28 @@ class PartialValue(Value):
         self.function = function
         self.args = args
         self.keywords = keywords
+
+
+class FrozenDictValue(DictValue):
+    """A dict as it was when the segment was entered: `__dict__` of an object, or what is inside of one. Never changed."""
+
+    __slots__ = ()
+
+
+class AttributesValue(FrozenDictValue):
+    """`__dict__` of an object that the segment makes, as it is now."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: InstanceValue) -> None:
+        Value.__init__(self)
+        self.owner = owner
+        self.class_ = dict
+
+    @property
+    def items(self) -> dict[Any, tuple[Value, Value]]:
+        """What the object has, by name."""
+        return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
 
 
 class DictViewValue(Value):

@@ -1,0 +1,298 @@
+"""Calls of operators on the values of a segment: nodes of its graph, results on fakes, numbers that are symbols.
+
+Counterpart: torch/_dynamo/variables/builder.py wrap_fx_proxy; torch/_dynamo/variables/tensor.py SymNodeVariable
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    OpOverload,
+    OpOverloadPacket,
+    enable_python_dispatcher,
+    upstream_shape_error,
+)
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.graph import SegmentGraph
+from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.raising import UserRaise
+from refimpl.capture.symbolic.values import (
+    ConstantValue,
+    ErrorValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    SliceValue,
+    TensorValue,
+    Value,
+)
+
+_BINARY_NAMES = (
+    "add",
+    "and",
+    "floordiv",
+    "lshift",
+    "matmul",
+    "mod",
+    "mul",
+    "or",
+    "pow",
+    "rshift",
+    "sub",
+    "truediv",
+    "xor",
+)
+CONSTANT_TYPES: tuple[type, ...] = (
+    int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), range, torch.dtype, torch.device,
+    torch.layout, torch.memory_format,
+)  # fmt: skip
+_IN_PLACE_NAMES = frozenset(f"i{name}" for name in _BINARY_NAMES)
+_IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in _IN_PLACE_NAMES)
+# In names of functions that write to what they are given, or to the generator, without a word in their schema.
+_MORE_THAN_THEIR_VALUE = (
+    "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
+    "binomial", "sample", "gumbel",
+)  # fmt: skip
+SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
+_LARGE = 2**63  # ints beyond are no arguments of torch's operators
+
+
+class OperatorState:
+    """What operators need of the segment that is captured."""
+
+    graph: SegmentGraph
+    fake_mode: FakeTensorMode
+    symbols: dict[Any, NumberValue]  # by the symbol, those that an input has
+    by_fake: dict[int, TensorValue]
+
+    @abstractmethod
+    def see(self, value: Any) -> Any:
+        """The value, looked at."""
+
+    # ----------------------------------------------------------------------------------------------------------- numbers
+
+    def size_of(self, tensor: TensorValue, dim: int) -> Value:
+        """A size of a tensor."""
+        size: Any = tensor.fake.shape[dim]
+        if type(size) is int:
+            return ConstantValue(size)
+        known = self.symbols.get(size.node.expr)
+        if known is not None:
+            return known
+        return NumberValue(size, self.graph.call("call_method", "size", (tensor.node, dim), {}, size))
+
+    def node_of(self, value: NumberValue) -> Any:
+        """The node that gives a number: an input of the graph, where it is read from one."""
+        if value.node is None:
+            assert value.source is not None
+            value.node = self.graph.input(value.source, value.number, number_of(value.number))
+        return value.node
+
+    def specialised(self, value: NumberValue) -> ConstantValue:
+        """The number as it is now; guarded where it depends on inputs."""
+        kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
+        try:
+            return ConstantValue(kind(value.number))
+        except _DATA_DEPENDENT as error:
+            raise GraphBreak("branch_on_tensor", what=f"{kind.__name__}() of a number out of a tensor") from error
+
+    def arithmetic(self, function: Any, operands: Sequence[Value]) -> Value:
+        """What an operator of Python gives for numbers of which one is a symbol."""
+        operands = [self._without_truth(operand) for operand in operands]
+        what = getattr(function, "__name__", str(function))
+        if function in _DIVISIONS and isinstance(operands[1], NumberValue) and operands[1].number == 0:
+            raise GraphBreak("op_raises_on_fake", what=what, error="ZeroDivisionError")
+        numbers = [self.fake_of(operand, what) for operand in operands]
+        try:
+            result = function(*numbers)
+        except ZeroDivisionError as error:
+            raise UserRaise(ErrorValue(ZeroDivisionError, [ConstantValue(arg) for arg in error.args])) from error
+        except Exception as error:
+            raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
+        if not isinstance(result, SYMBOLIC_NUMBERS):
+            return ConstantValue(result)
+        nodes = [self.argument_of(operand) for operand in operands]
+        return NumberValue(result, self.graph.call("call_function", function, nodes, {}, result))
+
+    def _without_truth(self, operand: Value) -> Value:
+        if isinstance(operand, NumberValue) and isinstance(operand.number, torch.SymBool):
+            return self.specialised(operand)
+        return operand
+
+    # --------------------------------------------------------------------------------------------------------- operators
+
+    def operator(
+        self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, kind: str = "call_function"
+    ) -> Value:
+        """A node for a call of torch's, and the value of what it gives on fakes.
+
+        Raises GraphBreak for arguments or results that a graph cannot have, and where the call raises.
+        """
+        what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        fake_args = [self.fake_of(arg, what) for arg in args]
+        fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
+        given = [*_tensors_in([fake_args, *fake_kwargs.values()])]
+        versions = [_version_of(leaf) for leaf in given]
+        result = self._run(kind, target, fake_args, fake_kwargs, what)
+        # Which object a write gives is known. What else gives its argument on fakes may copy it for real: layouts can differ.
+        writes = _writes(target, kwargs)
+        is_written = [_version_of(leaf) for leaf in given] != versions
+        if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
+            self.graph.has_effects = True
+        same = self.by_fake.get(id(result)) if writes else None
+        if not _has_tensor(result):
+            if type(result) in CONSTANT_TYPES and result is not None:
+                return ConstantValue(result)
+            if result is not None and not _has_number(result):
+                raise GraphBreak("op_returns", what=what, result=type(result).__name__)
+        node = self.graph.call(
+            kind, target, [self.argument_of(arg) for arg in args],
+            {name: self.argument_of(arg) for name, arg in kwargs.items()}, result,
+        )  # fmt: skip
+        if same is not None:
+            return same  # written in place: the object is the argument itself
+        return self._result(result, node)
+
+    def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any], what: str) -> Any:
+        try:
+            with self.fake_mode, enable_python_dispatcher():
+                if kind == "call_method":
+                    return getattr(args[0], target)(*args[1:], **kwargs)
+                return target(*args, **kwargs)
+        except GraphBreak:
+            raise
+        except DataDependentOutputException:
+            raise GraphBreak("data_dependent_read", what=what) from None
+        except DynamicOutputShapeException:
+            raise GraphBreak("dynamic_output_shape", what=what) from None
+        except Exception as error:
+            raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
+
+    def _result(self, result: Any, node: Any) -> Value:
+        if isinstance(result, torch.Tensor):
+            value = TensorValue(node, result)
+            self.by_fake.setdefault(id(result), value)
+            return value
+        if isinstance(result, (tuple, list)):
+            items = []
+            for index, part in enumerate(result):
+                if _has_tensor(part) or _has_number(part):
+                    items.append(
+                        self._result(part, self.graph.call("call_function", operator.getitem, (node, index), {}, part))
+                    )
+                else:
+                    items.append(ConstantValue(part))
+            return SequenceValue(type(result), items)
+        if isinstance(result, SYMBOLIC_NUMBERS):
+            return NumberValue(result, node)
+        assert result is None
+        return ConstantValue(None)
+
+    def fake_of(self, value: Any, what: str) -> Any:
+        """The argument of a call on fakes. Raises GraphBreak for values that no operator takes."""
+        value = self.see(value)
+        match value:
+            case TensorValue():
+                return value.fake
+            case ConstantValue():
+                if type(value.value) is int and not -_LARGE <= value.value < _LARGE:
+                    raise GraphBreak("not_a_graph_argument", what="int of more than 64 bits")
+                return value.value
+            case NumberValue():
+                return value.number
+            case SequenceValue() if value.class_ in (tuple, list, torch.Size):
+                items = [self.fake_of(item, what) for item in value.items]
+                return tuple(items) if value.class_ is torch.Size and _has_number(items) else value.class_(items)
+            case SliceValue():
+                return slice(*(self.fake_of(part, what) for part in value.parts))
+            case ObjectValue() if is_a(value.object, type):
+                return value.object
+            case _:
+                raise GraphBreak("not_a_graph_argument", what=value.kind)
+
+    def argument_of(self, value: Any) -> Any:
+        """The same, for the node."""
+        value = self.see(value)
+        match value:
+            case TensorValue():
+                return value.node
+            case NumberValue():
+                return self.node_of(value)
+            case SequenceValue():
+                return (
+                    value.class_([self.argument_of(item) for item in value.items])
+                    if value.class_ is not torch.Size
+                    else (tuple(self.argument_of(item) for item in value.items))
+                )
+            case SliceValue():
+                return slice(*(self.argument_of(part) for part in value.parts))
+            case ObjectValue():
+                return value.object
+            case _:
+                return value.value
+
+
+def _has_tensor(result: Any) -> bool:
+    if isinstance(result, (tuple, list)):
+        return any(_has_tensor(part) for part in result)
+    return isinstance(result, torch.Tensor)
+
+
+def _has_number(result: Any) -> bool:
+    """Whether there is a symbolic number in it."""
+    if isinstance(result, (tuple, list)):
+        return any(_has_number(part) for part in result)
+    return isinstance(result, SYMBOLIC_NUMBERS)
+
+
+def is_symbolic(fake: torch.Tensor) -> bool:
+    return any(isinstance(number, torch.SymInt) for number in (*fake.shape, *_strides(fake)))
+
+
+def _strides(fake: torch.Tensor) -> Sequence[Any]:
+    return fake.stride() if fake.layout is torch.strided else ()
+
+
+def number_of(symbolic: Any) -> Any:
+    """What the symbolic number is in the run that is captured."""
+    return symbolic.node.hint
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of arguments, which are in lists and tuples only."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors_in(part)
+
+
+def _version_of(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _is_of_torch(target: Any) -> bool:
+    """Whether a call is one of torch's own, which does what its name says; an operator of a library may do more."""
+    if isinstance(target, (OpOverload, OpOverloadPacket)):
+        return str(target).startswith("aten.")
+    return True
+
+
+def _writes(target: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call writes to a tensor and gives it back."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name.startswith("__i") and name.endswith("__"):
+        return True
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    return is_in_place or id(target) in _IN_PLACE_OPERATORS or "out" in kwargs or "inplace" in kwargs
