@@ -201,9 +201,9 @@ def test_sets_are_what_python_has(program: Callable[..., Any], mode: str) -> Non
     "program", [p for p in PROGRAMS if p is not across_breaks], ids=lambda program: program.__name__
 )
 def test_sets_are_no_reason_to_break(program: Callable[..., Any]) -> None:
-    captured, recorder, made = captured_with(program)
+    captured, _, made = captured_with(program)
     captured(torch.ones(2, 2))
-    assert (len(recorder.graphs), made.breaks) == (1, [])
+    assert made.breaks == []
 
 
 def test_a_set_that_was_there_is_changed_in_place() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections import namedtuple
+from enum import Enum, EnumMeta
 from types import (
     FunctionType,
     GetSetDescriptorType,
@@ -28,6 +29,7 @@ from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a
 from refimpl.capture.symbolic.dict_objects import is_native_method
 from refimpl.capture.symbolic.iterable_calls import attribute_of_partial
+from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS
 from refimpl.capture.symbolic.operators import CONSTANT_TYPES
 from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
@@ -137,6 +139,8 @@ class SymbolicAttributes(SymbolicBase):
             "collections",
         ):
             return hasattr(value.class_, name)
+        if isinstance(value, ObjectValue) and is_a(value.object, type):
+            return self._class_has(value, name)
         if not isinstance(value, ObjectValue) or value.source is None:
             unsupported("hasattr()", value)
         if self.state.effects.attribute(value, name) is not None:
@@ -156,6 +160,16 @@ class SymbolicAttributes(SymbolicBase):
         if is_a(object_, torch.nn.Module) and any(name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES):
             return True
         self.state.guard(GuardKind.WITHOUT, value.source, name)
+        return False
+
+    def _class_has(self, value: ObjectValue, name: str) -> bool:
+        class_ = value.object
+        if type(class_).__getattribute__ is not type.__getattribute__ or hasattr(type(class_), "__getattr__"):
+            unsupported("hasattr()", value)
+        if in_mro(class_, name) is not MISSING or in_mro(type(class_), name) is not MISSING:
+            return hasattr(class_, name) if is_a(in_mro(type(class_), name), GetSetDescriptorType) else True
+        source = KeptSource(class_, class_.__qualname__) if value.source is None else value.source
+        self.state.guard(GuardKind.WITHOUT, source, name)
         return False
 
     def _has_on_tensor(self, value: TensorValue, name: str) -> bool:
@@ -244,6 +258,10 @@ class SymbolicAttributes(SymbolicBase):
             unsupported(f"attribute {name}", value)
         if name == "__name__":
             return ConstantValue(class_.__name__)
+        if (id(class_), name) in CLASS_METHODS:
+            return NativeMethodValue(value, name)
+        if is_a(class_, EnumMeta) and name in class_.__dict__.get("_member_map_", ()):
+            return self.state.wrap(class_.__dict__["_member_map_"][name], AttributeSource(source, name))
         found, of_metaclass = in_mro(class_, name), in_mro(type(class_), name)
         if of_metaclass is not MISSING and (found is MISSING or _is_data_descriptor(of_metaclass)):
             unsupported(f"attribute {name} of its metaclass", value)
@@ -306,6 +324,8 @@ class SymbolicAttributes(SymbolicBase):
         if name == "__class__":
             return ObjectValue(class_, TypeSource(source))
         on_class = in_mro(class_, name)
+        if is_a(object_, Enum) and name in ("name", "value") and on_class is Enum.__dict__[name]:
+            return self.state.wrap(object_.__dict__[f"_{name}_"], AttributeSource(source, f"_{name}_"))
         if on_class is not MISSING and _is_data_descriptor(on_class):
             return self._through_descriptor(value, on_class, source, name)
         own = _own_attributes(object_)

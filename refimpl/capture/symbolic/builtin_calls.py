@@ -276,7 +276,7 @@ def _number_rule(class_: type) -> Rule:
         seen = [domain.state.see(arg) for arg in args]
         if class_ is bool and len(seen) == 1 and not isinstance(seen[0], TensorValue):
             truth = domain.truth(seen[0])
-            return ConstantValue(truth) if type(truth) is bool else unsupported("bool()", seen[0])
+            return ConstantValue(truth) if type(truth) is bool else domain.enter_polyfill(polyfills.truth_of, [seen[0]])
         if any(isinstance(value, TensorValue) for value in seen):
             if not domain.state.reads_data or class_ not in (int, float) or len(seen) > 1:
                 raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")

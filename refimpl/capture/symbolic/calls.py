@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Sequence
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from refimpl.capture.symbolic.container_methods import method_of_container
 from refimpl.capture.symbolic.dict_objects import has_dict_inside
 from refimpl.capture.symbolic.errors import is_plain_error
 from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES
-from refimpl.capture.symbolic.lazy_iterators import ITERATOR_RULES
+from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS, ITERATOR_RULES
 from refimpl.capture.symbolic.made_modules import MODULE_RULES
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
 from refimpl.capture.symbolic.raising import UserRaise, unsupported
@@ -54,6 +54,7 @@ from refimpl.capture.symbolic.values import (
     PartialValue,
     RegionValue,
     SequenceValue,
+    SetValue,
     TensorValue,
     UnreadValue,
     Value,
@@ -73,7 +74,7 @@ class SymbolicCalls(SymbolicBase):
             case MethodValue():
                 return self.call(frame, function.function, [function.receiver, *args], kwargs)
             case NativeMethodValue():
-                return self._call_native_method(function, args, kwargs)
+                return self._call_native_method(frame, function, args, kwargs)
             case FunctionValue():
                 return self.enter_function(function, args, kwargs)
             case PartialValue():
@@ -126,6 +127,14 @@ class SymbolicCalls(SymbolicBase):
             case Treatment.SKIP:
                 raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
             case Treatment.BREAK:
+                if (
+                    is_a(target, (MethodDescriptorType, WrapperDescriptorType))
+                    and args
+                    and self._has_rules(target, args[0])
+                ):
+                    return self.call(
+                        frame, NativeMethodValue(self.state.see(args[0]), target.__name__), args[1:], kwargs
+                    )
                 if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
                     return self.call_special_with(function, "__call__", args, kwargs)
                 raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
@@ -136,6 +145,17 @@ class SymbolicCalls(SymbolicBase):
         named = {name: self.state.real_of(arg) for name, arg in kwargs.items()}
         result = function(*given, **named)
         return self.state.wrap(result, KeptSource(result, f"{function.__qualname__}()"))
+
+    def _has_rules(self, method: Any, receiver: Any) -> bool:
+        """Whether `list.append(receiver, ...)` is what `receiver.append(...)` is."""
+        receiver, owner = self.state.see(receiver), method.__objclass__
+        match receiver:
+            case SequenceValue() | DictValue() | SetValue():
+                return receiver.class_ is owner
+            case ConstantValue():
+                return type(receiver.value) is owner and hasattr(owner, method.__name__)
+            case _:
+                return False
 
     def _call_captured(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What `compile` gave: the function itself is called."""
@@ -199,7 +219,9 @@ class SymbolicCalls(SymbolicBase):
 
     # ----------------------------------------------------------------------------------------------------- native methods
 
-    def _call_native_method(self, method: NativeMethodValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def _call_native_method(
+        self, frame: FrameState, method: NativeMethodValue, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         receiver = self.state.see(method.receiver)
         match receiver:
             case TensorValue():
@@ -211,6 +233,8 @@ class SymbolicCalls(SymbolicBase):
                 return self.enter_region(receiver)
             case RegionValue():
                 return self.leave_region(receiver)
+            case ObjectValue() if (rule := CLASS_METHODS.get((id(receiver.object), method.name))) is not None:
+                return rule(self, frame, args, kwargs)
             case ObjectValue() | InstanceValue() if has_dict_inside(receiver):
                 return self.method_of_dict(receiver, method.name, args, kwargs)
             case ErrorValue() if not kwargs:
@@ -231,7 +255,7 @@ class SymbolicCalls(SymbolicBase):
 
     def call_special_with(self, function: ObjectValue, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         found = getattr(type(function.object), name, None)
-        if not isinstance(found, FunctionType) or function.source is None or kwargs:
+        if not isinstance(found, FunctionType) or function.source is None:
             raise GraphBreak("call_of_native_code", what=type(function.object).__qualname__)
         way = AttributeSource(TypeSource(function.source), name)
         return self.enter_function(self.state.wrap(found, way), [function, *args], kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
+from enum import EnumMeta
 from types import SimpleNamespace, WrapperDescriptorType
 from typing import Any
 
@@ -27,6 +28,15 @@ def in_mro(class_: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return MISSING
+
+
+def is_enumeration(object_: Any) -> bool:
+    """Whether it is a class of enum's making, which iterates over its members."""
+    return (
+        is_a(object_, EnumMeta)
+        and type(object_).__iter__ is EnumMeta.__iter__
+        and type(object_).__len__ is EnumMeta.__len__
+    )
 
 
 def is_named_tuple(class_: type) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
+from enum import EnumMeta
 from types import FunctionType
 from typing import Any
 
@@ -13,7 +14,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.classes import in_mro, is_a, is_enumeration
 from refimpl.capture.symbolic.raising import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
@@ -123,8 +124,8 @@ class SymbolicContainers(SymbolicBase):
 
     def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
         if self.runs_code(value):
-            if after is None:  # it is asked for one more than there are variables, and not to its end
-                unsupported("unpacking", self.state.see(value))
+            if after is None:
+                return self.enter_polyfill(polyfills.unpacked, [value, ConstantValue(before)])
             return self.enter_polyfill(polyfills.listed, [value])
         items = self.elements(value)
         if len(items) < before + (after or 0) or (after is None and len(items) != before):
@@ -160,10 +161,26 @@ class SymbolicContainers(SymbolicBase):
                 return self.missing_item(container, key) if found is None else found[1]
             case ConstantValue(), ConstantValue():
                 return self.folded(operator.getitem, [container, key], {})
+            case ObjectValue(), _ if is_a(container.object, type):
+                return self._item_of_class(container, key)
             case ((ObjectValue() | InstanceValue()), _):
                 return self.call_special(container, "__getitem__", [key])
             case _:
                 unsupported("an item", container)
+
+    def _item_of_class(self, container: ObjectValue, key: Value) -> Any:
+        """`class_[key]`, by `__class_getitem__`; a member of an enumeration by name."""
+        class_: Any = container.object
+        if is_a(class_, EnumMeta) and type(class_).__getitem__ is EnumMeta.__getitem__:
+            member = class_._member_map_.get(self.constant_of(key, "a name"))
+            if member is None:
+                raise UserRaise(ErrorValue(KeyError, [key]))
+            return ObjectValue(member)
+        found = in_mro(class_, "__class_getitem__")
+        if not is_a(found, classmethod) and not is_a(found, FunctionType):
+            unsupported("an item", container)
+        function = found.__func__ if is_a(found, classmethod) else found
+        return self.enter_function(ObjectValue(function), [container, key], {})
 
     def _element(self, container: SequenceValue, key: Any) -> Value:
         if isinstance(key, slice):
@@ -292,6 +309,8 @@ class SymbolicContainers(SymbolicBase):
                 return ConstantValue(len(value.over.items))
             case SetValue():
                 return ConstantValue(len(value.real))
+            case ObjectValue() if is_enumeration(value.object):
+                return ConstantValue(len(value.object))
             case ConstantValue():
                 return self.folded(len, [value], {})
             case TensorValue():
@@ -323,6 +342,8 @@ class SymbolicContainers(SymbolicBase):
                 return value.elements()
             case IteratorValue() | CombinedIteratorValue():
                 return self._rest(value)
+            case ObjectValue() if is_enumeration(value.object):
+                return [ObjectValue(member) for member in value.object]
             case ObjectValue() if (
                 getattr(type(value.object), "__iter__", None) in _OF_MODULES and value.source is not None
             ):
@@ -385,6 +406,9 @@ class SymbolicContainers(SymbolicBase):
                 return made
             case SequenceValue() | SetValue() | ConstantValue() | TensorValue():
                 return IteratorValue(value, self.elements(value))
+            case ObjectValue() if is_enumeration(value.object):
+                members: list[Value] = [ObjectValue(member) for member in value.object]
+                return IteratorValue(SequenceValue(list, members), members)
             case ObjectValue() if getattr(type(value.object), "__iter__", None) in _OF_MODULES:
                 items = self.elements(value)
                 return IteratorValue(SequenceValue(list, items), items)

@@ -15,6 +15,7 @@ import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.sources import AttributeSource
 from refimpl.capture.symbolic import iterator_polyfills, polyfills
 from refimpl.capture.symbolic.lazy_iterators import callable_iterator
 from refimpl.capture.symbolic.raising import raising, unsupported
@@ -284,9 +285,11 @@ def attribute_of_partial(domain: Any, value: PartialValue, name: str) -> Any:
     match name:
         case "func":
             return value.function
-        case "args" if value.source is None:
+        case "args" | "keywords" if value.source is not None:
+            return domain.state.wrap(getattr(domain.state.object_of(value), name), AttributeSource(value.source, name))
+        case "args":
             return SequenceValue(tuple, list(value.args))
-        case "keywords" if value.source is None:
+        case "keywords":
             return domain.named(value.keywords)
         case _:
             unsupported(f"attribute {name}", value)

@@ -15,15 +15,18 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic import iterator_polyfills as steps
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
+    DictValue,
     GeneratorValue,
     InstanceValue,
     IteratorValue,
     NativeIteratorValue,
+    NativeMethodValue,
     ObjectValue,
     SequenceValue,
     Value,
@@ -210,7 +213,7 @@ def plain_zip(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
         _wrong(zip)
     strict = kwargs.get("strict", ConstantValue(False))
     is_strict = domain.truth(strict) is True
-    if is_strict or any(map(domain.runs_code, args)):
+    if is_strict or not args or any(map(domain.runs_code, args)):
         return _LAZY_ZIP(domain, frame, args, {"strict": ConstantValue(is_strict)})
     return CombinedIteratorValue(zip, [domain.get_iter(arg) for arg in args])
 
@@ -253,8 +256,7 @@ def _chain(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
     return domain.native_iterator(itertools.chain, steps.chain_of, [iterables], _chaining)
 
 
-def chain_from_iterable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`itertools.chain.from_iterable`, which is another object each time it is asked for."""
+def _chain_from_iterable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs or (domain.runs_code(args[0]) and not _is_iterator(domain, args[0])):
         raise GraphBreak("call_of_native_code", what="chain.from_iterable")
     iterables = args[0] if _is_iterator(domain, args[0]) else domain.get_iter(args[0])
@@ -459,3 +461,24 @@ def callable_iterator(domain: Any, function: Any, sentinel: Any) -> Any:
     return domain.native_iterator(
         class_, steps.called_until, [function, sentinel], _written(iter, "function", "sentinel")
     )
+
+
+def _from_keys(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`dict.fromkeys`."""
+    if not 1 <= len(args) <= 2 or kwargs:
+        _wrong(dict)
+    if domain.runs_code(args[0]):
+        rest = SequenceValue(tuple, args[1:])
+        given = [NativeMethodValue(ObjectValue(dict), "fromkeys"), args[0], rest, domain.named({})]
+        return domain.enter_polyfill(polyfills.called_with_list, given)
+    made = DictValue({})
+    for key in domain.elements(args[0]):
+        domain.put(made, key, args[1] if len(args) > 1 else _NOTHING)
+    return made
+
+
+# Methods of classes, which are other objects each time they are asked for: by class and name.
+CLASS_METHODS: dict[tuple[int, str], Rule] = {
+    (id(itertools.chain), "from_iterable"): _chain_from_iterable,
+    (id(dict), "fromkeys"): _from_keys,
+}

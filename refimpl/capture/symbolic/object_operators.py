@@ -9,9 +9,11 @@ from enum import Enum
 from types import FunctionType, ModuleType
 from typing import Any
 
+import torch
+
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.classes import MISSING, in_mro, is_a, is_named_tuple
+from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a, is_named_tuple
 from refimpl.capture.symbolic.dict_objects import has_native_inside
 from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
@@ -39,17 +41,9 @@ _COMPARED = {
     "!=": ("ne", "ne"),
 }
 _UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
-# What torch would ask an operand for before it says that it does not know it.
-_ASKED_BY_TORCH = (
-    "__torch_function__",
-    "__index__",
-    "__float__",
-    "__int__",
-    "__len__",
-    "__getitem__",
-    "__array__",
-    "__bool__",
-)
+# Where torch, or an operator of C, would look before it says that it does not know an object.
+_ASKED = ("__torch_function__", "__getattr__", "__array__")
+_KNOWN_TO_TORCH = (int, float, complex, str, tuple, list, torch.Tensor)
 _PLAIN = (FunctionType, ModuleType, type)
 
 
@@ -118,7 +112,8 @@ class SymbolicObjectOperators(SymbolicBase):
         """A native side has to say that it does not know the other one, and to ask it for nothing."""
         class_ = self._class_of(other)
         if isinstance(native, TensorValue):
-            is_fine = not any(in_mro(class_, name) is not MISSING for name in _ASKED_BY_TORCH)
+            is_fine = finds_plainly(class_) and not issubclass(class_, _KNOWN_TO_TORCH)
+            is_fine = is_fine and all(in_mro(class_, name) is MISSING for name in _ASKED)
         elif isinstance(native, ConstantValue):
             is_fine = (
                 not (sign == "%" and type(native.value) in (str, bytes)) and type(native.value).__module__ == "builtins"

@@ -12,6 +12,7 @@ from typing import Any
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.values import ConstantValue
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
@@ -36,9 +37,7 @@ def _without_value(entered: Any, what: str) -> Any:
 
 def _truth(domain: Any, value: Any) -> Any:
     found = domain.truth(value)
-    if type(found) is not bool:
-        raise GraphBreak("call_of_native_code", what="truth")
-    return ConstantValue(found)
+    return ConstantValue(found) if type(found) is bool else domain.enter_polyfill(polyfills.truth_of, [value])
 
 
 for _sign, _function in BINARY.items():

@@ -92,6 +92,16 @@ def listed(iterable: Any) -> Any:
     return items
 
 
+def unpacked(iterable: Any, count: int) -> Any:
+    """What is unpacked into so many variables: it is asked for one more, and not to its end."""
+    items = []
+    for item in iterable:
+        items.append(item)
+        if len(items) > count:
+            failed(ValueError)
+    return items
+
+
 def extended(target: Any, iterable: Any) -> None:
     """`target.extend(iterable)`."""
     for item in iterable:
@@ -124,6 +134,11 @@ def called_with_list(function: Any, iterable: Any, rest: Any, kwargs: Any) -> An
 def failed(kind: Any) -> None:
     """Raises an exception whose arguments are not known. The domain answers it."""
     raise kind
+
+
+def truth_of(value: Any) -> bool:
+    """`bool(value)`."""
+    return True if value else False  # noqa: SIM210 - it stands for what is proposed
 
 
 def negated(value: Any) -> bool:
