@@ -17,6 +17,7 @@ from refimpl.capture.entry_points.decorators import (
     graph_break,
     mark_dynamic,
     mark_static,
+    mark_static_address,
     maybe_mark_dynamic,
     run,
 )
@@ -188,6 +189,7 @@ __all__ = [
     "make_fx",
     "mark_dynamic",
     "mark_static",
+    "mark_static_address",
     "maybe_mark_dynamic",
     "min_cut_rematerialization_partition",
     "optimize",

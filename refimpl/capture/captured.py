@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from refimpl._torch import is_fx_tracing, set_grad_enabled
+from refimpl._torch import is_fx_tracing, is_inside_function_transform, set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.config import config, settings_of
@@ -213,7 +213,7 @@ class CapturedFunction:
         found = self.cache.lookup(place, frames)
         if found is not None or place in self.cache.refused:
             return found
-        if running.mode == RUN_ONLY or self._is_over_limit(place, frames):
+        if running.mode == RUN_ONLY or is_inside_function_transform() or self._is_over_limit(place, frames):
             return None
         if any(map(_is_waiting, (*frames[0].slots, *frames[0].stack))):
             self.cache.refused.add(place)

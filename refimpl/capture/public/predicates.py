@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from refimpl._torch import FakeTensor, OpOverload, OpOverloadPacket
+from refimpl._torch import FakeTensor, OpOverload, OpOverloadPacket, TensorBase
 from refimpl.capture.config import config
 
 _FUNCTIONS = (
@@ -181,3 +181,37 @@ def get_custom_getattr(value: Any, ignore_nn_module_getattr: bool = False) -> An
     if ignore_nn_module_getattr and found is torch.nn.Module.__getattr__:
         return None
     return found
+
+
+def get_static_address_type(t: Any) -> Any:
+    """What `mark_static_address` noted on a tensor; None for one that is not marked."""
+    return getattr(t, "_dynamo_static_input_type", None)
+
+
+def is_rng_state_getter_or_setter(value: Any) -> bool:
+    """Whether it reads or writes the state of a generator."""
+    by_name = getattr(value, "__name__", "") in ("get_state", "set_state") and isinstance(
+        getattr(value, "__self__", None), torch.Generator
+    )
+    return by_name or any(value is function for function in _RNG_STATE)
+
+
+_RNG_STATE = (
+    torch.get_rng_state, torch.set_rng_state, torch.random.get_rng_state, torch.random.set_rng_state,
+    torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.Generator.get_state, torch.Generator.set_state,
+)  # fmt: skip
+
+
+def is_tensor_base_attr_getter(value: Any) -> bool:
+    """Whether it is the getter of an attribute that tensors have from C++."""
+    holder = getattr(value, "__self__", None)
+    return (
+        isinstance(value, types.MethodWrapperType)
+        and value.__name__ == "__get__"
+        and getattr(holder, "__objclass__", None) is TensorBase
+    )
+
+
+def is_torch_function_object(value: Any) -> bool:
+    """Whether functions of torch ask it first."""
+    return hasattr(value, "__torch_function__")
