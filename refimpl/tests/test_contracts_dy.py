@@ -145,7 +145,7 @@ def test_the_same_function_with_another_backend_is_captured_for_that(backend: Ba
     assert backend.n == 1, "what was captured the same way is shared"
 
 
-def test_functions_of_one_code_share_what_is_captured_and_modules_do_not(backend: Backend) -> None:
+def test_functions_of_one_code_share_what_is_captured_and_so_do_modules_of_one_class(backend: Backend) -> None:
     """DY-08, DY-17, XC-12"""
 
     def made(held: Tensor) -> Callable[[Tensor], Tensor]:
@@ -158,7 +158,11 @@ def test_functions_of_one_code_share_what_is_captured_and_modules_do_not(backend
     for _ in range(2):
         module = refimpl.optimize(backend)(Scaled())
         assert module(torch.ones(2)).tolist() == [3, 3]
+        refimpl.optimize(backend)(torch.nn.ReLU())(torch.ones(2))
     assert backend.n == 3
+    wrappers = [refimpl.optimize(backend)(layer) for layer in (torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))]
+    assert not torch.equal(*(wrapper(torch.ones(1, 2)) for wrapper in wrappers)), "each with its own parameters"
+    assert backend.n == 4
 
 
 def test_compiling_again_finds_what_was_captured(backend: Backend) -> None:

@@ -307,7 +307,7 @@ def captured_call(model: Callable[..., Any], options: CaptureOptions) -> Callabl
 def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
     """A Python function and what it gets before the arguments. Raises BadParameter where the model has none."""
     if isinstance(model, torch.nn.Module):
-        return _caller_of(model), [model]
+        return _caller_of(type(model)), [model]
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
         return model.__func__, [model.__self__]
     if isinstance(model, FunctionType):
@@ -321,15 +321,16 @@ def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
     raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
 
 
-# What is captured of a module is not mixed with that of others: each has a function with code of its own.
-_CALLERS: WeakKeyDictionary[torch.nn.Module, FunctionType] = WeakKeyDictionary()
+# Modules of one class share what is captured where guards allow it, as do layers of a model that are compiled one by one; those of
+# different classes do not: each class has a function with code of its own.
+_CALLERS: WeakKeyDictionary[type, FunctionType] = WeakKeyDictionary()
 
 
-def _caller_of(module: torch.nn.Module) -> FunctionType:
-    known = _CALLERS.get(module)
+def _caller_of(class_: type) -> FunctionType:
+    known = _CALLERS.get(class_)
     if known is None:
         plain = _call_module
-        known = _CALLERS[module] = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
+        known = _CALLERS[class_] = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
         known.__module__ = __name__
     return known
 
