@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+import torch._dynamo.config
 import torch._dynamo.guards
 import torch._dynamo.utils
 
@@ -31,4 +33,10 @@ def observe_program(payload: Mapping[str, Any], progress: Callable[[str], None])
         "aten": aten_features(program),
         "guard_latency": guards.profile_guard_manager(None, {}, 1),
         "configuration": utils._get_dynamo_config_for_logging(),
+        "collects": torch._dynamo.config.run_gc_after_compile,
+        "texts": [_graph().print_readable(print_output=False, expanded_def=expanded) for expanded in (True, False)],
     }
+
+
+def _graph() -> torch.fx.GraphModule:
+    return torch.fx.symbolic_trace(torch.nn.ReLU())

@@ -9,9 +9,11 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy.parsing.sympy_parser import parse_expr
+from torch._inductor import dtype_propagation
+from torch._inductor import utils as inductor_utils
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from fuzz import simplifying
+from fuzz import observing, simplifying
 from fuzz.structure import FuzzProgram, OpCall, Ref
 from oracle.isolate import Completed, Pool, Task
 from oracle.program import Call
@@ -52,6 +54,23 @@ def test_overloads_graph_breaks_and_cheap_compiles() -> None:
     assert any(name.startswith("pass:aot_autograd") for name in seen["compiler"])
     assert seen["guard_latency"] == 0.0
     assert seen["configuration"] is None
+    assert seen["collects"] is False
+    for_logs, for_readers = seen["texts"]
+    assert for_logs == ""
+    assert "relu" in for_readers
+
+
+def test_rules_of_dtypes_are_filled_in_again_where_an_operation_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled: list[object] = []
+    monkeypatch.setattr(dtype_propagation.DtypePropagationOpsHandler, "__init__", filled.append)
+    observing._keep_dtype_rules.__wrapped__()
+    one = dtype_propagation.DtypePropagationOpsHandler()
+    assert dtype_propagation.DtypePropagationOpsHandler() is one
+    assert filled == [one]
+    monkeypatch.setitem(inductor_utils.op_dtype_propagation_rules, "one more", None)
+    dtype_propagation.DtypePropagationOpsHandler()
+    dtype_propagation.DtypePropagationOpsHandler()
+    assert filled == [one, one]
 
 
 def test_what_is_simplified_again_is_remembered_and_what_has_no_hash_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +95,10 @@ _MULTIPLES = st.tuples(st.integers(-70, 70), st.sampled_from([*_SYMBOLS, sympy.I
 _SUMS = st.lists(_MULTIPLES, max_size=4).map(
     lambda terms: sympy.Add(*(sympy.Mul(factor, symbol) for factor, symbol in terms))
 )
-_DIVISIONS = st.tuples(_SUMS, st.integers(2, 9)).map(lambda pair: FloorDiv(pair[0], pair[1]))
+_FLOOR_DIV: Any = FloorDiv  # sympy says of its classes that they are types of undefined functions
+_DIVISIONS = st.tuples(_SUMS, st.integers(2, 9)).map(lambda pair: _FLOOR_DIV(pair[0], pair[1]))
 _INDICES = st.tuples(_SUMS, st.lists(st.tuples(st.integers(-9, 9), _DIVISIONS), max_size=3)).map(
-    lambda parts: parts[0] + sympy.Add(*(factor * division for factor, division in parts[1]))
+    lambda parts: parts[0] + sympy.Add(*(sympy.Mul(factor, division) for factor, division in parts[1]))
 )
 
 
