@@ -302,6 +302,11 @@ def test_a_lazy_module_has_its_parameters_before_it_is_captured(backend: Backend
     assert type(module) is torch.nn.Linear
     assert compiled(torch.ones(2, 5)).shape == (2, 3)
     assert backend.n == 1
+    within = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.ReLU(), torch.nn.LazyLinear(4))
+    compiled = refimpl.optimize(backend)(within)
+    first = compiled(torch.ones(2, 5))
+    assert torch.equal(compiled(torch.ones(2, 5)), first)
+    assert backend.n == 2, "the second call is captured"
 
 
 # ------------------------------------------------------------------------------------------------------------- contexts

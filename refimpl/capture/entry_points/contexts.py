@@ -321,8 +321,8 @@ def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
     raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
 
 
-# Modules of one class share what is captured where guards allow it, as do layers of a model that are compiled one by one; those of
-# different classes do not: each class has a function with code of its own.
+# Modules of one class share what is captured where guards allow it, as do layers of a model that are compiled one by one. Each
+# class has a function with code of its own.
 _CALLERS: WeakKeyDictionary[type, FunctionType] = WeakKeyDictionary()
 
 

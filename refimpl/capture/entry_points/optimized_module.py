@@ -1,7 +1,7 @@
 """A module whose calls are captured, and which otherwise is the module that it was made of.
 
 Counterpart: torch/_dynamo/eval_frame.py OptimizedModule
-Differs: hooks of the original always run inside of the captured call.
+Differs: hooks of the original always run inside of the captured call. The first call of a module with lazy parts is not captured.
 """
 
 from __future__ import annotations
@@ -34,15 +34,21 @@ class OptimizedModule(torch.nn.Module):
     def _initialize(self) -> None:
         module = self._orig_mod
         self.forward = self.dynamo_ctx.wrapped(module)
-        if hasattr(module, "_initialize_hook"):
+        if any(map(_is_lazy, module.modules())):
             self._forward = self.forward
             self.forward = self._call_lazy_check
 
     def _call_lazy_check(self, *args: Any, **kwargs: Any) -> Any:
-        """The first calls of a lazy module: its parameters get their shapes before anything is captured."""
+        """The first call of a lazy module: parameters get their shapes before anything is captured.
+
+        Where it is a part that is lazy, its inputs are known only when it is called: the first call is not captured.
+        """
         module: Any = self._orig_mod
-        if hasattr(module, "_initialize_hook") and callable(getattr(module, "_infer_parameters", None)):
+        if _is_lazy(module) and callable(getattr(module, "_infer_parameters", None)):
             module._infer_parameters(module, args, kwargs)
+        if any(map(_is_lazy, module.modules())):
+            return module(*args, **kwargs)
+        self.forward = self._forward
         return self._forward(*args, **kwargs)
 
     def __len__(self) -> int:
@@ -97,3 +103,8 @@ class OptimizedModule(torch.nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._initialize()
+
+
+def _is_lazy(module: torch.nn.Module) -> bool:
+    """Whether it waits for its first inputs."""
+    return hasattr(module, "_initialize_hook")
