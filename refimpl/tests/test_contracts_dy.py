@@ -186,6 +186,12 @@ def test_what_is_captured_with_backends_made_anew_does_not_pile_up() -> None:
     module = torch.nn.Linear(2, 2)
     alive = weakref.ref(module)
     refimpl.compile(module, backend="eager")(torch.ones(1, 2))
+    refimpl.compile(module.forward, backend="eager")(torch.ones(1, 2))
+
+    def closed_over(module: torch.nn.Module) -> Callable[[Tensor], Tensor]:
+        return lambda x: module(x)
+
+    refimpl.compile(closed_over(module), backend="eager")(torch.ones(1, 2))
     del module
     gc.collect()
     assert alive() is None

@@ -187,7 +187,7 @@ class OptimizeContext(CaptureContext):
 
     def wrapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         call = captured_call(fn, self.options)
-        if isinstance(fn, (FunctionType, MethodType)):
+        if isinstance(fn, FunctionType) and fn.__closure__ is None:  # what others refer to must be free to go
             hold(fn.__code__, self.options)
         around = self._around
         if self._on_enter is nothing and self._backend_ctx_ctor is contextlib.nullcontext:

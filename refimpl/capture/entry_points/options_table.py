@@ -40,7 +40,7 @@ def options_for(
 def hold(code: CodeType, options: CaptureOptions) -> None:
     """Keeps what is captured of a function beyond its wrapper: until `reset`, or until it was compiled in eight other ways.
 
-    Not for modules: what is captured of one holds it.
+    Not for modules, methods and closures: what is captured of them holds what they refer to.
     """
     _, held = _HELD.setdefault(id(code), (code, deque(maxlen=_MOST_HELD)))
     if not any(options is each for each in held):
