@@ -38,6 +38,7 @@ from refimpl.capture.symbolic.values import (
     FrozenDictValue,
     FunctionValue,
     GeneratorValue,
+    GetterValue,
     InstanceValue,
     IteratorValue,
     MethodValue,
@@ -213,6 +214,10 @@ class Emitter:
         return self._set(earlier)
 
     def _partial(self, value: PartialValue) -> str:
+        if isinstance(value, GetterValue):
+            args, keywords = value.written
+            pairs = ", ".join(f"{name!r}: {self.expression(item)}" for name, item in keywords.items())
+            return self._named(value, f"{self.constant(value.class_)}({self._list([*args])}, **{{{pairs}}})")
         pairs = ", ".join(f"{name!r}: {self.expression(item)}" for name, item in value.keywords.items())
         named = f", **{{{pairs}}}" if pairs else ""
         args = "".join(f", {self.expression(arg)}" for arg in value.args)

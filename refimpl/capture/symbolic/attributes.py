@@ -26,7 +26,7 @@ from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, PlainAttributeSource, Source, TypeSource
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a
+from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a, is_named_tuple
 from refimpl.capture.symbolic.dict_objects import is_native_method
 from refimpl.capture.symbolic.iterable_calls import attribute_of_partial
 from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS
@@ -100,6 +100,10 @@ class SymbolicAttributes(SymbolicBase):
                 return value.items[value.class_._fields.index(name)]
             case SequenceValue() if isinstance(found := in_mro(value.class_, name), FunctionType):
                 return MethodValue(self.state.wrap(found, _way_of_class(value.class_, name)), value)
+            case SequenceValue() if is_named_tuple(value.class_) and name in ("_make", "_fields"):
+                return self._of_class(
+                    value.class_, KeptSource(value.class_, value.class_.__qualname__), name, ObjectValue(value.class_)
+                )
             case ConstantValue():
                 return self._of_constant(value, name)
             case PartialValue():
@@ -164,7 +168,12 @@ class SymbolicAttributes(SymbolicBase):
 
     def _class_has(self, value: ObjectValue, name: str) -> bool:
         class_ = value.object
-        if type(class_).__getattribute__ is not type.__getattribute__ or hasattr(type(class_), "__getattr__"):
+        if is_a(class_, EnumMeta) and name in class_.__dict__.get("_member_map_", ()):
+            return True
+        of_metaclass = getattr(type(class_), "__getattr__", None)
+        if type(class_).__getattribute__ is not type.__getattribute__ or (
+            of_metaclass is not None and of_metaclass is not getattr(EnumMeta, "__getattr__", None)
+        ):
             unsupported("hasattr()", value)
         if in_mro(class_, name) is not MISSING or in_mro(type(class_), name) is not MISSING:
             return hasattr(class_, name) if is_a(in_mro(type(class_), name), GetSetDescriptorType) else True
@@ -188,6 +197,8 @@ class SymbolicAttributes(SymbolicBase):
             return self.shape_value(value)
         if name == "is_leaf":
             return self._is_leaf(value)
+        if name == "__class__":
+            return ObjectValue(torch.nn.Parameter if isinstance(value.fake, torch.nn.Parameter) else torch.Tensor)
         if name in _METADATA:
             found = getattr(value.fake, name)
             return ConstantValue(found) if type(found) in CONSTANT_TYPES else unsupported(f"attribute {name}", value)
@@ -221,6 +232,8 @@ class SymbolicAttributes(SymbolicBase):
         found = inspect.getattr_static(type(value.value), name, MISSING)
         if found is MISSING:
             raising(AttributeError)
+        if name == "__class__":
+            return ObjectValue(type(value.value))
         if inspect.isroutine(found):
             return NativeMethodValue(value, name)
         return self.value_of(getattr(value.value, name), f"attribute {name}")

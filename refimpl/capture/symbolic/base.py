@@ -223,6 +223,26 @@ class SymbolicBase(Domain):
         """`|`, `&`, `-`, `^` and `|=` and its like, where one side is a set or a view of keys."""
 
     @abstractmethod
+    def call_cached(self, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A function behind `functools.lru_cache`."""
+
+    @abstractmethod
+    def member_of(self, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        """A call of an enumeration with the value of a member."""
+
+    @abstractmethod
+    def plain_of_member(self, value: Value) -> Value:
+        """The number or string that a member of an `IntEnum` or its like is; other values as they are."""
+
+    @abstractmethod
+    def text_of_object(self, kind: str, value: Value) -> Any:
+        """`str(value)` or `repr(value)` of an object, by its class's method."""
+
+    @abstractmethod
+    def is_object(self, value: Value) -> bool:
+        """Whether a value is an instance of a class whose methods may be written in Python."""
+
+    @abstractmethod
     def put(self, container: DictValue, key: Any, value: Value) -> None:
         """`container[key] = value`."""
 

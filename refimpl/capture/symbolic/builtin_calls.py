@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable
-from types import FunctionType, GeneratorType, ModuleType
+from types import FunctionType, GeneratorType, ModuleType, UnionType
 from typing import Any
 
 import torch
@@ -24,9 +24,9 @@ from refimpl.capture.symbolic.values import (
     CombinedIteratorValue,
     ConstantValue,
     DictValue,
-    ErrorValue,
     FunctionValue,
     GeneratorValue,
+    GetterValue,
     InstanceValue,
     IteratorValue,
     MethodValue,
@@ -39,6 +39,7 @@ from refimpl.capture.symbolic.values import (
     SetValue,
     SliceValue,
     TensorValue,
+    Value,
 )
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
@@ -63,6 +64,8 @@ def class_of(domain: Any, value: Any) -> type:
         case ConstantValue():
             return type(value.value)
         case SequenceValue() | DictValue() | SetValue() | NativeIteratorValue():
+            return value.class_
+        case GetterValue():
             return value.class_
         case PartialValue():
             return functools.partial
@@ -141,6 +144,8 @@ def _classes(domain: Any, value: Any) -> list[type]:
         return [class_ for item in value.items for class_ in _classes(domain, item)]
     if isinstance(value, ObjectValue) and is_a(value.object, type):
         return [value.object]
+    if isinstance(value, ObjectValue) and is_a(value.object, UnionType):
+        return list(value.object.__args__)
     unsupported("isinstance()", value)
 
 
@@ -283,11 +288,46 @@ def _number_rule(class_: type) -> Rule:
             seen = [domain.state.operator("item", seen, {}, kind="call_method")]
         if len(seen) == 1 and isinstance(seen[0], NumberValue) and class_of(domain, seen[0]) is class_ and not kwargs:
             return seen[0]
-        if class_ is str and len(seen) == 1 and isinstance(seen[0], ErrorValue) and not kwargs:
-            return domain.text_of_error(seen[0])
+        if class_ is str and len(seen) == 1 and not kwargs:
+            return domain.convert("s", seen[0])
+        if len(seen) == 1 and isinstance(seen[0], (InstanceValue, ObjectValue)) and domain.is_object(seen[0]):
+            plain = domain.plain_of_member(seen[0])
+            return domain.folded(class_, [plain], {}) if plain is not seen[0] else _converted(domain, class_, seen[0])
         return domain.folded(class_, seen, kwargs)
 
     return convert
+
+
+def _converted(domain: Any, class_: type, value: Value) -> Any:
+    """`int(value)` of an object whose class says what that is."""
+    name = f"__{class_.__name__}__"
+    return (
+        domain.call_special(value, name, [])
+        if domain.special(value, name) is not None
+        else unsupported(f"{name[2:-2]}()", value)
+    )
+
+
+@_rule(builtins.repr)
+def _repr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.convert("r", args[0]) if len(args) == 1 and not kwargs else _wrong("repr")
+
+
+@_rule(builtins.format)
+def _format(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.format(args[0], args[1] if len(args) > 1 else None) if 1 <= len(args) <= 2 else _wrong("format")
+
+
+@_rule(builtins.abs)
+def _abs(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else _wrong("abs")
+    if isinstance(value, TensorValue):
+        return domain.state.operator(torch.abs, [value], {})
+    if isinstance(value, NumberValue):
+        return domain.state.arithmetic(abs, [value])
+    if isinstance(value, InstanceValue):
+        return domain.call_special(value, "__abs__", [])
+    return domain.folded(abs, [value], {})
 
 
 for _class in (bool, int, float, complex, str):

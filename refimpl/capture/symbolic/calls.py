@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Sequence
+from enum import EnumMeta
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
 
@@ -27,6 +28,7 @@ from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.constant_calls import CACHED, CONSTANT_RULES
 from refimpl.capture.symbolic.container_methods import method_of_container
 from refimpl.capture.symbolic.dict_objects import has_dict_inside
 from refimpl.capture.symbolic.errors import is_plain_error
@@ -60,7 +62,15 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
-_RULES = {**BUILTIN_RULES, **ITERABLE_RULES, **ITERATOR_RULES, **OPERATOR_RULES, **MODULE_RULES, **SIGNATURE_RULES}
+_RULES = {
+    **BUILTIN_RULES,
+    **CONSTANT_RULES,
+    **ITERABLE_RULES,
+    **ITERATOR_RULES,
+    **OPERATOR_RULES,
+    **MODULE_RULES,
+    **SIGNATURE_RULES,
+}
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
 _MODULE_CALL = torch.nn.Module.__call__
 
@@ -98,6 +108,10 @@ class SymbolicCalls(SymbolicBase):
             return self.state.operator(target, args, kwargs)
         if is_a(target, torch.nn.Module):
             return self._call_module(frame, function, args, kwargs)
+        if is_a(target, CACHED):
+            return self.call_cached(function, args, kwargs)
+        if is_a(target, EnumMeta):
+            return self.member_of(function, args, kwargs)
         if is_a(target, type):
             return self.instantiate(frame, function, args, kwargs)
         if is_a(target, FunctionType) and CAPTURES in target.__dict__:
@@ -201,6 +215,8 @@ class SymbolicCalls(SymbolicBase):
     def _refuse_metaclass(self, value: Any, what: str) -> None:
         """What is asked of a class may be its metaclass's to answer, in code of the user's."""
         match value:
+            case ObjectValue() if self.plain_of_member(value) is not value:
+                pass
             case ObjectValue() if type(value.object) not in _PLAIN_METACLASSES:
                 unsupported(what, value)
             case SequenceValue():
@@ -226,6 +242,9 @@ class SymbolicCalls(SymbolicBase):
         match receiver:
             case TensorValue():
                 return call_of_tensor(self, receiver, method.name, args, kwargs)
+            case ConstantValue() if args and self.runs_code(args[0]):
+                rest = SequenceValue(tuple, args[1:])
+                return self.enter_polyfill(polyfills.called_with_list, [method, args[0], rest, self.named(kwargs)])
             case ConstantValue():
                 bound = getattr(receiver.value, method.name)
                 return self.folded(bound, args, kwargs)

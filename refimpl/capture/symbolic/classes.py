@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from enum import EnumMeta
-from types import SimpleNamespace, WrapperDescriptorType
+from types import SimpleNamespace, UnionType, WrapperDescriptorType
 from typing import Any
 
 MISSING = object()
@@ -28,6 +28,11 @@ def in_mro(class_: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return MISSING
+
+
+def is_plain_class(object_: Any) -> bool:
+    """Whether it is a class, or a union of some, and `|` gives a union."""
+    return is_a(object_, UnionType) or (is_a(object_, type) and type(object_).__or__ is type.__or__)
 
 
 def is_enumeration(object_: Any) -> bool:

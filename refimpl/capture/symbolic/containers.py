@@ -147,6 +147,8 @@ class SymbolicContainers(SymbolicBase):
 
     def get_item(self, container: Any, key: Any) -> Any:
         container, key = self.state.see(container), self.state.see(key)
+        if isinstance(container, (SequenceValue, TensorValue)):
+            key = self.plain_of_member(key)
         if not isinstance(container, TensorValue):
             key = self._known_key(key)
         match container, key:
@@ -498,7 +500,16 @@ class SymbolicContainers(SymbolicBase):
                 return value.value
             case SequenceValue() if value.class_ in (tuple, list):
                 return value.class_([self.constant_of(item, what) for item in value.items])
-            case ObjectValue() if is_a(value.object, (type, FunctionType)):
+            case SequenceValue() if value.class_ is torch.Size:
+                return torch.Size([self.constant_of(item, what) for item in value.items])
+            case DictValue() if value.class_ in (dict, OrderedDict):
+                pairs = [
+                    (self.constant_of(key, what), self.constant_of(item, what)) for key, item in value.items.values()
+                ]
+                return value.class_(pairs)
+            case SetValue() if value.source is None and value.is_ordered:
+                return value.real
+            case ObjectValue() if is_a(value.object, (type, FunctionType)) or self.plain_of_member(value) is not value:
                 return value.object
             case NumberValue():
                 return self.state.specialised(value).value

@@ -21,8 +21,9 @@ from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
-from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.classes import is_a, is_plain_class
 from refimpl.capture.symbolic.comparisons import SymbolicComparisons
+from refimpl.capture.symbolic.constant_calls import SymbolicConstants
 from refimpl.capture.symbolic.containers import SymbolicContainers
 from refimpl.capture.symbolic.dict_objects import SymbolicDictObjects
 from refimpl.capture.symbolic.errors import SymbolicErrors
@@ -62,6 +63,7 @@ class SymbolicDomain(
     SymbolicSets,
     SymbolicIterators,
     SymbolicComparisons,
+    SymbolicConstants,
     SymbolicObjectOperators,
     SymbolicCalls,
     SymbolicDictObjects,
@@ -156,6 +158,10 @@ class SymbolicDomain(
                 return self.folded(BINARY[sign], [left, right], {})
             case ConstantValue(), SequenceValue() if sign == "%" and isinstance(left.value, str):
                 return self.folded(BINARY[sign], [left, right], {})
+            case ObjectValue(), ObjectValue() | ConstantValue() if sign == "|" and is_plain_class(left.object):
+                if isinstance(right, ObjectValue) and is_plain_class(right.object):
+                    return ObjectValue(left.object | right.object)
+                return ObjectValue(left.object | None) if self.is_none(right) else unsupported("`|`", left)
             case _:
                 return self.binary_of_containers(sign, left, right)
 
@@ -215,12 +221,28 @@ class SymbolicDomain(
     def convert(self, kind: str, value: Any) -> Any:
         if kind == "s" and isinstance(error := self.state.see(value), ErrorValue):
             return self.text_of_error(error)
+        if self.is_object(self.state.see(value)):
+            return self.text_of_object(kind, self.state.see(value))
         return self.folded({"s": str, "r": repr, "a": ascii}[kind], [value], {})
 
     def format(self, value: Any, spec: Any) -> Any:
         if spec is None and isinstance(error := self.state.see(value), ErrorValue):
             return self.text_of_error(error)
+        if self.is_object(self.state.see(value)):
+            return self._format_object(self.state.see(value), spec)
         return self.folded(format, [value] if spec is None else [value, spec], {})
+
+    def _format_object(self, value: Value, spec: Any) -> Any:
+        given = ConstantValue("") if spec is None else self.state.see(spec)
+        if self.special(value, "__format__") is not None:
+            return self.call_special(value, "__format__", [given])
+        class_ = value.class_ if isinstance(value, InstanceValue) else type(getattr(value, "object"))
+        plain = self.plain_of_member(value)
+        if any(class_.__format__ is kind.__format__ for kind in (int, str, float)) and plain is not value:
+            return self.folded(format, [plain, given], {})
+        if class_.__format__ is not object.__format__ or self.constant_of(given, "a format"):
+            unsupported("format()", value)
+        return self.text_of_object("s", value)
 
     # ------------------------------------------------------------------------------------------------ variables and names
 

@@ -31,16 +31,20 @@ class EffectLog:
     _attributes: dict[ObjectValue, dict[str, Any]] = field(default_factory=dict)
     _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
+    count: int = 0  # of changes
+
     def will_change(self, value: Changed) -> None:
         """The content of a value is about to be changed in place."""
         if isinstance(value, FrozenDictValue):
             raise GraphBreak("unsupported_operation", what="a change", kind="dict of an object")
         if value.source is not None:
+            self.count += 1
             if value not in self._changed:
                 self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}
 
     def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
         """`value.name = new`."""
+        self.count += 1
         self._attributes.setdefault(value, {})[name] = new
 
     def attribute(self, value: ObjectValue, name: str) -> Any:
@@ -53,6 +57,7 @@ class EffectLog:
 
     def set_global(self, namespace: dict[str, Any], name: str, new: Any) -> None:
         """A global variable, by the namespace it is in."""
+        self.count += 1
         self._globals.setdefault(id(namespace), (namespace, {}))[1][name] = new
 
     def global_(self, namespace: dict[str, Any], name: str) -> Any:

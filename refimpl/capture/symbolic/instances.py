@@ -7,6 +7,7 @@ without a dict, is a graph break.
 
 from __future__ import annotations
 
+import functools
 from types import FunctionType, MemberDescriptorType
 from typing import Any
 
@@ -119,6 +120,9 @@ class SymbolicInstances(SymbolicBase):
         if found is MISSING or isinstance(found, MemberDescriptorType):
             in_tables = self.attribute_in_tables(value, name) if issubclass(class_, torch.nn.Module) else None
             return self._missing(value, name) if in_tables is None else in_tables
+        if isinstance(found, functools.cached_property) and class_.__setattr__ is object.__setattr__:
+            function = self.state.wrap(found.func, AttributeSource(way, "func"))
+            return self.enter_polyfill(polyfills.computed_once, [value, function, ConstantValue(name)])
         return self.bound(value, found, class_, way)
 
     def _missing(self, value: InstanceValue, name: str) -> Any:
@@ -191,6 +195,8 @@ class SymbolicInstances(SymbolicBase):
                 class_, way = value.class_, KeptSource(value.class_, value.class_.__qualname__)
             case ObjectValue() if value.source is not None:
                 class_, way = type(value.object), TypeSource(value.source)
+            case ObjectValue():
+                class_, way = type(value.object), KeptSource(type(value.object), type(value.object).__qualname__)
             case _:
                 return None
         found = in_mro(class_, name)

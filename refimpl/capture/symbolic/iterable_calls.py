@@ -266,7 +266,7 @@ def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     if not args:
         _wrong("partial")
     function = domain.state.see(args[0])
-    if isinstance(function, PartialValue):
+    if type(function) is PartialValue:
         return PartialValue(function.function, [*function.args, *args[1:]], {**function.keywords, **kwargs})
     if isinstance(function, (ConstantValue, SequenceValue, DictValue, SetValue, TensorValue)):
         _wrong("partial")
@@ -282,6 +282,8 @@ def _reduce(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
 
 def attribute_of_partial(domain: Any, value: PartialValue, name: str) -> Any:
     """`func`, `args` and `keywords`."""
+    if type(value) is not PartialValue:
+        unsupported(f"attribute {name}", value)
     match name:
         case "func":
             return value.function

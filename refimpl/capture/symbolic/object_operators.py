@@ -40,6 +40,9 @@ _COMPARED = {
     "==": ("eq", "eq"),
     "!=": ("ne", "ne"),
 }
+_OPERATORS = [f"__{name}__" for stem in _BINARY.values() for name in (stem, f"r{stem}", f"i{stem}")] + [
+    f"__{name}__" for pair in _COMPARED.values() for name in pair
+]
 _UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 # Where torch, or an operator of C, would look before it says that it does not know an object.
 _ASKED = ("__torch_function__", "__getattr__", "__array__")
@@ -81,6 +84,10 @@ class SymbolicObjectOperators(SymbolicBase):
 
     def binary_of_objects(self, sign: str, left: Value, right: Value) -> Any:
         """`left + right` or `left += right`."""
+        plain_left, plain_right = self.plain_of_member(left), self.plain_of_member(right)
+        if plain_left is not left or plain_right is not right:
+            self._check_members(left, right)
+            return self.binary(sign, plain_left, plain_right)
         plain = sign.removesuffix("=")
         stem = _BINARY[plain]
         asked: list[Value] = []
@@ -102,6 +109,13 @@ class SymbolicObjectOperators(SymbolicBase):
         if not asked:
             raising(TypeError)
         return self.enter_polyfill(polyfills.first_of, [SequenceValue(tuple, asked)])
+
+    def _check_members(self, *sides: Value) -> None:
+        """A number that is a member of an enumeration has the operators of numbers, unless its class has others."""
+        for side in sides:
+            for base in self._class_of(side).__mro__ if self.is_object(side) else ():
+                if any(isinstance(base.__dict__.get(name), FunctionType) for name in _OPERATORS):
+                    unsupported("an operator", side)
 
     def _is_first(self, left: Value, right: Value, name: str) -> bool:
         """Whether the right side is asked first: its class derives from the left one's, and has another method."""
@@ -130,6 +144,10 @@ class SymbolicObjectOperators(SymbolicBase):
 
     def compare_objects(self, sign: str, left: Value, right: Value) -> Any:
         """`left < right` and its like."""
+        plain_left, plain_right = self.plain_of_member(left), self.plain_of_member(right)
+        if plain_left is not left or plain_right is not right:
+            self._check_members(left, right)
+            return self.compare(sign, plain_left, plain_right)
         forward, backward = _COMPARED[sign]
         calls: list[Value] = [*self._comparing(left, right, sign, forward)]
         if left is not right or sign not in ("==", "!="):

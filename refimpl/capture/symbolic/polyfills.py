@@ -115,6 +115,57 @@ def extended_in_place(target: Any, iterable: Any) -> Any:
     return target
 
 
+def item_of(keys: Any, object_: Any) -> Any:
+    """`operator.itemgetter(*keys)(object_)`."""
+    if len(keys) == 1:
+        return object_[keys[0]]
+    items = []
+    for key in keys:
+        items.append(object_[key])
+    return tuple(items)
+
+
+def attribute_of(names: Any, object_: Any) -> Any:
+    """`operator.attrgetter(*names)(object_)`, with the names in parts."""
+    found = []
+    for parts in names:
+        attribute = object_
+        for part in parts:
+            attribute = getattr(attribute, part)
+        found.append(attribute)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def method_called(name: Any, args: Any, kwargs: Any, object_: Any) -> Any:
+    """`operator.methodcaller(name, *args, **kwargs)(object_)`."""
+    return getattr(object_, name)(*args, **kwargs)
+
+
+def computed_once(instance: Any, function: Any, name: str) -> Any:
+    """`functools.cached_property`."""
+    value = function(instance)
+    setattr(instance, name, value)
+    return value
+
+
+def called_with_second_list(function: Any, first: Any, iterable: Any) -> Any:
+    """`function(first, iterable)` of a function that reads it to the end first."""
+    items = []
+    for item in iterable:
+        items.append(item)
+    return function(first, items)
+
+
+def constant_only(result: Any, changes: int) -> Any:
+    """The result, where it is a constant and nothing was changed for it. The domain answers it."""
+    return result
+
+
+def called_for_a_constant(function: Any, args: Any, kwargs: Any, changes: int) -> Any:
+    """A call of what a cache wraps."""
+    return constant_only(function(*args, **kwargs), changes)
+
+
 def called_with_each(function: Any, iterable: Any, kwargs: Any) -> Any:
     """`function(*iterable, **kwargs)`."""
     items = []

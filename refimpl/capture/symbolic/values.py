@@ -279,6 +279,19 @@ class AttributesValue(FrozenDictValue):
         return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
 
 
+class GetterValue(PartialValue):
+    """`operator.itemgetter`, `attrgetter` or `methodcaller`: `function` does what it does, given its arguments first."""
+
+    __slots__ = ("class_", "written")
+
+    def __init__(
+        self, class_: type, function: Value, args: list[Value], keywords: dict[str, Value], source: Source | None = None
+    ) -> None:
+        super().__init__(function, args, keywords, source)
+        self.class_ = class_
+        self.written: tuple[list[Value], dict[str, Value]] = ([], {})  # what the class was called with
+
+
 class DictViewValue(Value):
     """`keys()`, `values()` or `items()` of a dict."""
 

@@ -1,0 +1,211 @@
+"""Calls that give constants, members of enumerations and named tuples; functions behind a cache; texts of objects.
+
+Counterpart: torch/_dynamo/variables/constant.py, user_defined.py, functions.py WrapperUserFunctionVariable
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import functools
+import operator
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum, EnumMeta
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.sources import AttributeSource, KeptSource
+from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.base import SymbolicBase
+from refimpl.capture.symbolic.classes import in_mro, is_a, is_named_tuple
+from refimpl.capture.symbolic.raising import unsupported
+from refimpl.capture.symbolic.values import (
+    ConstantValue,
+    DictValue,
+    GetterValue,
+    InstanceValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    Value,
+)
+
+Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
+CONSTANT_RULES: dict[int, Rule] = {}  # by id
+CACHED = type(functools.lru_cache(repr))
+_TEXTS = {"s": ("__str__", "__repr__"), "r": ("__repr__",)}
+
+
+def _rule(*targets: Any) -> Callable[[Rule], Rule]:
+    def note(rule: Rule) -> Rule:
+        CONSTANT_RULES.update(dict.fromkeys(map(id, targets), rule))
+        return rule
+
+    return note
+
+
+def _folding(function: Any) -> Rule:
+    return lambda domain, frame, args, kwargs: domain.folded(function, args, kwargs)
+
+
+for _class in (torch.finfo, torch.iinfo, torch.device, bytes):
+    CONSTANT_RULES[id(_class)] = _folding(_class)
+
+
+@_rule(builtins.hash)
+def _hash(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else None
+    if isinstance(value, (InstanceValue, ObjectValue)) and domain.special(value, "__hash__") is not None:
+        return domain.call_special(value, "__hash__", [])
+    if not isinstance(value, (ConstantValue, SequenceValue)):
+        raise GraphBreak("call_of_native_code", what="hash")
+    return domain.folded(hash, [value], {})
+
+
+def getter(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any], source: Any = None) -> Value:
+    """A call of `operator.itemgetter`, `attrgetter` or `methodcaller`."""
+    plain: list[Value] = [domain.state.see(arg) for arg in args]
+    given: list[Value]
+    if not args or (kwargs and class_ is not operator.methodcaller):
+        raise GraphBreak("op_raises_on_fake", what=class_.__name__, error="TypeError")
+    if class_ is operator.itemgetter:
+        function, given = polyfills.item_of, [SequenceValue(tuple, plain)]
+    elif class_ is operator.attrgetter:
+        names = [domain.constant_of(arg, "a name") for arg in plain]
+        if any(type(name) is not str for name in names):
+            raise GraphBreak("op_raises_on_fake", what=class_.__name__, error="TypeError")
+        function, given = polyfills.attribute_of, [domain.constant(tuple(tuple(name.split(".")) for name in names))]
+    else:
+        function, given = polyfills.method_called, [plain[0], SequenceValue(tuple, plain[1:]), domain.named(kwargs)]
+    made = GetterValue(class_, ObjectValue(function), given, {}, source)
+    made.written = (plain, dict(kwargs))
+    return made
+
+
+def _getter_rule(class_: type) -> Rule:
+    return lambda domain, frame, args, kwargs: getter(domain, class_, args, kwargs)
+
+
+for _class in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+    CONSTANT_RULES[id(_class)] = _getter_rule(_class)
+
+
+@_rule(copy.deepcopy)
+def _deepcopy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        raise GraphBreak("call_of_native_code", what="deepcopy with a memo")
+    return _copied(domain, args[0], {})
+
+
+def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
+    """A deep copy of containers of constants, in which what was one object is one."""
+    value = domain.state.see(value)
+    if value in made:
+        return made[value]
+    match value:
+        case ConstantValue() | NumberValue():
+            return value
+        case ObjectValue() if is_a(value.object, (type, FunctionType, Enum)):
+            return value
+        case SequenceValue() if value.class_ is list:
+            copied = made[value] = SequenceValue(list, [])
+            copied.items += [_copied(domain, item, made) for item in value.items]
+            return copied
+        case SequenceValue() if value.class_ is tuple:
+            items = [_copied(domain, item, made) for item in value.items]
+            is_same = all(a is domain.state.see(b) for a, b in zip(items, value.items, strict=True))
+            made[value] = value if is_same else SequenceValue(tuple, items)
+            return made[value]
+        case DictValue() if value.class_ in (dict, OrderedDict):
+            table = made[value] = DictValue({}, class_=value.class_)
+            for key, item in list(value.items.values()):
+                domain.put(table, _copied(domain, key, made), _copied(domain, item, made))
+            return table
+        case _:
+            raise GraphBreak("call_of_native_code", what=f"deepcopy of a {value.kind}")
+
+
+@_rule(tuple.__new__)
+def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    class_ = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
+    if not isinstance(class_, ObjectValue) or not (class_.object is tuple or is_named_tuple(class_.object)):
+        raise GraphBreak("call_of_native_code", what="tuple.__new__")
+    if domain.runs_code(args[1]):
+        given = [ObjectValue(tuple.__new__), class_, args[1]]
+        return domain.enter_polyfill(polyfills.called_with_second_list, given)
+    return SequenceValue(class_.object, domain.elements(args[1]))
+
+
+@_rule(polyfills.constant_only)
+def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    result, changes = domain.state.see(args[0]), domain.constant_of(args[1], "a count")
+    if domain.state.effects.count != changes or not _is_as_good_as_another(domain, result):
+        raise GraphBreak("call_of_native_code", what="a function behind a cache that gives an object, or changes one,")
+    return result
+
+
+def _is_as_good_as_another(domain: Any, value: Any) -> bool:
+    """Whether nobody can tell what was kept from what is made again."""
+    value = domain.state.see(value)
+    if isinstance(value, SequenceValue):
+        return value.class_ is tuple and all(_is_as_good_as_another(domain, item) for item in value.items)
+    return isinstance(value, (ConstantValue, ObjectValue))
+
+
+class SymbolicConstants(SymbolicBase):
+    """What is known of objects that are as good as constants."""
+
+    def call_cached(self, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A function behind `functools.lru_cache`: what it wraps, where nobody can tell how often it runs."""
+        for arg in (*args, *kwargs.values()):
+            self.hash_key(arg)
+        source = KeptSource(function.object, "cached") if function.source is None else function.source
+        wrapped = self.state.wrap(function.object.__wrapped__, AttributeSource(source, "__wrapped__"))
+        changes = ConstantValue(self.state.effects.count)
+        given = [wrapped, SequenceValue(tuple, list(args)), self.named(kwargs), changes]
+        return self.enter_polyfill(polyfills.called_for_a_constant, given)
+
+    def member_of(self, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        """A call of an enumeration with the value of a member."""
+        class_: Any = class_value.object
+        if (
+            len(args) != 1
+            or kwargs
+            or type(class_).__call__ is not EnumMeta.__call__
+            or class_.__new__ is not Enum.__new__
+        ):
+            raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
+        given = self.state.see(args[0])
+        if isinstance(given, ObjectValue) and type(given.object) is class_:
+            return given
+        member = class_._value2member_map_.get(self.hash_key(given))
+        if member is None:
+            raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="an exception")
+        return ObjectValue(member)
+
+    def plain_of_member(self, value: Value) -> Value:
+        """The number or string that a member of an `IntEnum` or its like is; other values as they are."""
+        if not isinstance(value, ObjectValue) or not is_a(value.object, Enum):
+            return value
+        for kind, convert in ((int, int.__int__), (str, str.__str__), (float, float.__float__)):
+            if is_a(value.object, kind):
+                return ConstantValue(convert(value.object))
+        return value
+
+    def text_of_object(self, kind: str, value: Value) -> Any:
+        """`str(value)` or `repr(value)` of an object, by its class's method."""
+        class_ = value.class_ if isinstance(value, InstanceValue) else type(getattr(value, "object"))
+        for name in _TEXTS.get(kind, ()):
+            found = in_mro(class_, name)
+            if isinstance(found, FunctionType):
+                return self.call_special(value, name, [])
+            if any(found is kind.__dict__.get(text) for kind in (int, str, float) for text in ("__str__", "__repr__")):
+                return self.convert(kind, self.plain_of_member(value))
+            if found is not object.__str__:
+                break
+        unsupported({"s": "str()", "r": "repr()"}.get(kind, "ascii()"), value)
