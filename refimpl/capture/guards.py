@@ -213,7 +213,9 @@ class GuardList:
         builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
         for guard in self:
             condition = guard.condition(builder.read, builder.constant)
-            builder.lines.append(f"if not ({condition}): return None")
+            # What is to be empty is asked for once.
+            refusal = condition.removeprefix("not ") if guard.kind is GuardKind.EMPTY else f"not ({condition})"
+            builder.lines.append(f"if {refusal}: return None")
         names = [builder.read(source) for source in wanted]
         return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check", of_slots=of_slots)
 

@@ -141,6 +141,18 @@ class AttributeSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnAttributeSource(AttributeSource):
+    """`base.__dict__[attribute]`: of an object whose class has no say in it, where several are read."""
+
+    @property
+    def base(self) -> Source:
+        return AttributeSource(self.of, "__dict__")
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{base}[{self.attribute!r}]"
+
+
+@dataclass(frozen=True, slots=True)
 class PlainAttributeSource(AttributeSource):
     """`object.__getattribute__(base, attribute)`: of an object whose class finds attributes by code of the user's."""
 
@@ -200,24 +212,6 @@ class DictKeySource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class TypeSource(Source):
-    """`type(base)`."""
-
-    of: Source
-
-    @property
-    def name(self) -> str:
-        return f"type({self.of.name})"
-
-    @property
-    def base(self) -> Source:
-        return self.of
-
-    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"type({base})"
-
-
-@dataclass(frozen=True, slots=True)
 class CellSource(Source):
     """What is in a cell: of a frame's slot, or of a closure (`f.__closure__[0]`). Reading an empty one is a ValueError."""
 
@@ -259,6 +253,12 @@ class PlainMappingSource(PlainItemsSource):
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{constant(dict)}({base})"
+
+
+def class_source(object_: Any) -> Source:
+    """To the class of an object, which its guards hold it to."""
+    class_ = type(object_)
+    return KeptSource(class_, class_.__qualname__)
 
 
 def plain_items(object_: dict[Any, Any]) -> dict[Any, Any]:

@@ -20,7 +20,6 @@ from refimpl.capture.sources import (
     SlotSource,
     Source,
     StackSource,
-    TypeSource,
     placeholder_name,
 )
 
@@ -45,7 +44,6 @@ def frame(*slots: Any, stack: tuple[Any, ...] = ()) -> SimpleNamespace:
         (SlotSource(1, 0, "x"), "F[1]['x']", "F_1_x_"),
         (DimensionSource(X, "size", 0), "L['x'].size()[0]", "L_x_size_0_"),
         (DimensionSource(X, "storage_offset"), "L['x'].storage_offset()", "L_x_storage_offset_"),
-        (TypeSource(X), "type(L['x'])", "type_L_x_"),
     ],
 )
 def test_names_are_upstreams(source: Source, name: str, placeholder: str) -> None:
@@ -67,7 +65,6 @@ def test_a_reader_reads_what_the_sources_lead_to() -> None:
         CellSource(SlotSource(1, 0, "c")): "in a cell",
         DictKeySource(SlotSource(1, 1, "d"), 1): key,
         ItemSource(SlotSource(1, 1, "d"), (1, "a")): "under a tuple",
-        TypeSource(X): torch.Tensor,
         DimensionSource(X, "size", 0): 4,
         DimensionSource(X, "stride", 0): 2,
         DimensionSource(X, "storage_offset"): 0,

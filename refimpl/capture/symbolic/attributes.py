@@ -23,7 +23,15 @@ import torch
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, PlainAttributeSource, Source, TypeSource
+from refimpl.capture.sources import (
+    AttributeSource,
+    ItemSource,
+    KeptSource,
+    OwnAttributeSource,
+    PlainAttributeSource,
+    Source,
+    class_source,
+)
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a, is_named_tuple
@@ -324,7 +332,7 @@ class SymbolicAttributes(SymbolicBase):
         """Neither the object nor its class has the attribute. Asks no code of the user's."""
         if _has_own_attributes(object_):
             self.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
-        self.state.guard(GuardKind.WITHOUT, TypeSource(source), name)
+        self.state.guard(GuardKind.WITHOUT, class_source(object_), name)
 
     def _of_instance_plainly(self, value: ObjectValue, object_: Any, source: Source, name: str) -> Any:
         """What is there; MISSING where nothing is."""
@@ -335,7 +343,7 @@ class SymbolicAttributes(SymbolicBase):
         if self.state.effects.has_attributes(value) and name in _MODULE_TABLES:
             unsupported(f"attribute {name} after an assignment", value)
         if name == "__class__":
-            return ObjectValue(class_, TypeSource(source))
+            return ObjectValue(class_, class_source(object_))
         on_class = in_mro(class_, name)
         if is_a(object_, Enum) and name in ("name", "value") and on_class is Enum.__dict__[name]:
             return self.state.wrap(object_.__dict__[f"_{name}_"], AttributeSource(source, f"_{name}_"))
@@ -350,7 +358,7 @@ class SymbolicAttributes(SymbolicBase):
 
     def _through_descriptor(self, value: ObjectValue, found: Any, source: Source, name: str) -> Any:
         if is_a(found, property) and isinstance(found.fget, FunctionType):
-            way = AttributeSource(AttributeSource(TypeSource(source), name), "fget")
+            way = AttributeSource(AttributeSource(class_source(value.object), name), "fget")
             return self.enter_function(self.state.wrap(found.fget, way), [value], {})
         if is_a(found, (MemberDescriptorType, GetSetDescriptorType)):
             try:
@@ -368,7 +376,7 @@ class SymbolicAttributes(SymbolicBase):
             return self.state.wrap(found.__func__, way)
         if is_a(found, classmethod):
             function = self.state.wrap(found.__func__, AttributeSource(way, "__func__"))
-            return MethodValue(function, ObjectValue(type(value.object), TypeSource(source)))
+            return MethodValue(function, ObjectValue(type(value.object), class_source(value.object)))
         if is_native_method(found, type(value.object)):
             return NativeMethodValue(value, name)
         if hasattr(type(found), "__get__"):
@@ -384,7 +392,7 @@ class SymbolicAttributes(SymbolicBase):
             names = module.__dict__.get(table)
             if names is not None and name in names:
                 self.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
-                return self.state.wrap(names[name], ItemSource(AttributeSource(source, table), name))
+                return self.state.wrap(names[name], ItemSource(OwnAttributeSource(source, table), name))
         if in_mro(type(module), "__getattr__") is not _MODULE_GETATTR:
             unsupported(f"attribute {name}", value)
         self._raise_missing(source, name)
@@ -446,7 +454,7 @@ class SymbolicAttributes(SymbolicBase):
             unsupported(f"an assignment to attribute {name}", value)
         found = in_mro(type(value.object), name)
         if is_a(found, property) and isinstance(found.fset, FunctionType) and value.source is not None:
-            way = AttributeSource(AttributeSource(TypeSource(value.source), name), "fset")
+            way = AttributeSource(AttributeSource(class_source(value.object), name), "fset")
             return self.enter_function(self.state.wrap(found.fset, way), [value, attribute], {})
         if found is not MISSING and _is_data_descriptor(found):
             unsupported(f"an assignment to descriptor {name}", value)
@@ -499,12 +507,12 @@ class SymbolicAttributes(SymbolicBase):
         if "_compiled_call_impl" in module.__dict__ or "forward" in module.__dict__:
             return True
         for name in tables:
-            self.state.guard(GuardKind.EMPTY, AttributeSource(source, name))
+            self.state.guard(GuardKind.EMPTY, OwnAttributeSource(source, name))
         for name in global_tables:
             self.state.guard(GuardKind.EMPTY, AttributeSource(KeptSource(common, "torch.nn.modules.module"), name))
         for name in ("_compiled_call_impl", "forward"):
             self.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
-        self.state.guard(GuardKind.ID, AttributeSource(TypeSource(source), "__call__"), type(module).__call__)
+        self.state.guard(GuardKind.ID, AttributeSource(class_source(module), "__call__"), type(module).__call__)
         return False
 
 

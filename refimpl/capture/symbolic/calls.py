@@ -23,7 +23,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, Treatment, treatment
-from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, TypeSource
+from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
@@ -268,7 +268,7 @@ class SymbolicCalls(SymbolicBase):
     def _call_module(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         class_ = type(function.object)
         if class_.__call__ is _MODULE_CALL and function.source is not None and not self.hooks_of(function):
-            forward = self.state.wrap(class_.forward, AttributeSource(TypeSource(function.source), "forward"))
+            forward = self.state.wrap(class_.forward, AttributeSource(class_source(function.object), "forward"))
             return self.call(frame, forward, [function, *args], kwargs)
         return self.call_special_with(function, "__call__", args, kwargs)
 
@@ -276,7 +276,7 @@ class SymbolicCalls(SymbolicBase):
         found = getattr(type(function.object), name, None)
         if not isinstance(found, FunctionType) or function.source is None:
             raise GraphBreak("call_of_native_code", what=type(function.object).__qualname__)
-        way = AttributeSource(TypeSource(function.source), name)
+        way = AttributeSource(class_source(function.object), name)
         return self.enter_function(self.state.wrap(found, way), [function, *args], kwargs)
 
     # ------------------------------------------------------------------------------------------------- entering functions

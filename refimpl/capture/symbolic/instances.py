@@ -16,7 +16,7 @@ import torch
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.sources import AttributeSource, KeptSource, Source, TypeSource
+from refimpl.capture.sources import AttributeSource, KeptSource, Source, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_named_tuple
@@ -193,10 +193,8 @@ class SymbolicInstances(SymbolicBase):
         match value:
             case InstanceValue():
                 class_, way = value.class_, KeptSource(value.class_, value.class_.__qualname__)
-            case ObjectValue() if value.source is not None:
-                class_, way = type(value.object), TypeSource(value.source)
             case ObjectValue():
-                class_, way = type(value.object), KeptSource(type(value.object), type(value.object).__qualname__)
+                class_, way = type(value.object), class_source(value.object)
             case _:
                 return None
         found = in_mro(class_, name)
