@@ -46,7 +46,7 @@ class SymbolicMachine(Machine):
     ) -> None:
         super().__init__(domain)
         self._base = base
-        domain.place = lambda: base.offset - 1
+        self.at = base.offset  # the instruction of the segment's first frame that runs now
         self._taken, self._untake = domain.taken, domain.untake
         self._start = base.offset
         self._forced = forced
@@ -81,10 +81,11 @@ class SymbolicMachine(Machine):
             if instruction.op in _TAKES_ERROR and type(stack[-1]) is not ErrorValue:
                 raise GraphBreak("unsupported_operation", what="handling", kind="an exception that was raised before")
             if instruction.op is Op.YIELD_VALUE and _has_cleanup(frame):
-                self._waiting.setdefault(frame, self._base.offset - 1)
+                self._waiting.setdefault(frame, self.at)
             frame.offset += 1
             self._count += 1
             if is_base:
+                self.at = offset
                 self._taken.clear()
             try:
                 if self._count > MOST_INSTRUCTIONS:
@@ -103,7 +104,7 @@ class SymbolicMachine(Machine):
     def _unwind(self, error: Any, *, is_new: bool) -> None:
         if error.raised_at is None:
             handled = self._handled()
-            error.raised_at = self._base.offset - 1 if handled is None else handled.raised_at
+            error.raised_at = self.at if handled is None else handled.raised_at
         super()._unwind(error, is_new=is_new)
 
     def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
@@ -180,7 +181,7 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
         reason.__traceback__ = None  # its frames hold what the program gave
         at = reason.restart_at if reason.restart_at is not None else attempt.machine.restart_at
         if at is None and len(attempt.machine.frames) > 1:
-            at = attempt.base.offset - 1
+            at = attempt.machine.at
         if at is not None:
             return _stop_before(at, reason, forced)
         finish = functools.partial(attempt.ended_at, reason)
@@ -219,7 +220,7 @@ class _Attempt:
         self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
         self.machine.push(self.base)
         self.state.graph.meta.frames = self.machine.frames
-        self.state.offset = lambda: self.base.offset - 1
+        self.state.offset = lambda: self.machine.at
 
     def _line(self) -> UserLine | None:
         return None if self._machine is None else self._machine.user_line()

@@ -189,7 +189,7 @@ def enumerations(x: Any) -> Any:
         {Color.RED: 1}[found],
         isinstance(found, Color),
         isinstance(Level.LOW, int),
-        {Level.LOW: "low"}[1],
+        {Level.LOW: "low"}[Level(1)],
         hasattr(Color, "RED"),
         hasattr(Color, "GREEN"),
         list(range(Level.HIGH)),

@@ -189,6 +189,18 @@ def iterators_of_the_program(x: Any) -> Any:
     )
 
 
+def unpacks(x: Any) -> Any:
+    first, second = Countdown(2)
+    found = []
+    for source in (Countdown(3), Pair(1, 2), Countdown(1), numbers(x)):
+        try:
+            left, right = source
+            found.append((left, right))
+        except ValueError as error:
+            found.append(str(error))
+    return first, second, found, x + 1
+
+
 def until(x: Any) -> Any:
     source = iter([1, 2, 3, 0, 5])
     return list(iter(lambda: next(source), 0)), next(source), list(iter(Pair(x, 1))), x + 1
@@ -302,6 +314,7 @@ PROGRAMS = [
     until,
     ends,
     partials,
+    unpacks,
     across_breaks,
     groups_across_breaks,
     partials_across_breaks,
@@ -317,7 +330,7 @@ def test_iterators_are_what_python_has(program: Callable[..., Any], mode: str) -
         assert same(captured(x), program(x))
 
 
-@pytest.mark.parametrize("program", PROGRAMS[:-3], ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS[:-4], ids=lambda program: program.__name__)
 def test_iterators_are_no_reason_to_break(program: Callable[..., Any]) -> None:
     captured, _, made = captured_with(program)
     captured(torch.ones(2, 2))

@@ -74,7 +74,8 @@ def getter(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any], so
     if not args or (kwargs and class_ is not operator.methodcaller):
         raise GraphBreak("op_raises_on_fake", what=class_.__name__, error="TypeError")
     if class_ is operator.itemgetter:
-        function, given = polyfills.item_of, [SequenceValue(tuple, plain)]
+        function = polyfills.item_of
+        given = [SequenceValue(tuple, plain)]
     elif class_ is operator.attrgetter:
         names = [domain.constant_of(arg, "a name") for arg in plain]
         if any(type(name) is not str for name in names):

@@ -41,13 +41,11 @@ _NOTHING = ConstantValue(None)
 class SymbolicIterators(SymbolicBase):
     """Native iterators as values."""
 
-    place: Callable[[], int | None] = staticmethod(lambda: None)  # in the segment's first frame; a machine says it
-
     def native_iterator(self, class_: type, polyfill: Any, args: list[Any], rebuild: Any) -> NativeIteratorValue:
         """One that takes the steps of a generator. `rebuild`: of an emitter and the generator's variables, an expression."""
         generator = self.enter_function(ObjectValue(polyfill), args, {})
         assert isinstance(generator, GeneratorValue)
-        made_at = self.place()
+        made_at = self.state.offset()
 
         def made_again(emitter: Any, frame: FrameState) -> str:
             if rebuild is None or frame.is_running:
