@@ -287,6 +287,27 @@ class DimensionSource(Source):
         return f"{base}.{self.which}()" if self.dim is None else f"{base}.{self.which}()[{self.dim}]"
 
 
+@dataclass(frozen=True, slots=True)
+class CachedCallSource(Source):
+    """`base(*args, **kwargs)` of a function behind a cache that does nothing but give a constant for these constants."""
+
+    of: Source
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs)]
+        return f"{self.of.name}({', '.join(given)})"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{base}(*{constant(self.args)}, **{constant(dict(self.kwargs))})"
+
+
 def placeholder_name(source: Source) -> str:
     """The target of the graph input that is read from the source: `L_self_modules_lin_parameters_weight_`."""
     return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9]", "_", source.name))

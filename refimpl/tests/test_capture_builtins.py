@@ -278,6 +278,30 @@ def test_a_cache_that_can_be_told_from_none_is_kept() -> None:
     assert made.breaks
 
 
+FACTOR = [2]
+
+
+@functools.cache
+def cached_of_state(size: int) -> int:
+    return size * (2 if FACTOR[0] == 2 else 5)
+
+
+def test_a_cache_that_holds_what_was_is_asked() -> None:
+    captured, _, _ = captured_with(lambda x: x * cached_of_state(3))
+    for factor, clears, expected in (
+        (2, True, 6.0),
+        (5, False, 6.0),
+        (5, True, 15.0),
+        (2, False, 15.0),
+        (2, True, 6.0),
+    ):
+        FACTOR[0] = factor
+        if clears:
+            cached_of_state.cache_clear()
+        for _ in range(2):
+            assert torch.equal(captured(torch.ones(2)), torch.full((2,), expected))
+
+
 def test_a_member_of_an_enumeration_is_an_input() -> None:
     captured, recorder, made = captured_with(
         lambda x, color, level: (x * level, color.value, color is Color.RED, x[level - 1])

@@ -182,7 +182,10 @@ class SymbolicComparisons(SymbolicBase):
             case "*", ConstantValue(), SequenceValue() if type(left.value) in (int, bool):
                 return self._repeated(sign, right, left.value)
             case "|=", DictValue(), _:
-                for key, value in self.pairs_of(right):
+                pairs = self.pairs_of(right)
+                for key, _ in pairs:
+                    self.hash_key(key)  # breaks or raises before anything is changed
+                for key, value in pairs:
                     self.put(left, key, value)
                 return left
             case "|", DictValue(), DictValue() if left.class_ is right.class_:

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.sources import AttributeSource, KeptSource
+from refimpl.capture.sources import AttributeSource, CachedCallSource, KeptSource, Source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import in_mro, is_a, is_named_tuple
@@ -144,18 +145,35 @@ def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
 
 @_rule(polyfills.constant_only)
 def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    result, changes = domain.state.see(args[0]), domain.constant_of(args[1], "a count")
-    if domain.state.effects.count != changes or not _is_as_good_as_another(domain, result):
-        raise GraphBreak("call_of_native_code", what="a function behind a cache that gives an object, or changes one,")
+    result, cached = domain.state.see(args[0]), domain.state.see(args[2])
+    if domain.changes() != domain.constant_of(args[1], "a count"):
+        raise GraphBreak("call_of_native_code", what="a function behind a cache that does more than give something")
+    plain, named = (domain.constant_of(arg, "an argument") for arg in args[3:5])
+    kept = cached.object(
+        *plain, **named
+    )  # does nothing that can be seen, but for filling the cache as the program would
+    if not _is_same_constant(domain, result, kept):
+        raise GraphBreak("call_of_native_code", what="a function behind a cache that keeps what it gave before")
+    way = CachedCallSource(_way_to(cached), tuple(plain), tuple(named.items()))
+    domain.state.guard(GuardKind.ID if isinstance(result, ObjectValue) else GuardKind.EQUALS, way, kept)
     return result
 
 
-def _is_as_good_as_another(domain: Any, value: Any) -> bool:
-    """Whether nobody can tell what was kept from what is made again."""
-    value = domain.state.see(value)
-    if isinstance(value, SequenceValue):
-        return value.class_ is tuple and all(_is_as_good_as_another(domain, item) for item in value.items)
-    return isinstance(value, (ConstantValue, ObjectValue))
+def _way_to(function: ObjectValue) -> Source:
+    return KeptSource(function.object, "cached") if function.source is None else function.source
+
+
+def _is_same_constant(domain: Any, value: Any, kept: Any) -> bool:
+    """Whether what the cache holds is a constant, and what the function gives now."""
+    match value := domain.state.see(value):
+        case SequenceValue() if value.class_ is tuple and type(kept) is tuple and len(kept) == len(value.items):
+            return all(_is_same_constant(domain, item, part) for item, part in zip(value.items, kept, strict=True))
+        case ConstantValue():
+            return type(value.value) is type(kept) and value.value == kept
+        case ObjectValue():
+            return value.object is kept
+        case _:
+            return False
 
 
 class SymbolicConstants(SymbolicBase):
@@ -164,12 +182,16 @@ class SymbolicConstants(SymbolicBase):
     def call_cached(self, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A function behind `functools.lru_cache`: what it wraps, where nobody can tell how often it runs."""
         for arg in (*args, *kwargs.values()):
-            self.hash_key(arg)
-        source = KeptSource(function.object, "cached") if function.source is None else function.source
-        wrapped = self.state.wrap(function.object.__wrapped__, AttributeSource(source, "__wrapped__"))
-        changes = ConstantValue(self.state.effects.count)
-        given = [wrapped, SequenceValue(tuple, list(args)), self.named(kwargs), changes]
-        return self.enter_polyfill(polyfills.called_for_a_constant, given)
+            self.constant_of(arg, "an argument of a function behind a cache")
+        wrapped = self.state.wrap(function.object.__wrapped__, AttributeSource(_way_to(function), "__wrapped__"))
+        given = [SequenceValue(tuple, list(args)), self.named(kwargs)]
+        return self.enter_polyfill(
+            polyfills.called_for_a_constant, [wrapped, *given, ConstantValue(self.changes()), function]
+        )
+
+    def changes(self) -> int:
+        """How much was done so far that can be seen."""
+        return self.state.effects.count + len(self.state.graph.graph.nodes)
 
     def member_of(self, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
         """A call of an enumeration with the value of a member."""

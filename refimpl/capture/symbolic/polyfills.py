@@ -156,14 +156,14 @@ def called_with_second_list(function: Any, first: Any, iterable: Any) -> Any:
     return function(first, items)
 
 
-def constant_only(result: Any, changes: int) -> Any:
-    """The result, where it is a constant and nothing was changed for it. The domain answers it."""
+def constant_only(result: Any, changes: int, cached: Any, args: Any, kwargs: Any) -> Any:
+    """The result, where it is a constant, nothing was changed for it, and the cache holds the same. The domain answers it."""
     return result
 
 
-def called_for_a_constant(function: Any, args: Any, kwargs: Any, changes: int) -> Any:
+def called_for_a_constant(function: Any, args: Any, kwargs: Any, changes: int, cached: Any) -> Any:
     """A call of what a cache wraps."""
-    return constant_only(function(*args, **kwargs), changes)
+    return constant_only(function(*args, **kwargs), changes, cached, args, kwargs)
 
 
 def called_with_each(function: Any, iterable: Any, kwargs: Any) -> Any:
