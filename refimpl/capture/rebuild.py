@@ -274,6 +274,8 @@ class Emitter:
             self._lines.append(f"{name}.__defaults__ = {self.expression(value.defaults)}")
         if value.keyword_defaults is not None:
             self._lines.append(f"{name}.__kwdefaults__ = {self.expression(value.keyword_defaults)}")
+        for attribute, content in value.attributes.items():
+            self._lines.append(f"setattr({name}, {attribute!r}, {self.expression(content)})")
         if value.annotations is not None:
             self._lines.append(
                 f"{name}.__annotations__ = {self.constant(_annotations)}({self.expression(value.annotations)})"

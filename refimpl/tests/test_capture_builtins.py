@@ -238,6 +238,27 @@ def getters(x: Any) -> Any:
     )
 
 
+def plain(x: Any) -> Any:
+    """What is wrapped."""
+    return x + 1
+
+
+def wrappers(x: Any) -> Any:
+    @functools.wraps(plain)
+    def outer(*args: Any) -> Any:
+        """What wraps."""
+        return plain(*args) * 2
+
+    def inner() -> int:
+        return 1
+
+    again = functools.wraps(inner)(lambda: inner() + 1)
+    named: Any = outer
+    named.extra = 3
+    kept = named.__name__, named.__doc__, named.__wrapped__ is plain, named.extra, named.__qualname__, named.__module__
+    return outer(x), kept, again(), again.__name__, again.__wrapped__ is inner, again.__doc__, hasattr(inner, "missing")
+
+
 def copies(x: Any) -> Any:
     table: dict[str, Any] = {"a": [1, 2], "b": (3, 4)}
     shallow, deep = copy.copy(table), copy.deepcopy(table)
@@ -246,7 +267,7 @@ def copies(x: Any) -> Any:
 
 
 PROGRAMS = [
-    extremes, orders, numbers, texts, enumerations, kinds, named_tuples, caches, getters, copies,
+    extremes, orders, numbers, texts, enumerations, kinds, named_tuples, caches, getters, wrappers, copies,
 ]  # fmt: skip
 
 

@@ -316,6 +316,16 @@ def test_another_key_or_limit_is_noticed() -> None:
         assert same(captured(torch.ones(2), deque([1, 2], limit)), (None, min(limit or 3, 3), limit))
 
 
+def test_a_slice_is_an_input() -> None:
+    def program(x: Any, part: slice) -> Any:
+        return [1, 2, 3, 4][part], "abcd"[part], (1, 2, 3)[part], x[part]
+
+    captured, _, made = captured_with(program, recompile_limit=20)
+    for part in (slice(1, 3), slice(None), slice(0, 3, 2), slice(1, 2), slice(-3, None), slice(2, 4), slice(1, 3)):
+        assert same(captured(torch.arange(6.0), part), program(torch.arange(6.0), part))
+    assert made.breaks == []
+
+
 def test_a_break_in_an_operation_leaves_iterators_where_they_were() -> None:
     def program(x: Any) -> Any:
         walk = iter([1, 2, object()])

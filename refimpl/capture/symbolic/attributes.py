@@ -13,6 +13,7 @@ from types import (
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
+    MethodType,
     ModuleType,
     WrapperDescriptorType,
 )
@@ -48,6 +49,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     DictViewValue,
     ErrorValue,
+    FunctionValue,
     GeneratorValue,
     InstanceValue,
     IteratorValue,
@@ -114,6 +116,8 @@ class SymbolicAttributes(SymbolicBase):
                 )
             case ConstantValue():
                 return self._of_constant(value, name)
+            case FunctionValue():
+                return _of_made_function(value, name)
             case PartialValue():
                 return attribute_of_partial(self, value, name)
             case DequeValue() if name == "maxlen":
@@ -144,6 +148,10 @@ class SymbolicAttributes(SymbolicBase):
             return hasattr(value.fake, name) if hasattr(torch.Tensor, name) else self._has_on_tensor(value, name)
         if isinstance(value, InstanceValue):
             return self.has_attribute_of_instance(value, name)
+        if isinstance(value, FunctionValue):
+            return name in value.attributes or hasattr(FunctionType, name)
+        if isinstance(value, MethodValue) and not hasattr(MethodType, name):
+            return self.has_attribute(value.function, name)
         if isinstance(value, ConstantValue):
             return hasattr(value.value, name)
         if isinstance(value, (SequenceValue, DictValue, SetValue)) and value.class_.__module__ in (
@@ -450,6 +458,9 @@ class SymbolicAttributes(SymbolicBase):
         value = self.state.see(value)
         if isinstance(value, InstanceValue):
             return self.set_attribute_of_instance(value, name, attribute)
+        if isinstance(value, FunctionValue) and (name in ("__name__", "__doc__") or not name.startswith("__")):
+            value.attributes[name] = attribute
+            return None
         if not isinstance(value, ObjectValue) or not self._may_write(value, name):
             unsupported(f"an assignment to attribute {name}", value)
         found = in_mro(type(value.object), name)
@@ -518,6 +529,26 @@ class SymbolicAttributes(SymbolicBase):
 
 def _class_of(value: InstanceValue | ObjectValue) -> type:
     return value.class_ if isinstance(value, InstanceValue) else type(value.object)
+
+
+def _of_made_function(value: FunctionValue, name: str) -> Value:
+    """An attribute of a function that the segment defines."""
+    if name in value.attributes:
+        return value.attributes[name]
+    match name:
+        case "__name__":
+            return ConstantValue(value.code.co_name)
+        case "__qualname__":
+            return ConstantValue(value.qualname or value.code.co_qualname)
+        case "__module__" if type(value.globals.get("__name__")) is str:
+            return ConstantValue(value.globals["__name__"])
+        case "__doc__":
+            first = value.code.co_consts[0] if value.code.co_consts else None
+            return ConstantValue(first if type(first) is str else None)
+        case _ if not name.startswith("__"):
+            raising(AttributeError)
+        case _:
+            unsupported(f"attribute {name}", value)
 
 
 def _way_of_class(class_: type, name: str) -> Source:

@@ -149,6 +149,8 @@ class SymbolicContainers(SymbolicBase):
         container, key = self.state.see(container), self.state.see(key)
         if isinstance(container, (SequenceValue, TensorValue)):
             key = self.plain_of_member(key)
+        if isinstance(key, SliceValue) and isinstance(container, (SequenceValue, ConstantValue)):
+            key = ConstantValue(slice(*(self.constant_of(part, "a slice") for part in key.parts)))
         if not isinstance(container, TensorValue):
             key = self._known_key(key)
         match container, key:

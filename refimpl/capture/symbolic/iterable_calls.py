@@ -9,14 +9,17 @@ import builtins
 import functools
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.sources import AttributeSource
+from refimpl.capture.sources import AttributeSource, KeptSource
 from refimpl.capture.symbolic import iterator_polyfills, polyfills
+from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.lazy_iterators import callable_iterator
 from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
@@ -25,6 +28,7 @@ from refimpl.capture.symbolic.values import (
     DequeValue,
     DictValue,
     DictViewValue,
+    FunctionValue,
     InstanceValue,
     IteratorValue,
     NumberValue,
@@ -271,6 +275,34 @@ def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     if isinstance(function, (ConstantValue, SequenceValue, DictValue, SetValue, TensorValue)):
         _wrong("partial")
     return PartialValue(function, list(args[1:]), dict(kwargs))
+
+
+@_rule(functools.update_wrapper)
+def _update_wrapper(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    named = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
+    wrapper, wrapped = (domain.state.see(named.get(name, _nothing())) for name in ("wrapper", "wrapped"))
+    for name, usual in (("assigned", functools.WRAPPER_ASSIGNMENTS), ("updated", functools.WRAPPER_UPDATES)):
+        if name in named and domain.constant_of(named[name], name) != usual:
+            raise GraphBreak("call_of_native_code", what="update_wrapper")
+    if not isinstance(wrapper, FunctionValue):
+        raise GraphBreak("call_of_native_code", what="update_wrapper")
+    found = _wrapped_attributes(domain, wrapped)
+    wrapper.attributes |= {**found, "__wrapped__": wrapped}
+    return wrapper
+
+
+def _wrapped_attributes(domain: Any, wrapped: Value) -> dict[str, Value]:
+    """What a wrapper takes from a function that has no attributes of its own."""
+    if isinstance(wrapped, FunctionValue):
+        return {name: domain.load_attr(wrapped, name) for name in _TAKEN} | wrapped.attributes
+    if not isinstance(wrapped, ObjectValue) or not is_a(wrapped.object, FunctionType) or wrapped.object.__dict__:
+        raise GraphBreak("call_of_native_code", what="update_wrapper")
+    source = KeptSource(wrapped.object, "wrapped") if wrapped.source is None else wrapped.source
+    domain.state.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))
+    return {name: domain.load_attr(wrapped, name) for name in _TAKEN}
+
+
+_TAKEN = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
 @_rule(functools.reduce)

@@ -66,6 +66,7 @@ from refimpl.capture.symbolic.values import (
     RegionValue,
     SequenceValue,
     SetValue,
+    SliceValue,
     TensorValue,
     UnreadValue,
     Value,
@@ -284,13 +285,25 @@ class CaptureState(OperatorState):
         return DictValue(items, source, type(found))
 
     def _of_collection(self, found: Any, source: Source) -> Value | None:
-        """A set of constants, a deque or a partial function; None for everything else."""
+        """A set of constants, a slice, a deque or a partial function; None for everything else."""
         if type(found) in (set, frozenset) and all(map(_is_known_key, found)):
             self.guard(GuardKind.TYPE, source, type(found))
             self.guard(GuardKind.KEYS, source, list(found))
             made = SetValue(type(found), source)
             made.real, made.order, made.is_ordered = type(found)(found), list(found), False
             made.values = {key: _known_key(key) for key in found}
+            return made
+        if type(found) is slice:
+            self.guard(GuardKind.TYPE, source, slice)
+            parts = [
+                self.wrap(getattr(found, name), AttributeSource(source, name)) for name in ("start", "stop", "step")
+            ]
+            if all(isinstance(part, ConstantValue) for part in parts):
+                return ConstantValue(found)
+            if not all(map(_may_be_in_slice, parts)):
+                return None
+            made = SliceValue(tuple(parts))
+            made.source = source
             return made
         if type(found) is deque:
             self.guard(GuardKind.TYPE, source, deque)
@@ -407,6 +420,10 @@ class CaptureState(OperatorState):
         """What is in a cell that was there before."""
         assert cell.source is not None
         return self.wrap(object_, CellSource(cell.source))
+
+
+def _may_be_in_slice(value: Value) -> bool:
+    return isinstance(value, (ConstantValue, NumberValue))
 
 
 def _is_known_key(key: Any) -> bool:

@@ -403,7 +403,7 @@ class NativeIteratorValue(Value):
 class FunctionValue(Value):
     """A function that the segment defines."""
 
-    __slots__ = ("annotations", "closure", "code", "defaults", "globals", "keyword_defaults", "qualname")
+    __slots__ = ("annotations", "attributes", "closure", "code", "defaults", "globals", "keyword_defaults", "qualname")
 
     def __init__(self, code: Any, globals_: dict[str, Any], qualname: str | None) -> None:
         super().__init__()
@@ -414,6 +414,7 @@ class FunctionValue(Value):
         self.keyword_defaults: Value | None = None
         self.annotations: Value | None = None
         self.closure: Value | None = None
+        self.attributes: dict[str, Value] = {}  # that were assigned, `__name__` and its like among them
 
 
 class CellValue(Value):
