@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -195,6 +195,21 @@ def defaults(x: Any) -> Any:
     )
 
 
+def counters(x: Any) -> Any:
+    counts: Any = Counter("aab")
+    counts["z"] += 1
+    counts.update([1, "a"])
+    return (
+        counts["a"],
+        counts["q"],
+        len(counts),
+        "b" in counts,
+        sorted(counts.items(), key=str),
+        sum(counts.values()),
+        x + 1,
+    )
+
+
 def deques(x: Any) -> Any:
     window: deque[Any] = deque(maxlen=3)
     for index in range(5):
@@ -260,7 +275,19 @@ def across_breaks(x: Any) -> Any:
     return [type(v).__name__ for v in made], made[:4], made[2].maxlen, walked, made[1]["zz"], made[4][x]
 
 
-PROGRAMS = [lists, errors, tuples, dicts, keys, ordered, defaults, deques, changed_while_iterated, across_breaks]
+PROGRAMS = [
+    lists,
+    errors,
+    tuples,
+    dicts,
+    keys,
+    ordered,
+    defaults,
+    counters,
+    deques,
+    changed_while_iterated,
+    across_breaks,
+]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/variables/builtin.py call_sorted, call_min_max; funct
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -303,6 +304,11 @@ def _wrapped_attributes(domain: Any, wrapped: Value) -> dict[str, Value]:
 
 
 _TAKEN = ("__module__", "__name__", "__qualname__", "__doc__")
+
+
+@_rule(vars(collections)["_count_elements"])
+def _count_elements(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.enter_polyfill(polyfills.counted_into, args) if len(args) == 2 and not kwargs else _wrong("Counter")
 
 
 @_rule(functools.reduce)

@@ -148,6 +148,12 @@ def computed_once(instance: Any, function: Any, name: str) -> Any:
     return value
 
 
+def counted_into(table: Any, iterable: Any) -> None:
+    """What `collections.Counter` does with an iterable."""
+    for item in iterable:
+        table[item] = table.get(item, 0) + 1
+
+
 def called_with_second_list(function: Any, first: Any, iterable: Any) -> Any:
     """`function(first, iterable)` of a function that reads it to the end first."""
     items = []
