@@ -123,7 +123,7 @@ class RefimplAot:
 
 
 class RefimplCapture:
-    """refimpl.capture: segments with guards, what lies between them interpreted."""
+    """refimpl.capture: segments with guards, what lies between them interpreted. refimpl.full: with AOT autograd behind it."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
@@ -134,9 +134,11 @@ class RefimplCapture:
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         options = self.spec.options
+        backend = "aot_eager" if self.spec.kind == "refimpl.full" else options.get("backend", "eager")
         made = CaptureOptions(
-            backend=lookup_backend(options.get("backend", "eager")), fullgraph=bool(options.get("fullgraph", False)),
-            recompile_limit=RECOMPILE_LIMIT, breaks_at=BREAKS[options.get("breaks", "needed")],
+            backend=lookup_backend(backend), fullgraph=bool(options.get("fullgraph", False)),
+            dynamic=options.get("dynamic", request.dynamic), recompile_limit=RECOMPILE_LIMIT,
+            breaks_at=BREAKS[options.get("breaks", "needed")],
         )  # fmt: skip
         self._options.append(made)
         return with_options(request.target, made)

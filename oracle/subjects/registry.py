@@ -49,6 +49,7 @@ class BuiltIn:
 
 
 _COMPILED = "oracle.subjects.torch_compile:TorchCompile"
+_CAPTURE = {"fullgraph": _FLAG, "dynamic": _FLAG_OR_NONE, "breaks": OptionSpec(choices=("needed", "first", "second"))}
 _REFIMPL_AOT = "oracle.subjects.refimpl:RefimplAot"
 BUILT_IN: dict[str, BuiltIn] = {
     "eager": BuiltIn(
@@ -152,12 +153,14 @@ BUILT_IN: dict[str, BuiltIn] = {
     "refimpl.capture": BuiltIn(
         kind="refimpl.capture",
         code="oracle.subjects.refimpl:RefimplCapture",
-        options={
-            "fullgraph": _FLAG,
-            "backend": OptionSpec(types=(str,)),
-            "breaks": OptionSpec(choices=("needed", "first", "second")),
-        },
-        description="the reference implementation's capture; graphs run as they are (begun: sizes are not symbolic yet)",
+        options={**_CAPTURE, "backend": OptionSpec(types=(str,))},
+        description="the reference implementation's capture; graphs run as they are",
+    ),
+    "refimpl.full": BuiltIn(
+        kind="refimpl.full",
+        code="oracle.subjects.refimpl:RefimplCapture",
+        options=_CAPTURE,
+        description="the reference implementation's capture, AOT autograd behind it, aten graphs run as they are",
     ),
 }
 _GIVEN_BY_USER = {

@@ -19,6 +19,7 @@ from oracle.verdict import Status
 
 COMPILED = ("refimpl.joint", "refimpl.partitioned", "refimpl.aot")
 RUNGS = ("refimpl.functionalized", *COMPILED)
+CAPTURED = ("refimpl.capture", "refimpl.full")
 
 
 def subject_of(name: str) -> Subject:
@@ -169,6 +170,31 @@ def test_the_functional_graph_is_traced_at_every_call() -> None:
     for expected in (1, 2):
         run(torch.ones(3))
         assert subject.counters().graphs == expected
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_capture_trains_a_module_of_several_sizes(name: str) -> None:
+    torch.manual_seed(0)
+    module = Model()
+    expected_module = copy.deepcopy(module)
+    subject = subject_of(name)
+    run = compiled(subject, module, torch.ones(5, 3))
+    for size in (5, 6, 7, 9):
+        x = torch.randn(size, 3)
+        for outputs in (run(x, power=2.0), expected_module(x, power=2.0)):
+            (outputs[0].sum() + outputs[1]).backward()
+        for ours, theirs in zip(module.parameters(), expected_module.parameters(), strict=True):
+            assert torch.allclose(ours.grad, theirs.grad, atol=1e-5)  # pyright: ignore[reportArgumentType]
+        for ours, theirs in zip(module.buffers(), expected_module.buffers(), strict=True):
+            assert torch.equal(ours, theirs)
+    assert subject.counters().graph_breaks == 0
+    assert subject.counters().graphs == 2  # of one size, and of all others
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_the_judge_agrees_with_capture(name: str) -> None:
+    verdict = verdict_of(MUTATION, subject_of(name))
+    assert verdict.status is Status.PASS, verdict.symptom
 
 
 def test_every_kind_of_partition_has_a_subject() -> None:

@@ -113,7 +113,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    print(f"{'program':16} {'eager us':>9} {'refimpl us':>10} {'torch us':>9}   overhead: {'refimpl':>8} {'torch':>7}  ratio")
+    print(
+        f"{'program':16} {'eager us':>9} {'refimpl us':>10} {'torch us':>9}   overhead: {'refimpl':>8} {'torch':>7}  ratio"
+    )
     for name, (program, args) in programs().items():
         found = call_microseconds(program, args, arguments.calls, arguments.rounds)
         ours, theirs = (found[peer] - found[f"{peer}'s graphs"] for peer in ("refimpl", "torch"))

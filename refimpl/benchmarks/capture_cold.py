@@ -108,7 +108,9 @@ def main() -> None:
             flush=True,
         )
     mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
-    print(f"{len(ratios)} models: {totals[0] / totals[1]:.2f} in total, {mean:.2f} geometric mean, {max(ratios):.2f} at most")
+    print(
+        f"{len(ratios)} models: {totals[0] / totals[1]:.2f} in total, {mean:.2f} geometric mean, {max(ratios):.2f} at most"
+    )
 
 
 if __name__ == "__main__":

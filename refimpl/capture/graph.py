@@ -7,24 +7,32 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import fx
 
 from refimpl._torch import LazyGraphModule
-from refimpl.capture.node_meta import NodeMeta
 from refimpl.capture.sources import Source, placeholder_name
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+class Notes(Protocol):
+    """What is noted of the program at each node, and written into the nodes at the end."""
+
+    def note(self, node: fx.Node) -> None: ...
+
+    def describe(self, graph: fx.Graph) -> None: ...
+
+
 class SegmentGraph:
     """Grows by one node a call."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes: Notes) -> None:
         self.graph = fx.Graph()
-        self.meta = NodeMeta()
+        self._notes = notes
+        self._targets = set[str]()
         self.sources: list[Source] = []  # of the inputs, in order
         self.examples: list[Any] = []  # what they were when the segment was captured
         self._names: list[str] = []
@@ -38,7 +46,7 @@ class SegmentGraph:
         """A placeholder; they stand before all else, in order of first use."""
         place = self.graph._root if self._last_input is None else self._last_input
         with self.graph.inserting_after(place):
-            target = placeholder_name(source)
+            target = self._unused(placeholder_name(source))
             node = self.graph.create_node("placeholder", target, name=target.lower().rstrip("_") + "_")
         node.meta["example_value"] = fake
         node.meta["source"] = source
@@ -48,11 +56,20 @@ class SegmentGraph:
         self.sources.append(source)
         return node
 
+    def _unused(self, name: str) -> str:
+        """The name, numbered where another input has it: code is printed with them."""
+        found, count = name, 0
+        while found in self._targets:
+            count += 1
+            found = f"{name}{count}_"
+        self._targets.add(found)
+        return found
+
     def call(self, kind: str, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> fx.Node:
         """A node for a call that gave `value` on fakes."""
         node = self.graph.create_node(kind, target, tuple(args), dict(kwargs))
         node.meta["example_value"] = value
-        self.meta.note(node)
+        self._notes.note(node)
         return node
 
     def set_state(self, setter: Any, *state: Any) -> fx.Node:
@@ -81,7 +98,7 @@ class SegmentGraph:
         calls = sum(node.op.startswith("call") for node in self.graph.nodes)
         if calls == len(self._setters):
             return None
-        self.meta.describe(self.graph)
+        self._notes.describe(self.graph)
         module = LazyGraphModule(torch.nn.Module(), self.graph)
         fakes = self.fake_inputs(self.sources, self.examples)
         if fakes is not None:

@@ -90,7 +90,6 @@ _BREAKING = _by_id(
         torch.load,
     }
 )
-_IS_COMPILING = _by_id({torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, running.is_compiling})
 _QUESTIONS = _by_id({*NATIVE_QUESTIONS})
 
 # Functions of Python that give the same for the same constants, change nothing, and give no part of what they are given: a fold
@@ -115,7 +114,7 @@ def treatment(function: Any) -> Treatment:
         return Treatment.BREAK
     if id(function) in marks.ALLOWED:
         return Treatment.NODE
-    if id(function) in _IS_COMPILING:
+    if function is running.is_compiling:
         return Treatment.COMPILING
     if id(function) in STATE_READERS:
         return Treatment.STATE
@@ -142,7 +141,7 @@ def _of_python(function: FunctionType) -> Treatment:
         ("._dynamo.decorators", ".public.decorators")
     ):
         return Treatment.ASKED
-    if function.__name__ == "is_compiling" and defined_in(function).startswith("torch."):
+    if function.__name__ in ("is_compiling", "is_dynamo_compiling") and defined_in(function).startswith("torch."):
         return Treatment.COMPILING  # of a module of torch's that may not be loaded
     if getattr(function, "_torchdynamo_disable", False):
         return Treatment.SKIP

@@ -219,7 +219,7 @@ class _Attempt:
         self._unbound = frozenset(i for i, value in enumerate(frame.slots) if value is UNBOUND) if frame.offset else ()
         self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
         self.machine.push(self.base)
-        self.state.graph.meta.frames = self.machine.frames
+        self.state.notes.frames = self.machine.frames
         self.state.offset = lambda: self.machine.at
 
     def _line(self) -> UserLine | None:
@@ -300,7 +300,7 @@ class _Ended:
         return Segment(
             check=self.state.guards.reader(emitter.sources),
             check_slots=self.state.guards.reader(emitter.sources, of_slots=True) if is_first else _never,
-            inputs=len(graph.sources), call=compiled,
+            inputs=len(graph.sources), sources=tuple(emitter.sources), call=compiled,
             rebuild=emitter.function(self.result), reason=self.reason, is_stepped=not self.has_passed,
             has_effects=graph.has_effects, sets_state=graph.sets_state, guards=self.state.guards, graph=module,
             codes=(*(frame.code for frame in frames), *self.state.entered),

@@ -99,6 +99,7 @@ def _equality(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard
     if expr == promise.expr:
         return None
     by_symbol = {env.replace(p.expr): p for p in env.promises if env.replace(p.expr).is_Symbol}
+    by_symbol |= {p.expr: p for p in env.promises if p.expr.is_Symbol and env.replace(p.expr) == p.expr}  # its own
     names = {symbol: p.label for symbol, p in by_symbol.items()}
     if promise.spec.name is not None and all(names.get(s) == promise.spec.name for s in expr.free_symbols):
         return None

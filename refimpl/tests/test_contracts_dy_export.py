@@ -191,9 +191,6 @@ def test_static_modes_burn_sizes_in() -> None:
         assert aten.sym_size.int not in targets(exported(program, torch.ones(4, 6), **options))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a segment does not say yet where what it keeps comes from: the size is burned in"
-)
 def test_a_size_that_is_returned_is_that_of_the_argument() -> None:
     """DY-28, DY-35"""
     module = exported(lambda x: (x + 1, x.shape[0], x.stride()[0]), torch.ones(4, 6))
@@ -234,7 +231,6 @@ def test_dimensions_of_one_name_and_derived_ones_are_bound_to_each_other() -> No
     assert twice(torch.ones(5), torch.ones(10)).shape == (10,)
 
 
-@pytest.mark.xfail(strict=True, reason="refimpl.symbolic.constraints takes the second name for the first one's")
 def test_dimensions_of_two_names_that_must_be_equal_are_refused() -> None:
     """DY-37"""
     shapes = {"x": {0: Dim("n")}, "y": {0: Dim("m")}}

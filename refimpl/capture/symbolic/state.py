@@ -50,6 +50,7 @@ from refimpl.capture.sources import (
 from refimpl.capture.symbolic.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.keys import has_own_key, is_constant_key
+from refimpl.capture.symbolic.node_meta import NodeMeta
 from refimpl.capture.symbolic.operators import CONSTANT_TYPES, OperatorState, is_symbolic
 from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import (
@@ -86,7 +87,8 @@ class CaptureState(OperatorState):
         self._sizes = sizes
         self.symbols: dict[Any, NumberValue] = {}  # by the symbol, those that an input has
         self._symbolic_inputs: list[tuple[Any, Source]] = []
-        self.graph = SegmentGraph()
+        self.notes = NodeMeta()
+        self.graph = SegmentGraph(self.notes)
         self.guards = GuardList()
         self.reads_data = config.capture_scalar_outputs or reads_data  # numbers in tensors are symbols
         self.shape_env = ShapeEnv(
