@@ -259,6 +259,15 @@ def wrappers(x: Any) -> Any:
     return outer(x), kept, again(), again.__name__, again.__wrapped__ is inner, again.__doc__, hasattr(inner, "missing")
 
 
+def annotated(x: Any) -> Any:
+    def inner(rows: list[Any], table: dict[str, tuple[int, ...]] | None = None) -> type[int]:
+        rows.append(x)
+        return int
+
+    kind = dict[str, tuple[int, ...]]
+    return inner([]) is int, list[int] is kind, x + 1
+
+
 def copies(x: Any) -> Any:
     table: dict[str, Any] = {"a": [1, 2], "b": (3, 4)}
     shallow, deep = copy.copy(table), copy.deepcopy(table)
@@ -267,7 +276,7 @@ def copies(x: Any) -> Any:
 
 
 PROGRAMS = [
-    extremes, orders, numbers, texts, enumerations, kinds, named_tuples, caches, getters, wrappers, copies,
+    extremes, orders, numbers, texts, enumerations, kinds, named_tuples, caches, getters, wrappers, annotated, copies,
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from enum import EnumMeta
 from types import FunctionType
 from typing import Any
@@ -37,6 +37,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
+_GENERIC = (list, dict, tuple, set, frozenset, type, deque, OrderedDict, defaultdict)  # `list[int]` is known
 # Their `__iter__` is that of the dict of their modules.
 _OF_MODULES = tuple(class_.__iter__ for class_ in (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict))
 
@@ -180,11 +181,26 @@ class SymbolicContainers(SymbolicBase):
             if member is None:
                 raise UserRaise(ErrorValue(KeyError, [key]))
             return ObjectValue(member)
+        if any(class_ is known for known in _GENERIC):
+            return ObjectValue(class_[self._annotation(key)])
         found = in_mro(class_, "__class_getitem__")
         if not is_a(found, classmethod) and not is_a(found, FunctionType):
             unsupported("an item", container)
         function = found.__func__ if is_a(found, classmethod) else found
         return self.enter_function(ObjectValue(function), [container, key], {})
+
+    def _annotation(self, value: Any) -> Any:
+        """What stands in the brackets of `list[...]`: classes and what is made of them."""
+        value = self.state.see(value)
+        match value:
+            case SequenceValue() if value.class_ in (tuple, list):
+                return value.class_([self._annotation(item) for item in value.items])
+            case ObjectValue():
+                return value.object
+            case ConstantValue() if value.value is None or value.value is ...:
+                return value.value
+            case _:
+                unsupported("an item of a class", value)
 
     def _element(self, container: SequenceValue, key: Any) -> Value:
         if isinstance(key, slice):
