@@ -57,7 +57,9 @@ class SymbolicDictObjects(SymbolicBase):
                 return ConstantValue(None)
             case "__getitem__" | "__setitem__" | "__delitem__" | "__contains__" | "__len__" | "__iter__" if kwargs:
                 raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")
-            case "__getitem__" if hasattr(_class_of(value), "__missing__") and self.hash_key(args[0]) not in inside.items:
+            case "__getitem__" if (
+                hasattr(_class_of(value), "__missing__") and self.hash_key(args[0]) not in inside.items
+            ):
                 return self.call_special(value, "__missing__", args)
             case "__getitem__":
                 return self.get_item(inside, *args)
