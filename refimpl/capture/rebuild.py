@@ -24,6 +24,7 @@ from refimpl.capture.sources import Source
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.errors import native_base
+from refimpl.capture.symbolic.polyfills import FunctionContext
 from refimpl.capture.symbolic.sets import DictOf, ListOf, SetAt
 from refimpl.capture.symbolic.values import (
     AttributesValue,
@@ -153,6 +154,8 @@ class Emitter:
                 return self._error(value)
             case TracebackValue():
                 raise GraphBreak("cannot_rebuild", kind="traceback").restarting_at(value.error.raised_at)
+            case InstanceValue() if value.class_ is FunctionContext:
+                raise GraphBreak("cannot_rebuild", kind=value.kind)
             case InstanceValue():
                 new = object.__new__ if value.inside is None else dict.__new__
                 name = self._named(value, f"{self.constant(new)}({self.constant(value.class_)})")

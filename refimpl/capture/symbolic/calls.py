@@ -25,6 +25,7 @@ from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, class_source
 from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.classes import is_a
@@ -70,6 +71,7 @@ _RULES = {
     **OPERATOR_RULES,
     **MODULE_RULES,
     **SIGNATURE_RULES,
+    **AUTOGRAD_RULES,
 }
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
 _MODULE_CALL = torch.nn.Module.__call__

@@ -356,6 +356,33 @@ def equal_by(results: Any, otherwise: bool) -> Any:
     return otherwise
 
 
+class FunctionContext:
+    """`ctx` of a `torch.autograd.Function` that is not differentiated: what is saved there is for nobody."""
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Nothing is."""
+
+
+def outputs_of(result: Any, args: Any) -> Any:
+    """The outputs of a `torch.autograd.Function`; a rule of its own."""
+    raise NotImplementedError
+
+
+def applied(forward: Any, context: Any, args: Any, outputs: Any) -> Any:
+    """`Function.apply` while gradients are off."""
+    return outputs(forward(context, *args), args)
+
+
+def applied_under(manager: Any, forward: Any, context: Any, args: Any, outputs: Any) -> Any:
+    """The same while they are on, and no argument has one."""
+    with manager():
+        result = forward(context, *args)
+    return outputs(result, args)
+
+
 _CODES = {function.__code__ for function in list(globals().values()) if isinstance(function, FunctionType)}
 
 
