@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.compile import compile
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
 
 _TABLE = {f"k{index}": float(index) for index in range(6)}
 _SCALE = 2.0
@@ -86,7 +87,7 @@ def call_microseconds(program: Callable[..., Any], args: tuple[Any, ...], calls:
     torch_compiled: Any = torch.compile(program, backend=theirs)
     peers: dict[str, Callable[..., Any]] = {
         "eager": program,
-        "refimpl": compile(program, backend=ours),
+        "refimpl": with_options(program, CaptureOptions(backend=ours)),
         "torch": torch_compiled,
         "refimpl's graphs": ours.run,
         "torch's graphs": theirs.run,

@@ -12,27 +12,28 @@ from refimpl.tests.capturing import MODES, captured_with, same
 
 class Scaled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Any, by: int) -> Any:
+    def forward(ctx: Any, *args: Any) -> Any:
+        x, by = args
         ctx.save_for_backward(x)
         ctx.by = by
         return x * by, torch.is_grad_enabled(), ctx.needs_input_grad
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any, *rest: Any) -> Any:
-        return gradient * ctx.by * 10, None
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * ctx.by * 10, None
 
 
 class Same(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x
+    def forward(ctx: Any, *args: Any) -> Any:
+        return args[0]
 
 
 class Dirty(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.mark_dirty(x)
-        return x.add_(1)
+    def forward(ctx: Any, *args: Any) -> Any:
+        ctx.mark_dirty(*args)
+        return args[0].add_(1)
 
 
 def scaled(x: Any) -> Any:

@@ -135,7 +135,7 @@ def conditions(x: Any) -> Any:
         list(itertools.pairwise([1, x, 3])),
         list(itertools.pairwise([1])),
         list(itertools.zip_longest([1, 2, 3], "a", fillvalue=x)),
-        list(itertools.zip_longest()),
+        list(itertools.zip_longest(*[])),
         x + 1,
     )
 

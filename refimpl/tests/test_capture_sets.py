@@ -138,7 +138,8 @@ def errors(x: Any) -> Any:
             elif step == 1:
                 set().pop()
             elif step == 2:
-                {[]}  # noqa: B018  # pyright: ignore[reportUnhashable]
+                unhashable: Any = []
+                items = {unhashable}
             else:
                 items = {1, 2, 3}
                 for item in items:
