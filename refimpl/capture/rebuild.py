@@ -48,6 +48,7 @@ from refimpl.capture.symbolic.values import (
     NumberValue,
     ObjectValue,
     PartialValue,
+    ReversedValue,
     SequenceValue,
     SetValue,
     SliceValue,
@@ -248,6 +249,10 @@ class Emitter:
     def _iterator(self, value: IteratorValue) -> str:
         if value.is_exhausted:
             return self._named(value, f"iter({_empty(value.over)})")
+        if isinstance(value, ReversedValue):
+            name = self._named(value, f"reversed({self.expression(value.of)})")
+            self._lines.append(f"{name}.__setstate__({len(value.items) - 1 - value.position})")
+            return name
         if isinstance(value.over, TensorValue):
             name = self._named(value, f"iter([{self._list(value.items)}])")
         else:

@@ -370,3 +370,26 @@ def test_an_error_of_a_function_leaves_the_iterator_where_c_leaves_it() -> None:
 
     captured, _, _ = captured_with(program)
     assert same(captured(torch.ones(2)), program(torch.ones(2)))
+
+
+def reversed_under_way(x: Any) -> Any:
+    items, seen = [1, 2, 3, 4], []
+    for item in reversed(items):
+        seen.append(item)
+        if item == 3:
+            items.pop(0)
+            items[0] = 7
+    whole = list(reversed(items))
+    items.append(x.shape[0])
+    backwards = reversed(items)
+    first = next(backwards)
+    torch._dynamo.graph_break()
+    items[0] = 9
+    return x + 1, seen, items, whole, first, list(backwards)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_list_that_changes_under_a_reversed_iterator_is_seen(mode: str) -> None:
+    captured, _, _ = captured_with(reversed_under_way, breaks_at=MODES[mode])
+    for _ in range(2):
+        assert same(captured(torch.ones(2)), reversed_under_way(torch.ones(2)))

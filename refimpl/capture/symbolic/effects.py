@@ -15,6 +15,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     FrozenDictValue,
     ObjectValue,
+    ReversedValue,
     SequenceValue,
     SetValue,
     Value,
@@ -31,16 +32,23 @@ class EffectLog:
     _attributes: dict[ObjectValue, dict[str, Any]] = field(default_factory=dict)
     _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
+    _under_way: dict[Value, list[ReversedValue]] = field(default_factory=dict)  # by the list
     count: int = 0  # of changes
 
     def will_change(self, value: Changed) -> None:
         """The content of a value is about to be changed in place."""
         if isinstance(value, FrozenDictValue):
             raise GraphBreak("unsupported_operation", what="a change", kind="dict of an object")
+        if any(not iterator.is_exhausted for iterator in self._under_way.get(value, ())):
+            raise GraphBreak("unsupported_operation", what="a change under a reversed iterator", kind=value.kind)
         if value.source is not None:
             self.count += 1
             if value not in self._changed:
                 self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}
+
+    def watch(self, iterator: ReversedValue) -> None:
+        """It goes through a list that is not to be changed meanwhile."""
+        self._under_way.setdefault(iterator.of, []).append(iterator)
 
     def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
         """`value.name = new`."""

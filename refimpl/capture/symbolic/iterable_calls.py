@@ -35,6 +35,7 @@ from refimpl.capture.symbolic.values import (
     NumberValue,
     ObjectValue,
     PartialValue,
+    ReversedValue,
     SequenceValue,
     SetValue,
     TensorValue,
@@ -245,6 +246,10 @@ def _all(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else _wrong("reversed")
     match value:
+        case SequenceValue() if value.class_ is list:
+            iterator = ReversedValue(value)
+            domain.state.effects.watch(iterator)
+            return iterator
         case SequenceValue() | DictValue() | DictViewValue():
             items = domain.elements(value)[::-1]
         case ConstantValue() if type(value.value) in (range, str):

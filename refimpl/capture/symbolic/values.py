@@ -337,6 +337,17 @@ class IteratorValue(Value):
         self.is_exhausted = False
 
 
+class ReversedValue(IteratorValue):
+    """`reversed` of a list. The list is not changed while it is under way."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: SequenceValue) -> None:
+        items = of.items[::-1]
+        super().__init__(SequenceValue(list, items), items)
+        self.of = of
+
+
 class CombinedIteratorValue(Value):
     """`enumerate` or `zip` over iterators that the segment made."""
 
