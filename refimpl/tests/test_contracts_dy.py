@@ -7,7 +7,6 @@ import copy
 import gc
 import inspect
 import pickle
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,77 +16,21 @@ import torch
 from torch import fx
 
 import refimpl
-from refimpl.capture.captured import GuardFail
-from refimpl.capture.compile import get_compiler_fn
 from refimpl.capture.config import config
 from refimpl.capture.entry_points.contexts import (
     CaptureContext,
     DisableContext,
-    NullDecorator,
-    OptimizeContext,
     innermost_fn,
 )
 from refimpl.capture.entry_points.options_table import cached_backends
 from refimpl.capture.entry_points.reset import cache_entries, remove_from_cache
-from refimpl.capture.public.counters import counters
-from refimpl.capture.public.errors import BackendCompilerFailed, InvalidBackend, Unsupported
+from refimpl.capture.public.errors import BackendCompilerFailed
 from refimpl.capture.public.running import CAPTURE, running
+from refimpl.tests.contract_backend import Backend, backend, nothing_is_left, plus_one
+
+__all__ = ["backend", "nothing_is_left"]  # fixtures
 
 Tensor = torch.Tensor
-
-
-class Backend:
-    """Counts graphs and runs them as they are."""
-
-    def __init__(self) -> None:
-        self.graphs: list[fx.GraphModule] = []
-        self.examples: list[Sequence[Any]] = []
-        self.resets = 0
-
-    def __call__(self, graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        self.graphs.append(graph)
-        self.examples.append(example_inputs)
-        return graph.forward
-
-    def reset(self) -> None:
-        self.resets += 1
-
-    @property
-    def n(self) -> int:
-        return len(self.graphs)
-
-    def targets(self) -> list[list[str]]:
-        """Of each graph the names of what it calls."""
-        return [
-            [getattr(node.target, "__name__", str(node.target)) for node in graph.graph.nodes if "call" in node.op]
-            for graph in self.graphs
-        ]
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    made = Backend()
-    yield made
-    refimpl.reset()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    refimpl.reset()
-    counters.clear()
-    yield
-    assert running.mode == CAPTURE, "a context left its mode behind"
-    assert not running.is_capturing
-
-
-def plus_one(x: Tensor) -> Tensor:
-    return x + 1
-
-
-def breaking(x: Tensor) -> Tensor:
-    y = x + 1
-    refimpl.graph_break()
-    return y * 2
 
 
 # --------------------------------------------------------------------------------------------------- registry and cache
@@ -573,141 +516,3 @@ def test_a_backend_that_computes_something_else_is_found_where_it_is_asked_for(b
         assert refimpl.compile(plus_one, backend=backend)(torch.ones(2)).tolist() == [2, 2]
         with pytest.raises(BackendCompilerFailed, match="incorrect results"):
             refimpl.compile(plus_one, backend=wrong, fullgraph=True)(torch.ones(2))
-
-
-# ---------------------------------------------------------------------------------------------------------- entry points
-
-
-def test_backends_by_name_by_object_and_by_callable(backend: Backend) -> None:
-    """DY-18"""
-    assert get_compiler_fn(backend) is backend
-    for name in ("eager", "aot_eager", "aot_eager_decomp_partition"):
-        assert torch.equal(refimpl.compile(plus_one, backend=name)(torch.ones(2)), torch.full((2,), 2.0))
-
-    class Named:
-        compiler_name = "eager"
-
-    assert get_compiler_fn(Named()) is get_compiler_fn("eager")
-    with pytest.raises(InvalidBackend, match="no_such_backend"):
-        refimpl.compile(plus_one, backend="no_such_backend")
-    with pytest.raises(InvalidBackend, match="backend=3"):
-        refimpl.optimize(3)
-
-
-def test_disabled_optimize_gives_the_function_itself(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DY-19, DY-21"""
-    nothing = refimpl.optimize(backend, disable=True)
-    not_a_function: Any = 3
-    assert isinstance(nothing, NullDecorator)
-    assert nothing(plus_one) is plus_one
-    with nothing:
-        pass
-    with pytest.raises(AssertionError, match="no callable"):
-        nothing(not_a_function)
-    assert refimpl.compile(plus_one, backend=backend, disable=True) is plus_one
-    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
-    refimpl.optimize(backend)(plus_one)(torch.ones(2))
-    assert backend.n == 0
-
-
-def test_a_graph_break_makes_two_graphs_or_an_error(backend: Backend) -> None:
-    """DY-22"""
-    assert refimpl.optimize(backend)(breaking)(torch.ones(2)).tolist() == [4, 4]
-    assert backend.n == 2
-    for strict in (refimpl.optimize(backend, nopython=True), refimpl.optimize_assert(backend)):
-        with pytest.raises(Unsupported, match=r"graph_break(?s:.*)in breaking"):
-            strict(breaking)(torch.ones(2))
-    assert refimpl.optimize_assert(backend)(plus_one)(torch.ones(2)).tolist() == [2, 2]
-
-
-def test_what_a_backend_gets_and_gives(backend: Backend) -> None:
-    """DY-23, DY-26"""
-
-    def program(d: dict[str, Tensor], unused: Tensor) -> dict[str, Any]:
-        return {"sum": d["a"] + d["b"], "rest": (d["a"], [d["b"] * 2])}
-
-    a, b = torch.ones(2), torch.full((2,), 3.0)
-    result = refimpl.optimize(backend)(program)({"a": a, "b": b}, torch.ones(3))
-    assert result["sum"].tolist() == [4, 4]
-    assert result["rest"][0] is a
-    (graph,) = backend.graphs
-    assert [node.target for node in graph.graph.nodes if node.op == "placeholder"] == ["L_d_a_", "L_d_b_"]
-    assert len(backend.examples[0]) == 2
-    assert all(given is mine for given, mine in zip(backend.examples[0], (a, b), strict=True))
-    (output,) = (node for node in graph.graph.nodes if node.op == "output")
-    assert type(output.args[0]) is tuple
-    assert len(output.args[0]) == 2
-
-
-def test_a_backend_that_raises_is_named_and_its_error_kept() -> None:
-    """DY-23"""
-
-    def broken(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-        raise OSError("no compiler here")
-
-    with pytest.raises(BackendCompilerFailed, match=r"broken(?s:.*)no compiler here") as caught:
-        refimpl.compile(plus_one, backend=broken)(torch.ones(2))
-    assert isinstance(caught.value.inner_exception, OSError)
-    with config.patch(suppress_errors=True):
-        assert refimpl.compile(plus_one, backend=broken)(torch.ones(2)).tolist() == [2, 2]
-
-
-def test_hooks_get_the_guards_made_and_the_one_that_failed(backend: Backend) -> None:
-    """DY-24"""
-    made: list[Any] = []
-    failed: list[GuardFail] = []
-    compiled = refimpl.optimize(backend, guard_export_fn=made.append, guard_fail_fn=failed.append)(plus_one)
-    other = refimpl.optimize(backend)(plus_one)
-    compiled(torch.ones(2))
-    assert (len(made), len(failed)) == (1, 0)
-    assert any("L['x']" in str(guard) for guard in made[0])
-    compiled(torch.ones(2, dtype=torch.int64))
-    compiled(torch.ones(2))
-    other(torch.ones(2, dtype=torch.int32))
-    assert (len(made), len(failed)) == (2, 1), "hooks belong to one context"
-    assert "L['x']" in failed[0].reason
-    assert failed[0].orig_code is plus_one.__code__
-
-
-def test_explain_tells_graphs_breaks_and_ops(backend: Backend) -> None:
-    """DY-25"""
-    said = refimpl.explain(breaking)(torch.ones(2))
-    assert (said.graph_count, said.graph_break_count, said.op_count) == (2, 1, 2)
-    assert [len(ops) for ops in said.ops_per_graph] == [1, 1]
-    assert len(said.break_reasons) == 1
-    assert said.out_guards
-    assert len(said.graphs) == 2
-    assert "Graph Count: 2" in str(said)
-    assert "graph_break" in str(said)
-    with pytest.warns(FutureWarning, match="deprecated") as warned:
-        assert refimpl.explain(plus_one, torch.ones(2)).graph_count == 1
-    assert warned[0].filename == __file__
-    compiled = refimpl.optimize(backend)(plus_one)
-    compiled(torch.ones(2))
-    refimpl.explain(plus_one)(torch.ones(2))
-    compiled(torch.ones(2))
-    assert backend.n == 2, "explain forgets what was captured before"
-
-
-def test_the_mode_belongs_to_the_thread(backend: Backend) -> None:
-    """DY-45"""
-    compiled = refimpl.optimize(backend)(plus_one)
-    seen: list[int] = []
-    with config.patch(raise_on_ctx_manager_usage=False), DisableContext():
-        compiled(torch.ones(2))
-        assert backend.n == 0
-        thread = threading.Thread(target=lambda: (seen.append(running.mode), compiled(torch.ones(2))))
-        thread.start()
-        thread.join()
-    assert seen == [CAPTURE]
-    assert backend.n == 1
-
-
-def test_contexts_say_what_they_are_made_of() -> None:
-    """DY-17, DY-21"""
-    context = refimpl.optimize("eager", dynamic=False)
-    assert isinstance(context, OptimizeContext)
-    assert context.callback is get_compiler_fn("eager")
-    assert context.first_ctx
-    assert context.dynamic is False
-    assert context.compiler_config is None

@@ -35,7 +35,7 @@ from refimpl.capture.symbolic.dict_objects import has_dict_inside
 from refimpl.capture.symbolic.errors import is_plain_error
 from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES
 from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS, ITERATOR_RULES
-from refimpl.capture.symbolic.made_modules import MODULE_RULES
+from refimpl.capture.symbolic.made_modules import begin_module, is_module_init
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
 from refimpl.capture.symbolic.raising import UserRaise, unsupported
 from refimpl.capture.symbolic.signatures import SIGNATURE_RULES
@@ -69,7 +69,6 @@ _RULES = {
     **ITERABLE_RULES,
     **ITERATOR_RULES,
     **OPERATOR_RULES,
-    **MODULE_RULES,
     **SIGNATURE_RULES,
     **AUTOGRAD_RULES,
 }
@@ -106,6 +105,8 @@ class SymbolicCalls(SymbolicBase):
         rule = _RULES.get(id(target))
         if rule is not None:
             return rule(self, frame, args, kwargs)
+        if is_module_init(target):
+            return begin_module(self, frame, args, kwargs)
         if id(target) in marks.ALLOWED:
             return self.state.operator(target, args, kwargs)
         if is_a(target, torch.nn.Module):

@@ -7,19 +7,21 @@ Differs: the rest of a module's class is interpreted as that of any other; a par
 from __future__ import annotations
 
 from collections import OrderedDict
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.recognition import defined_in
 from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.classes import MISSING, in_mro, is_a
 from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import ConstantValue, DictValue, InstanceValue, ObjectValue, TensorValue, Value
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 _MODULE = torch.nn.Module
+_INIT = _MODULE.__init__
 
 
 def is_plain_module(class_: type) -> bool:
@@ -40,7 +42,9 @@ class SymbolicMadeModules(SymbolicBase):
 
     def begin_module(self, module: InstanceValue) -> None:
         """`torch.nn.Module.__init__`, which takes nothing."""
-        for name, content in vars(_MODULE()).items():
+        bare = _MODULE.__new__(_MODULE)
+        _INIT(bare)  # not what a program may have put in its place
+        for name, content in vars(bare).items():
             if type(content) in (dict, OrderedDict):
                 module.attributes[name] = DictValue({}, None, type(content))
             elif type(content) is set:
@@ -90,7 +94,8 @@ class SymbolicMadeModules(SymbolicBase):
         return found
 
 
-def _init(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def begin_module(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of `torch.nn.Module.__init__`."""
     module = domain.state.see(args[0]) if args else None
     if len(args) != 1 or kwargs or not isinstance(module, InstanceValue):
         unsupported("torch.nn.Module.__init__", domain.state.see(args[0]))
@@ -98,4 +103,11 @@ def _init(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     return ConstantValue(None)
 
 
-MODULE_RULES: dict[int, Rule] = {id(_MODULE.__init__): _init}
+def is_module_init(function: Any) -> bool:
+    """Whether it is what makes a module: torch's own, or what torch.compile puts in its place to count modules."""
+    if type(function) is not FunctionType:
+        return False
+    where = defined_in(function)
+    return (where == _MODULE.__module__ and function.__qualname__ == "Module.__init__") or where.endswith(
+        "._dynamo.mutation_guard"
+    )
