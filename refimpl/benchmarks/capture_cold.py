@@ -49,30 +49,29 @@ class Peer:
         return statistics.median(self.milliseconds[1:])
 
 
-def _captured(model: Model) -> int:
-    count = 0
+class Counting:
+    """A backend that runs graphs as they are, and counts them."""
 
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        nonlocal count
-        count += 1
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        self.count += 1
         return graph_module.forward
 
+
+def _captured(model: Model) -> int:
+    backend = Counting()
     with_options(model.module, CaptureOptions(backend=backend))(*model.inputs)
-    return count
+    return backend.count
 
 
 def _compiled_by_torch(model: Model) -> int:
-    count = 0
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        nonlocal count
-        count += 1
-        return graph_module.forward
-
+    backend = Counting()
     torch.compiler.reset()
     compiled: Any = torch.compile(model.module, backend=backend)
     compiled(*model.inputs)
-    return count
+    return backend.count
 
 
 def main() -> None:
