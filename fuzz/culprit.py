@@ -13,8 +13,8 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import torch
 import torch._inductor.compile_fx
@@ -35,6 +35,7 @@ from oracle.subjects.base import Subject
 from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0
+_Name = TypeVar("_Name")
 # Without these a graph is not what the next step takes.
 _NEEDED_PASSES = re.compile(
     r"decompose|stable_sort|topological|assert|cuda|comm|ddp|fsdp|custom|profiler|overlap|bucket"
@@ -95,6 +96,19 @@ class _Asked:
             verdict = self.result().verdict
         return not verdict.status.is_finding and not matches(self._symptom, symptom_of(verdict))
 
+    def cures(self, changes: Mapping[_Name, Callable[[], contextlib.AbstractContextManager[Any]]]) -> Iterator[_Name]:
+        """Which of the changes cure, one by one; none is tried where all of them at once leave the symptom as it is."""
+        if len(changes) > 1:
+            with contextlib.ExitStack() as all_changes:
+                for change in changes.values():
+                    all_changes.enter_context(change())
+                verdict = self.result().verdict
+            if matches(self._symptom, symptom_of(verdict)):
+                return
+        for name, change in changes.items():
+            if self.is_cured(change()):
+                yield name
+
 
 # ---------------------------------------------------------------------------------------------------- decompositions
 
@@ -103,10 +117,9 @@ def _decomposition(asked: _Asked) -> str:
     called: dict[Any, None] = {}
     observe(instantiate(asked.program), around_call=lambda: _Recorder(called))
     table = torch._inductor.compile_fx.select_decomp_table()
-    for overload in [op for op in called if op in table]:
-        if asked.is_cured(_without_decomposition(overload)):
-            return f"decomposition: {_packet(overload)}"
-    return ""
+    rules = {op: functools.partial(_without_decomposition, op) for op in called if op in table}
+    overload = next(asked.cures(rules), None)
+    return f"decomposition: {_packet(overload)}" if overload is not None else ""
 
 
 class _Recorder(TorchDispatchMode):
@@ -146,11 +159,9 @@ def _part_of_inductor(asked: _Asked) -> str:
                 if asked.is_cured(_config(disabled_passes=name)):
                     return f"pass: {name}"
             return "pass: several"
-        whole = next((name for name, values in _WHOLE_CODE if asked.is_cured(_config(**values))), "")
-        cures = []
-        for overload in [op for op in lowered if isinstance(op, torch._ops.OpOverload)]:
-            if asked.is_cured(_lowering({}, overload)):
-                cures.append(_packet(overload))
+        whole = next(asked.cures({name: functools.partial(_config, **values) for name, values in _WHOLE_CODE}), "")
+        overloads = [op for op in lowered if isinstance(op, torch._ops.OpOverload)]
+        cures = [_packet(op) for op in asked.cures({op: functools.partial(_lowering, {}, op) for op in overloads})]
         if len(cures) == 1 or (
             cures and whole != "fusion"
         ):  # of several the last: what feeds it is then not fused with it

@@ -32,6 +32,13 @@ _STAGE = re.compile(r"^programs (?P<numbers>[\d ]+): (?P<stage>.*)$")
 _TRIES = 3  # of a range whose worker dies before it has said which program it is at
 _KEPT_NUMBERS = 20  # of programs that came to one bucket
 _MOST_FLAKY = 200
+_FATAL = (
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGFPE,
+    signal.SIGBUS,
+    signal.SIGILL,
+)  # what native code dies of by itself
 _KILLED = (Status.CRASH.value, Status.TIMEOUT.value, Status.OOM.value)
 
 
@@ -151,6 +158,11 @@ class ResultTaker:
             state.add_work(replace(work, numbers=rest))
         if found["stage"] == "draw":
             state.rounds.setdefault(work.round, RoundState()).features.setdefault(guilty, [])
+            if isinstance(end, Died) and end.signal in _FATAL:  # each statement runs in eager when it is drawn
+                verdict = verdict_of_end(replace(end, stage="eager, while the program was drawn"))
+                state.statuses[verdict.status.value] += 1
+                state.note_ill({"number": guilty, "status": verdict.status.value, "symptom": verdict.symptom})
+                return
             state.statuses[NOT_DRAWN] += 1
             state.note_error(f"drawing program {guilty}: {verdict_of_end(end).symptom}")
             return

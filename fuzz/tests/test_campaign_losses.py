@@ -18,9 +18,10 @@ from fuzz.judging import judge
 from fuzz.structure import FuzzProgram
 from fuzz.worker import judge_range
 from oracle.case import CaseResult
-from oracle.isolate import Completed, End, Failed, TaskResult
+from oracle.isolate import Completed, Died, End, Failed, TaskResult, TimedOut
 from oracle.program import Program
 from oracle.subjects.registry import resolve
+from oracle.verdict import Status
 
 SETTINGS = CampaignSettings(subject=resolve("eager"), chunk=10, round_size=4000, block=400)
 
@@ -66,6 +67,27 @@ def test_a_lost_program_is_counted_and_said() -> None:
     assert "1 internal errors of torch-oracle, 1 of 2000 programs lost to them" in text
     assert "KeyError: 'grammar'" in text
     assert summary_json(SETTINGS, state, corpus=None)["lost"] == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "errors"),
+    [
+        (
+            Died(signal=11, exit_code=None, stage="programs 3: draw", traceback="", stderr=""),
+            Status.EAGER_FAIL_TO_RUN.value,
+            0,
+        ),
+        (Died(signal=9, exit_code=None, stage="programs 3: draw", traceback="", stderr=""), NOT_DRAWN, 1),
+        (TimedOut(seconds=5.0, stage="programs 3: draw", traceback="", stderr=""), NOT_DRAWN, 1),
+    ],
+)
+def test_eager_that_dies_while_a_program_is_drawn_is_no_error_of_ours(end: End, status: str, errors: int) -> None:
+    state = new_state(SETTINGS)
+    _take(state, Work(kind="range", numbers=(2, 3, 4)), end)
+    assert state.statuses == {status: 1}
+    assert state.error_count == errors
+    assert [work.numbers for work in state.work.values()] == [(2, 4)]  # the others are judged
+    assert [example["number"] for example in state.ill] == ([] if errors else [3])
 
 
 def test_a_campaign_that_loses_all_of_its_first_programs_stops() -> None:

@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch._inductor import compile_fx
 
+import fuzz.culprit as culprit_module
 from fuzz.culprit import find_culprit
 from fuzz.localise import LADDER, first_wrong_rung, judge_here, ladder_of
 from fuzz.parsing import program_of
 from fuzz.reduce.trials import TrialProcess
 from fuzz.structure import FuzzProgram
 from fuzz.symptom import Symptom, symptom_of
-from oracle.program import Call
+from oracle.case import CaseResult
+from oracle.program import Call, Program
+from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
@@ -97,6 +100,22 @@ def test_a_planted_decomposition_is_the_culprit(monkeypatch: pytest.MonkeyPatch)
     symptom = symptom_of(judge_here(program, subject))
     assert symptom == _WRONG
     assert find_culprit(program, load(subject), symptom) == "decomposition: aten.hypot"
+
+
+def test_what_no_decomposition_causes_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = program_of(
+        "def program(a):\n    w = torch.frac(a)\n    r = w.sinc().nan_to_num()\n    return r\n", [_tensor(4)]
+    )
+    asked = []
+
+    def wrong_however(asked_program: Program, subject: Subject) -> CaseResult:
+        asked.append(asked_program.name)
+        return CaseResult(verdict=Verdict(status=Status.FAIL_ACCURACY, symptom="output: number differs"))
+
+    monkeypatch.setattr(culprit_module, "judge", wrong_however)
+    symptom = symptom_of(Verdict(status=Status.FAIL_ACCURACY, symptom="output: number differs"))
+    assert find_culprit(program, load(resolve("aot_eager_decomp_partition")), symptom) == ""
+    assert len(asked) == 1
 
 
 @pytest.mark.slow
