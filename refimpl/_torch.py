@@ -127,6 +127,15 @@ def is_fx_tracing() -> bool:
 tensor_keys: Any = torch._C._dispatch_keys
 
 
+# TorchScript's tracer below torch.jit.trace, and what tells whether it runs.
+jit_get_trace_graph: Any = getattr(torch.jit, "_get_trace_graph")
+is_jit_tracing: Callable[[], bool] = torch._C._is_tracing
+# The function that calls the engine of autograd: what has it for its caller is called by the engine.
+engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
+# Where builds of torch that collect such things count which entry points are used.
+log_torch_api_usage_once: Callable[[str], object] = torch._C._log_api_usage_once
+
+
 # Functions of C, which guards call: how many modes are on the stacks, and whether functions may be overridden at all.
 function_modes_on: Any = torch._C._len_torch_function_stack
 dispatch_modes_on: Any = torch._C._len_torch_dispatch_stack
@@ -448,6 +457,7 @@ __all__ = [
     "creation_of_view",
     "dispatch_keys",
     "enable_python_dispatcher",
+    "engine_call",
     "enter_autocast",
     "enter_inference_mode",
     "exit_autocast",
@@ -463,10 +473,13 @@ __all__ = [
     "is_fx_tracing",
     "is_inside_backward",
     "is_inside_function_transform",
+    "is_jit_tracing",
     "is_made_without_gradients",
     "is_opaque_object",
     "is_traceable_wrapper_subclass",
+    "jit_get_trace_graph",
     "keeps_sequence_number_of_meta",
+    "log_torch_api_usage_once",
     "no_python_dispatcher",
     "other_tracer",
     "pytree",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from refimpl._torch import is_fx_tracing, is_inside_function_transform, set_grad_enabled
+from refimpl._torch import is_fx_tracing, is_inside_function_transform, is_jit_tracing, set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.config import config, settings_of
@@ -39,9 +39,11 @@ from refimpl.capture.public.errors import (
 from refimpl.capture.public.marks import LEFT_OUT_ALONE
 from refimpl.capture.public.metrics import CompilationMetrics, next_compile_id, record_compilation_metrics
 from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturing, running
+from refimpl.capture.public.timing import dynamo_timed, increment_frame
 from refimpl.capture.public.verify import check_backend
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, place_of
+from refimpl.capture.segment_facts import facts_of_failure, facts_of_segment
 from refimpl.capture.torch_state import autocast_state, restore_autocast
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
@@ -122,6 +124,8 @@ class CapturedFunction:
             return self.function(*args, **kwargs)
         if is_fx_tracing():
             return self._traced_by_fx(args, kwargs)
+        if is_jit_tracing():
+            raise _traced("torch.jit.trace")
         code, place = self._first
         segments = self.cache.by_place.get(place)
         if segments and code is self.function.__code__:
@@ -254,6 +258,7 @@ class CapturedFunction:
     def _captured(self, frames: list[FrameState]) -> Segment | None:
         """A new segment from where the frames are; None where they cannot be captured. Both are put on record."""
         code, place = frames[0].code.code, place_of(frames)
+        increment_frame()
         start_time, began, before = time.time(), time.perf_counter(), len(self.options.breaks)
         self._backend_seconds = 0.0
         segment, raised = None, None
@@ -263,22 +268,19 @@ class CapturedFunction:
             raised = error
             raise
         finally:
-            reasons = tuple(reason.explanation for reason in self.options.breaks[before:])
-            nodes = [] if segment is None or segment.graph is None else list(segment.graph.graph.nodes)
             record_compilation_metrics(
                 CompilationMetrics(
-                    compile_id=next_compile_id(), co_name=code.co_name, co_filename=code.co_filename,
-                    co_firstlineno=code.co_firstlineno, cache_size=self.cache.count(place), start_time=start_time,
+                    compile_id=next_compile_id(), frame_key=str(place), co_name=code.co_name, co_filename=code.co_filename,
+                    co_firstlineno=code.co_firstlineno, cache_size=self.cache.count(place),
+                    accumulated_cache_size=len(self.cache.segments()), start_time=start_time,
                     entire_frame_compile_time_s=time.perf_counter() - began, backend_compile_time_s=self._backend_seconds,
-                    has_guarded_code=segment is not None, guard_count=0 if segment is None else len(segment.guards),
-                    graph_op_count=sum(node.op.startswith("call") for node in nodes), graph_node_count=len(nodes),
-                    graph_input_count=sum(node.op == "placeholder" for node in nodes),
-                    fail_type=None if raised is None else type(raised).__name__,
-                    fail_reason=None if raised is None else str(raised), restart_reasons=reasons,
+                    restart_reasons=tuple(reason.explanation for reason in self.options.breaks[before:]),
+                    **facts_of_failure(raised), **facts_of_segment(segment),
                 )
             )  # fmt: skip
         return segment
 
+    @dynamo_timed(phase_name="entire_frame_compile")
     def _made(self, frames: list[FrameState]) -> Segment | None:
         options = self.options
         counters["frames"]["total"] += 1
@@ -305,6 +307,7 @@ class CapturedFunction:
             options.guard_export_fn(list(segment.guards))
         return segment
 
+    @dynamo_timed(phase_name="backend_compile")
     def _compiled(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
         """What the backend makes of a graph."""
         backend = self.options.backend
@@ -332,10 +335,7 @@ class CapturedFunction:
     def _traced_by_fx(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with proxies of torch.fx: they know no values that could be guarded."""
         if config.error_on_nested_fx_trace:
-            raise RuntimeError(
-                "Detected that you are using FX to symbolically trace a dynamo-optimized function. This is not supported at the "
-                "moment.\n  what to do: trace the function itself, or capture what the trace gives"
-            )
+            raise _traced("symbolically trace")
         return self.function(*args, **kwargs)
 
     def _raising_again(self, error: Exception, frames: list[FrameState]) -> Any:
@@ -360,6 +360,14 @@ class CapturedFunction:
         machine = Machine(self._domain)
         machine.frames = frames
         return machine.resume().value
+
+
+def _traced(how: str) -> RuntimeError:
+    """The wording is upstream's, also for TorchScript: its tests look for it."""
+    return RuntimeError(
+        f"Detected that you are using FX to {how} a dynamo-optimized function. This is not supported at the moment.\n"
+        "  what to do: trace the function itself, or capture what the trace gives"
+    )
 
 
 def _as_error(reason: GraphBreak) -> Exception:

@@ -15,10 +15,12 @@ from typing import Any
 
 from refimpl.backends.registry import Backend, lookup_backend, register_backend
 from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.config import config
 from refimpl.capture.entry_points.backends import NAMED
 from refimpl.capture.entry_points.contexts import Hooks, NullDecorator, OptimizeContext, captured_call
 from refimpl.capture.public.errors import InvalidBackend
 from refimpl.capture.public.platforms import check_if_dynamo_supported
+from refimpl.capture.public.usage import log_api_usage
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
 
 for _backend in NAMED:
@@ -105,8 +107,18 @@ def _optimize(
     check_if_dynamo_supported()
     if disable or os.environ.get("TORCHDYNAMO_DISABLE", "") == "1":
         return NullDecorator()
+    log_api_usage("optimize")
     hooks = Hooks(guard_export_fn, guard_fail_fn)
-    return _context(backend, fullgraph=nopython, dynamic=dynamic, hooks=hooks, recompile_limit=recompile_limit)
+    rebuild = functools.partial(_rebuilt, backend, dynamic=dynamic)
+    return _context(
+        backend, fullgraph=nopython, dynamic=dynamic, hooks=hooks, recompile_limit=recompile_limit, rebuild_ctx=rebuild
+    )
+
+
+def _rebuilt(backend: str | Backend, *, dynamic: bool | None) -> OptimizeContext:
+    """A context of the same backend, for backward graphs: those are whole, and have no backward graphs of their own."""
+    with config.patch(compiled_autograd=False):
+        return _context(backend, fullgraph=True, dynamic=dynamic, hooks=Hooks(), recompile_limit=None)
 
 
 def optimize_assert(*args: Any, **kwargs: Any) -> Any:
@@ -127,20 +139,21 @@ def _optimize_assert(
     recompile_limit: int | None = None,
 ) -> OptimizeContext:
     return _context(
-        backend, fullgraph=True, dynamic=dynamic, hooks=hooks, recompile_limit=recompile_limit, export=export
-    )
+        backend, fullgraph=True, dynamic=dynamic, hooks=hooks, recompile_limit=recompile_limit, export=export,
+        rebuild_ctx=rebuild_ctx,
+    )  # fmt: skip
 
 
 def _context(
     backend: str | Backend, *, fullgraph: bool, dynamic: bool | None, hooks: Hooks, recompile_limit: int | None,
-    export: bool = False,
+    export: bool = False, rebuild_ctx: Callable[[], Any] | None = None,
 ) -> OptimizeContext:  # fmt: skip
     found: Any = get_compiler_fn(backend)
     config_of = getattr(found, "get_compiler_config", None)
     return OptimizeContext(
         found, getattr(found, "backend_ctx_ctor", contextlib.nullcontext), first_ctx=True, fullgraph=fullgraph,
         export=export, dynamic=dynamic, compiler_config=None if config_of is None else config_of(), hooks=hooks,
-        recompile_limit=recompile_limit,
+        recompile_limit=recompile_limit, rebuild_ctx=rebuild_ctx,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "force_nn_module_property_static_shapes": (True, "tensors of modules have sizes that are numbers"),
     "force_parameter_static_shapes": (True, "parameters have sizes that are numbers"),
     "install_free_tensors": (False, "accepted"),
+    "install_free_tensors_for_export": (True, "tensors that are no arguments become attributes of what is exported"),
     "log_compilation_metrics": (True, "accepted"),
     "log_file_name": (None, "a file that messages are added to"),
     "nested_graph_breaks": (False, "accepted"),

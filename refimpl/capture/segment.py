@@ -51,6 +51,8 @@ class Segment:
     graph: fx.GraphModule | None
     sources: tuple[Source, ...] = ()
     """Of what `check` gives, in order."""
+    restart_seconds: float = 0.0
+    """What attempts took that found out where to stop."""
     codes: tuple[Any, ...]
     """Of the frame that it begins in, and of those that it enters. Held, for places are numbers of theirs."""
 

@@ -6,7 +6,9 @@ Counterpart: torch/_dynamo/convert_frame.py; torch/_dynamo/symbolic_convert.py I
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -159,15 +161,17 @@ def translate(
     (frame,) = frames
     forced: dict[int, GraphBreak] = {}
     sizes = SizeHistory() if sizes is None else sizes
+    began = first = time.perf_counter()
     while True:
         attempt = _Attempt(frame, forced, breaks_at, sizes, fullgraph=fullgraph)
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled()):  # what the program sets meanwhile is put back
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
-                return ended.segment(backend, frames)
+                return replace(ended.segment(backend, frames), restart_seconds=began - first)
         finally:
             attempt.release()
+        began = time.perf_counter()
 
 
 def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: bool) -> _Ended | None:

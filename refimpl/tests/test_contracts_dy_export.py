@@ -14,7 +14,9 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 import refimpl
 from refimpl.capture.compile import optimize
+from refimpl.capture.config import config
 from refimpl.capture.entry_points.export import ExportResult, argument_names
+from refimpl.capture.entry_points.export_free_tensors import check_signature_rewritable
 from refimpl.capture.entry_points.reset import cache_entries
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.errors import BadParameter
@@ -78,6 +80,50 @@ def test_tensors_that_are_no_arguments_become_attributes() -> None:
         id(parameter) for parameter in linear.parameters()
     }
     assert torch.equal(of_module(torch.ones(1, 2)), linear(torch.ones(1, 2)))
+
+
+def test_a_tensor_that_is_no_argument_can_be_refused_with_where_it_is_read() -> None:
+    """DY-30"""
+    held = torch.full((2,), 5.0)
+
+    def program(x: Tensor) -> Tensor:
+        return x + held * held
+
+    def returning(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, held
+
+    linear = torch.nn.Linear(2, 2)
+    given = refimpl.assume_constant_result(lambda: held)
+    says = r"neither buffers/parameters/constants nor are direct(?s:.*)L\['held'\](?s:.*)assume_constant_result"
+    assert torch.equal(exported(program, torch.ones(2))(torch.ones(2)), torch.full((2,), 26.0))
+    with config.patch(install_free_tensors_for_export=False):
+        with pytest.raises(UserError, match=says) as caught:
+            exported(program, torch.ones(2))
+        assert caught.value.error_type is UserErrorType.INVALID_INPUT
+        assert "return x + held * held" in str(caught.value), "the line of the program"
+        with pytest.raises(UserError, match="a closed over free variable"):
+            check_signature_rewritable(_captured_with(returning, [""]))
+        with pytest.raises(UserError, match=r"elided 2 more accesses"):
+            check_signature_rewritable(_captured_with(returning, ["", "  File a\n", "  File b\n"]))
+        exported(lambda x, k: x + k, torch.ones(2), held)
+        exported(linear, torch.ones(1, 2))
+        exported(lambda x: x + given(), torch.ones(2))
+    with pytest.raises(AssertionError, match="has no source"):
+        check_signature_rewritable(fx.symbolic_trace(lambda x: x + 1))
+
+
+def _captured_with(function: Callable[..., Any], stacks: list[str]) -> fx.GraphModule:
+    """A graph of which one input is said to be used at these places."""
+    graphs: list[fx.GraphModule] = []
+
+    def keep(graph: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    optimize(keep)(function)(torch.ones(2))
+    source = next(iter(graphs[0].graph.nodes)).meta["source"]
+    setattr(graphs[0], "_source_to_user_stacks", {source: stacks})
+    return graphs[0]
 
 
 def test_the_result_of_an_export_has_two_fields() -> None:
@@ -170,11 +216,24 @@ def test_export_takes_one_graph_and_leaves_no_entries() -> None:
 
     compiled = optimize("eager")(whole)
     compiled(torch.ones(2))
-    before = len(cache_entries(whole))
+    assert len(cache_entries(whole)) == 1
     exported(whole, torch.ones(2))
-    assert len(cache_entries(whole)) == before
+    assert cache_entries(whole) == [], "neither those of before nor the export's own"
+    assert compiled(torch.ones(2)).tolist() == [2, 2]
     with pytest.raises(UserError, match="Dynamic control flow is not supported at the moment"):
         exported(lambda x: x + 1 if x.sum() > 0 else x, torch.ones(2))
+
+
+def test_a_number_is_read_out_of_a_tensor_without_a_setting() -> None:
+    """DY-35, XC-16"""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * x.sum().item(), x.nonzero() + 1
+
+    module = exported(program, torch.ones(2))
+    for x in (torch.full((2,), 3.0), torch.tensor([0.0, 5.0])):
+        for expected, seen in zip(program(x), module(x), strict=True):
+            assert torch.equal(expected, seen), "neither the number nor the size is burned in"
 
 
 def test_static_modes_burn_sizes_in() -> None:

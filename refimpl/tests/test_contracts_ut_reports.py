@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import re
 import sys
@@ -157,11 +158,15 @@ def test_the_profiler_counts_and_reports() -> None:
     assert config.recompile_limit == before
 
 
+def records() -> list[metrics.CompilationMetrics]:
+    return [record for record in metrics.get_compilation_metrics() if isinstance(record, metrics.CompilationMetrics)]
+
+
 def test_every_segment_has_a_record() -> None:
     """UT-16"""
     metrics.clear_compilation_metrics()
     refimpl.compile(breaking, backend="eager")(torch.ones(2))
-    first, second = metrics.get_compilation_metrics()
+    first, second = records()
     assert (first.co_name, first.co_filename) == ("breaking", __file__)
     assert (first.graph_op_count, first.graph_input_count, first.graph_node_count) == (1, 1, 3)
     assert first.has_guarded_code
@@ -170,12 +175,17 @@ def test_every_segment_has_a_record() -> None:
     assert len(first.restart_reasons) == 1
     assert second.restart_reasons == ()
     assert second.compile_id > first.compile_id
+    assert second.frame_key != first.frame_key
+    assert (second.cache_size, second.accumulated_cache_size) == (0, 1), "of its place, and of the code"
     with pytest.raises(RuntimeError):
         refimpl.compile(breaking, backend="eager", fullgraph=True)(torch.ones(2))
-    failed = metrics.get_compilation_metrics()[-1]
+    failed = records()[-1]
     assert not failed.has_guarded_code
     assert failed.fail_type == "Unsupported"
     assert "graph" in str(failed.fail_reason)
+    assert (failed.fail_user_frame_filename, failed.fail_user_frame_lineno) == (
+        __file__, breaking.__code__.co_firstlineno + 2,
+    )  # fmt: skip
     metrics.set_compilation_metrics_limit(2)
     try:
         assert metrics.get_compilation_metrics() == [second, failed], "the newest"
@@ -183,6 +193,38 @@ def test_every_segment_has_a_record() -> None:
         assert metrics.get_compilation_metrics()[0] == failed
     finally:
         metrics.set_compilation_metrics_limit(metrics.LIMIT)
+
+
+def test_a_record_tells_of_sizes_restarts_and_operators_of_libraries() -> None:
+    """UT-16"""
+    library = torch.library.Library("refimpl_metrics_test", "DEF")
+    for name, tags in (("fit", (torch.Tag.pt2_compliant_tag,)), ("unfit", ())):
+        library.define(f"{name}(Tensor x) -> Tensor", tags=tags)
+        library.impl(name, torch.clone, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"refimpl_metrics_test::{name}", torch.empty_like, lib=library)
+    fit, unfit = torch.ops.refimpl_metrics_test.fit, torch.ops.refimpl_metrics_test.unfit
+
+    def helper(x: Tensor) -> Tensor:
+        refimpl.graph_break()
+        return x + 1
+
+    def program(x: Tensor) -> Tensor:
+        y = fit(x) + unfit(x)
+        return helper(y + 1 if x.shape[0] > 3 else y)
+
+    metrics.clear_compilation_metrics()
+    refimpl.compile(program, backend="eager", dynamic=True)(torch.ones(4))
+    first = records()[0]
+    assert first.shape_env_guard_count == 1
+    assert first.dynamo_time_before_restart_s > 0, "it was interpreted once more up to the call of the helper"
+    assert records()[-1].dynamo_time_before_restart_s == 0
+    assert (first.compliant_custom_ops, first.non_compliant_ops) == (
+        {"refimpl_metrics_test.fit"}, {"refimpl_metrics_test.unfit"},
+    )  # fmt: skip
+    structured = first.structured()
+    assert json.loads(json.dumps(structured)) == structured
+    assert structured["non_compliant_ops"] == ["refimpl_metrics_test.unfit"]
+    assert len(structured) == 26
 
 
 # ------------------------------------------------------------------------------------------------------- files and logs
@@ -366,6 +408,22 @@ def test_the_question_agrees_with_the_error(monkeypatch: pytest.MonkeyPatch) -> 
     for entry in (lambda: refimpl.compile(breaking), lambda: refimpl.export(breaking)):
         with pytest.raises(RuntimeError, match=r"3\.9"):
             entry()
+
+
+def test_backends_that_make_machine_code_ask_about_the_system_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DY-20"""
+    platforms.check_if_inductor_supported()
+    assert platforms.is_inductor_supported()
+    with monkeypatch.context() as patched:
+        patched.setattr(platforms.sys, "platform", "win32")
+        assert platforms.is_dynamo_supported()
+        assert not platforms.is_inductor_supported()
+        with pytest.raises(RuntimeError, match="Windows"):
+            platforms.check_if_inductor_supported()
+    monkeypatch.setattr(platforms.sys, "version_info", (3, 9, 1))
+    assert not platforms.is_inductor_supported()
+    with pytest.raises(RuntimeError, match=r"3\.9"):
+        platforms.check_if_inductor_supported()
 
 
 @pytest.mark.parametrize(("device", "has_triton", "is_supported"), [

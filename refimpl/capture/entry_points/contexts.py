@@ -18,8 +18,10 @@ import torch
 
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.config import config
+from refimpl.capture.entry_points.compiled_autograd import CompiledBackward, enable
 from refimpl.capture.entry_points.optimized_module import OptimizedModule
 from refimpl.capture.entry_points.options_table import hold, live_options, options_for
+from refimpl.capture.entry_points.torch_patcher import TorchPatcher
 from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
 from refimpl.capture.recognition import CAPTURES
 from refimpl.errors import BadParameter
@@ -166,19 +168,32 @@ class OptimizeContext(CaptureContext):
         export: bool = False,
         dynamic: bool | None = None,
         compiler_config: Any = None,
+        rebuild_ctx: Callable[[], OptimizeContext | NullDecorator] | None = None,
         hooks: Hooks = Hooks(),  # noqa: B008 - a tuple
         recompile_limit: int | None = None,
     ) -> None:
+        """`rebuild_ctx`: makes a context like this; its backend compiles backward passes under `config.compiled_autograd`.
+
+        Raises AssertionError where that is set and there is none.
+        """
+        backward = None
+        if config.compiled_autograd:
+            assert rebuild_ctx is not None, (
+                "config.compiled_autograd is set, and rebuild_ctx is None\n  expected: what makes a context for backward graphs"
+            )
+            rebuilt = rebuild_ctx()
+            assert isinstance(rebuilt, OptimizeContext), f"rebuild_ctx gave {rebuilt!r}\n  expected: an OptimizeContext"
+            backward = CompiledBackward(rebuilt.options.backend)
         super().__init__(
-            callback, backend_ctx_ctor=backend_ctx_ctor, first_ctx=first_ctx, export=export, dynamic=dynamic,
-            compiler_config=compiler_config,
+            callback, nothing if backward is None else functools.partial(_entered, backward), backend_ctx_ctor,
+            TorchPatcher.patch, first_ctx, export=export, dynamic=dynamic, compiler_config=compiler_config,
         )  # fmt: skip
         self.options: CaptureOptions = options_for(
             callback, fullgraph=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit, hooks=hooks
         )
         self._arguments = (callback, backend_ctx_ctor, first_ctx), {
             "fullgraph": fullgraph, "export": export, "dynamic": dynamic, "compiler_config": compiler_config,
-            "hooks": hooks, "recompile_limit": recompile_limit,
+            "hooks": hooks, "recompile_limit": recompile_limit, "rebuild_ctx": rebuild_ctx,
         }  # fmt: skip
 
     def __reduce__(self) -> Any:
@@ -199,6 +214,13 @@ class OptimizeContext(CaptureContext):
                 return call(*args, **kwargs)
 
         return call_within
+
+
+def _entered(backward: CompiledBackward) -> Callable[[], None]:
+    """Enters a block in which backward passes are compiled; what leaves it."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(enable(backward))
+    return stack.close
 
 
 class RunOnlyContext(CaptureContext):

@@ -21,13 +21,16 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.entry_points.contexts import function_of, innermost_fn
+from refimpl.capture.entry_points.export_free_tensors import check_signature_rewritable, note_free_tensors
 from refimpl.capture.entry_points.export_shapes import specified_sizes
 from refimpl.capture.entry_points.export_signature import Captured, with_signature
+from refimpl.capture.entry_points.reset import remove_from_cache
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.running import capturing
+from refimpl.capture.public.usage import log_api_usage, log_export_usage
 from refimpl.capture.segment import Segment
 from refimpl.capture.translate import translate
 from refimpl.errors import BadParameter
@@ -80,11 +83,16 @@ def export(
     same_signature: the graph is called like `f`; else with its own flat inputs.
     `export(f, *args)` does it at once, with a FutureWarning.
 
+    What was captured of `f` before, by any backend, is forgotten. A tensor that is read and is no argument becomes an attribute
+    of the graph; under `config.install_free_tensors_for_export=False` it is refused, unless it is a parameter or buffer.
+
     Raises AssertionError for options that do not fit each other; UserError for arguments and results that are neither tensors nor
     constants, and for dynamic_shapes that do not fit them; ConstraintViolationError where the program does not take all sizes
     that it should; Unsupported where a graph would break; TorchRuntimeError where an operator raises.
     """
     check_if_dynamo_supported()
+    if _log_export_usage:
+        log_export_usage(event="export.private_api", flags={"_dynamo"})
     options = _Options(
         aten_graph=aten_graph, pre_dispatch=pre_dispatch, decomposition_table=decomposition_table, tracing_mode=tracing_mode,
         dynamic_shapes=dynamic_shapes, assume_static_by_default=assume_static_by_default, same_signature=same_signature,
@@ -114,14 +122,17 @@ def _check(options: _Options) -> None:
 
 
 def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options) -> ExportResult:
+    log_api_usage("export")
     f = innermost_fn(f)
     function, receiver = function_of(f)
+    remove_from_cache(f)
     signature = inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f)
     flat_args, in_spec = pytree.tree_flatten((args, kwargs))
     sizes = None
     if options.dynamic_shapes is not None:
         sizes = specified_sizes(options.dynamic_shapes, signature, args, kwargs, is_strict=options.is_strict)
     segment, kept, frames = _captured(function, (*receiver, *args), kwargs, options, sizes)
+    remove_from_cache(f)
     if segment.graph is None:
         assert options.same_signature, (
             f"{f} has no operators on tensors\n  expected: a function that computes something, or same_signature=True"
@@ -130,6 +141,9 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         assert segment.graph is not None
         return ExportResult(segment.graph, list(segment.guards))
     captured = Captured.of(segment, kept, frames)
+    if segment.graph is not None:
+        note_free_tensors(segment.graph, captured.inputs, flat_args)
+        check_signature_rewritable(segment.graph)
     module = with_signature(captured, flat_args, in_spec, argument_names(signature, args, kwargs))
     if options.aten_graph:
         module = _as_aten(module, flat_args, options)

@@ -34,6 +34,25 @@ def is_dynamo_supported() -> bool:
     return True
 
 
+def check_if_inductor_supported() -> None:
+    """The same for backends that make machine code; and RuntimeError on Windows, where those of torch 2.1 make none.
+
+    There is no such backend here yet: what can be asked is whether the platform would stand in its way.
+    """
+    check_if_dynamo_supported()
+    if sys.platform == "win32":
+        raise UnsupportedByRefimpl(seen="inductor on Windows", supported="Linux and macOS", do="use another backend")
+
+
+def is_inductor_supported() -> bool:
+    """The same as a question."""
+    try:
+        check_if_inductor_supported()
+    except UnsupportedByRefimpl:
+        return False
+    return True
+
+
 def is_compile_supported(device_type: str) -> bool:
     """Whether tensors of a device can be computed by compiled code: on CPUs, and with triton on CUDA."""
     if device_type == "cpu":

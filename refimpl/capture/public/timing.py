@@ -5,21 +5,31 @@ Counterpart: torch/_dynamo/utils.py dynamo_timed, compile_times, tabulate, print
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, Literal
 
 from torch import fx
 
-# Name of a function -> seconds of each of its calls; number of a frame -> phase -> seconds.
+# Name of a function -> seconds of each of its calls; number of a frame, or id of what a backward graph is made for -> phase ->
+# seconds.
 compilation_time_metrics: defaultdict[str, list[float]] = defaultdict(list)
 frame_phase_timing: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
 op_count = 0
 curr_frame = 0
+
+
+class _Backward(threading.local):
+    compile_id: str | None = None  # while a backward graph is compiled: what it is made for
+
+
+_BACKWARD = _Backward()
 
 
 def increment_frame() -> None:
@@ -53,7 +63,7 @@ def dynamo_timed(
     """A decorator, with or without arguments: seconds of each call are kept by the function's qualified name.
 
     phase_name: they are also added to this phase of the frame that is captured now. fwd_only: False for phases that graphs of a
-    backward pass have as well.
+    backward pass have as well: while one is compiled, they are added to the id that `backward_of` names.
     """
     if original_function is None:
         return functools.partial(dynamo_timed, phase_name=phase_name, fwd_only=fwd_only)
@@ -68,9 +78,29 @@ def dynamo_timed(
             seconds = time.perf_counter() - began
             compilation_time_metrics[function.__qualname__].append(seconds)
             if phase_name is not None:
-                frame_phase_timing[str(curr_frame)][phase_name] += seconds
+                _add_time_spent(_phase_key(fwd_only), phase_name, seconds)
 
     return timed
+
+
+def _phase_key(fwd_only: bool) -> str:
+    of_backward = _BACKWARD.compile_id
+    return str(curr_frame) if fwd_only or of_backward is None else of_backward
+
+
+def _add_time_spent(key: str, phase_name: str, time_spent: float) -> None:
+    """Seconds of a phase, of a frame by its number or of a backward graph by its id."""
+    frame_phase_timing[key][phase_name] += time_spent
+
+
+@contextlib.contextmanager
+def backward_of(compile_id: str) -> Iterator[None]:
+    """While a backward graph is compiled in this thread: its phases are those of this id."""
+    before, _BACKWARD.compile_id = _BACKWARD.compile_id, compile_id
+    try:
+        yield
+    finally:
+        _BACKWARD.compile_id = before
 
 
 def calculate_time_spent() -> dict[str, float]:
