@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/output_graph.py OutputGraph, SubgraphTracer
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -31,7 +32,8 @@ class SegmentGraph:
 
     def __init__(self, notes: Notes) -> None:
         self.graph = fx.Graph()
-        self._notes = notes
+        self.notes = notes
+        self.attributes = torch.nn.Module()  # bodies of higher-order operators, by name
         self._targets = set[str]()
         self.sources: list[Source] = []  # of the inputs, in order
         self.examples: list[Any] = []  # what they were when the segment was captured
@@ -69,7 +71,7 @@ class SegmentGraph:
         """A node for a call that gave `value` on fakes."""
         node = self.graph.create_node(kind, target, tuple(args), dict(kwargs))
         node.meta["example_value"] = value
-        self._notes.note(node)
+        self.notes.note(node)
         return node
 
     def set_state(self, setter: Any, *state: Any) -> fx.Node:
@@ -79,31 +81,47 @@ class SegmentGraph:
         self.sets_state = True
         return node
 
+    def attach(self, prefix: str, body: fx.GraphModule) -> fx.Node:
+        """A node for the body of a higher-order operator, which becomes an attribute of the graph module."""
+        name = next(
+            name for name in map(f"{prefix}_{{}}".format, itertools.count()) if not hasattr(self.attributes, name)
+        )
+        self.attributes.add_module(name, body)
+        return self.graph.get_attr(name)
+
+    def local(self, node: fx.Node) -> fx.Node:
+        """The node as this graph has it."""
+        assert node.graph is self.graph, "a node of a body is used outside of it"
+        return node
+
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule | None:
         """The graph module, with the outputs as one flat tuple; None where there is nothing to compute.
 
         Numbers, parts and inputs that nothing uses are left out: what was asked of them is in guards.
         """
         self.graph.output(tuple(outputs))
-        unused_inputs = set[str]()
-        for node in reversed(self.graph.nodes):
-            if node.users or node.op == "output":
-                continue
-            if node.op == "placeholder":
-                unused_inputs.add(node.name)
-            elif node.target is not operator.getitem and not isinstance(node.meta.get("example_value"), _NUMBERS):
-                continue
+        self.drop_unused()
+        unused_inputs = {node.name: node for node in self.graph.nodes if node.op == "placeholder" and not node.users}
+        for node in unused_inputs.values():
             self.graph.erase_node(node)
-        self._forget(unused_inputs)
+        self._forget({*unused_inputs})
         calls = sum(node.op.startswith("call") for node in self.graph.nodes)
         if calls == len(self._setters):
             return None
-        self._notes.describe(self.graph)
-        module = LazyGraphModule(torch.nn.Module(), self.graph)
+        self.notes.describe(self.graph)
+        module = LazyGraphModule(self.attributes, self.graph)
         fakes = self.fake_inputs(self.sources, self.examples)
         if fakes is not None:
             module.meta["fake_inputs"] = fakes  # what a backend that traces takes in the place of the examples
         return module
+
+    def drop_unused(self) -> None:
+        """Leaves out numbers and parts that nothing uses."""
+        for node in reversed(self.graph.nodes):
+            if node.users or node.op in ("output", "placeholder"):
+                continue
+            if node.target is operator.getitem or isinstance(node.meta.get("example_value"), _NUMBERS):
+                self.graph.erase_node(node)
 
     def _forget(self, unused: set[str]) -> None:
         kept = [index for index, name in enumerate(self._names) if name not in unused]

@@ -1,4 +1,4 @@
-"""Tests of `torch.autograd.Function` in captured code: its forward where nothing is differentiated, else a break."""
+"""Tests of `torch.autograd.Function` in captured code where nothing is differentiated: its forward is in the graph."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ class Dirty(torch.autograd.Function):
         return args[0].add_(1)
 
 
+class OfClass(torch.autograd.Function):
+    @classmethod
+    def forward(cls, ctx: Any, *args: Any) -> Any:
+        return args[0] * len(cls.__name__)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 3
+
+
 def scaled(x: Any) -> Any:
     y, is_on, needs = Scaled.apply(x, 3)
     return y + 1, is_on, needs, torch.is_grad_enabled()
@@ -44,6 +54,16 @@ def scaled(x: Any) -> Any:
 def identity(x: Any) -> Any:
     y: Any = Same.apply(x)
     return y is x, y + 1
+
+
+def of_class(x: Any) -> Any:
+    y: Any = OfClass.apply(x)
+    return y, y.requires_grad
+
+
+def of_instance(x: Any) -> Any:
+    y: Any = OfClass().apply(x)
+    return y, y.requires_grad
 
 
 def dirty(x: Any) -> Any:
@@ -63,9 +83,9 @@ def test_without_gradients_forward_is_in_the_graph(grad: bool, mode: str) -> Non
         assert "mul" in recorder.targets
 
 
-@pytest.mark.parametrize("program", [scaled, identity, dirty], ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", [scaled, identity, dirty, of_class], ids=lambda program: program.__name__)
 @pytest.mark.parametrize("requires_grad", [True, False])
-def test_what_is_not_modelled_is_run_as_it_is(program: Any, requires_grad: bool) -> None:
+def test_arguments_that_are_given_back_or_written(program: Any, requires_grad: bool) -> None:
     captured, _, _ = captured_with(program)
     for _ in range(2):
         ours, theirs = (torch.ones(2, requires_grad=requires_grad) * 1 for _ in range(2))
@@ -77,4 +97,11 @@ def test_gradients_are_those_of_its_backward() -> None:
     x = torch.ones(2, requires_grad=True)
     (gradient,) = torch.autograd.grad(captured(x)[0].sum(), x)
     assert gradient.tolist() == [30, 30]
-    assert options.breaks
+    assert not options.breaks
+
+
+def test_an_instance_has_its_classs_apply() -> None:
+    captured, _, _ = captured_with(of_instance, fullgraph=True)
+    for requires_grad in (True, False):
+        ours, theirs = (torch.ones(2, requires_grad=requires_grad) for _ in range(2))
+        assert same(captured(ours), of_class(theirs))

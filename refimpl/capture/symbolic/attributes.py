@@ -49,6 +49,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     DictViewValue,
     ErrorValue,
+    FunctionObjectValue,
     FunctionValue,
     GeneratorValue,
     InstanceValue,
@@ -136,6 +137,8 @@ class SymbolicAttributes(SymbolicBase):
                 return NativeMethodValue(value, name)
             case GeneratorValue() if name in ("__next__", "__iter__", "send", "throw", "close"):
                 return NativeMethodValue(value, name)
+            case FunctionObjectValue() if name == "apply":
+                return self.load_attr(ObjectValue(value.class_), name)
             case MethodValue() if name in ("__func__", "__self__"):
                 return value.function if name == "__func__" else value.receiver
             case _:
@@ -211,6 +214,8 @@ class SymbolicAttributes(SymbolicBase):
     def _of_tensor(self, value: TensorValue, name: str) -> Value:
         if name == "shape":
             return self.shape_value(value)
+        if self.state.backward_of and name in ("requires_grad", "is_leaf"):
+            unsupported(f"attribute {name} in backward", value)
         if name == "is_leaf":
             return self._is_leaf(value)
         if name == "__class__":

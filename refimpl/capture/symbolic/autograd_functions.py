@@ -1,26 +1,33 @@
-"""`torch.autograd.Function.apply` where nothing is differentiated: the function's `forward`, interpreted.
+"""`torch.autograd.Function.apply`: interpreted where nothing is differentiated, else a node with graphs of forward and backward.
 
-Counterpart: torch/_dynamo/variables/misc.py AutogradFunctionVariable
-Differs: with gradients it is a graph break; upstream makes a higher-order operator of forward and backward.
+Counterpart: torch/_dynamo/variables/misc.py AutogradFunctionVariable; higher_order_ops.py AutogradFunctionApplyVariable
+Differs: the node is a Function of these graphs, so that autograd itself sees to views, writes and second derivatives. Backward
+is captured when forward is: Python objects that it reads are as they are then, as upstream's.
 """
 
 from __future__ import annotations
 
+import itertools
 from types import FunctionType
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
+from refimpl._torch import enable_python_dispatcher, without_autocast
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.sources import AttributeSource, KeptSource
+from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.classes import in_mro
+from refimpl.capture.symbolic.graph_functions import autograd_function_apply
 from refimpl.capture.symbolic.raising import unsupported
+from refimpl.capture.symbolic.subgraphs import SubGraph, one_instruction, run_body
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     InstanceValue,
+    NumberValue,
     ObjectValue,
     SequenceValue,
     TensorValue,
@@ -28,45 +35,309 @@ from refimpl.capture.symbolic.values import (
 )
 
 _FUNCTION: Any = torch.autograd.Function
-_CHANGES_MORE = frozenset(["mark_dirty", "save_for_forward", "set_materialize_grads", "mark_shared_storage"])
+_SAYS_MORE = frozenset(["mark_dirty", "set_materialize_grads", "mark_shared_storage"])
+_MOST_PATTERNS = 2  # outputs of which any may have no gradient
+_ONCE = once_differentiable(lambda ctx: None).__code__
 
 
 def _apply(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function = domain.state.see(args[0])
     class_ = function.object if isinstance(function, ObjectValue) else None
-    forward = in_mro(class_, "forward") if isinstance(class_, type) else None
-    plain = forward.__func__ if isinstance(forward, staticmethod) else None
-    if not isinstance(plain, FunctionType) or kwargs or getattr(class_, "setup_context") is not _FUNCTION.setup_context:
+    forward = _static(class_, "forward")
+    if forward is None or kwargs:
         raise GraphBreak("call_of_native_code", what="torch.autograd.Function.apply")
-    given = [domain.state.see(arg) for arg in args[1:]]
-    if torch.is_grad_enabled() and any(isinstance(arg, TensorValue) and arg.fake.requires_grad for arg in given):
-        raise GraphBreak("call_of_native_code", what="torch.autograd.Function.apply with gradients")
-    if _CHANGES_MORE & {*plain.__code__.co_names}:
-        raise GraphBreak("call_of_native_code", what="torch.autograd.Function.apply")
-    context = InstanceValue(polyfills.FunctionContext)
-    needed: list[Value] = [ConstantValue(False) for _ in given]
-    context.attributes["needs_input_grad"] = SequenceValue(tuple, needed)
     kept = KeptSource(class_, class_.__qualname__)  # pyright: ignore[reportOptionalMemberAccess]
     way = AttributeSource(kept, "forward")
+    has_setup = getattr(class_, "setup_context") is not _FUNCTION.setup_context
+    given = [domain.state.see(arg) for arg in args[1:]]
+    if has_setup:
+        given += _defaults(domain, forward, len(given), way)
+    if has_setup or _needs_gradient(domain, given) or _SAYS_MORE & {*forward.__code__.co_names}:
+        with one_instruction(domain):
+            return _Application(domain, class_, kept, given).value()
     polyfill = polyfills.applied_under if torch.is_grad_enabled() else polyfills.applied
     manager = [ObjectValue(torch.no_grad)] if torch.is_grad_enabled() else []
     outputs = ObjectValue(polyfills.outputs_of)
-    return domain.enter_polyfill(
-        polyfill, [*manager, domain.state.wrap(plain, way), context, SequenceValue(tuple, given), outputs]
-    )
+    context = _context(given)
+    function = domain.load_attr(ObjectValue(class_, kept), "forward")
+    return domain.enter_polyfill(polyfill, [*manager, function, context, SequenceValue(tuple, given), outputs])
+
+
+def _static(class_: Any, name: str) -> FunctionType | None:
+    """A static or class method written in Python."""
+    found = in_mro(class_, name) if isinstance(class_, type) else None
+    function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else None
+    return function if isinstance(function, FunctionType) else None
+
+
+def _needs_gradient(domain: Any, given: list[Value]) -> bool:
+    """In a backward it may: a second derivative goes through it."""
+    if domain.state.backward_of:
+        return any(isinstance(arg, TensorValue) for arg in given)
+    return torch.is_grad_enabled() and any(map(_requires_grad, given))
+
+
+def _context(given: list[Value]) -> InstanceValue:
+    context = InstanceValue(polyfills.FunctionContext)
+    needed: list[Value] = [ConstantValue(_requires_grad(arg)) for arg in given]
+    context.attributes["needs_input_grad"] = SequenceValue(tuple, needed)
+    return context
+
+
+def _requires_grad(value: Value) -> bool:
+    return isinstance(value, TensorValue) and value.fake.requires_grad
+
+
+def _defaults(domain: Any, forward: FunctionType, count: int, way: Source) -> list[Value]:
+    """The arguments that are not given: `setup_context` sees them too."""
+    names, defaults = forward.__code__.co_argcount, forward.__defaults__ or ()
+    where = AttributeSource(way, "__defaults__")
+    missing = range(max(count, names - len(defaults)), names)
+    return [domain.state.wrap(defaults[i - names], ItemSource(where, i - names + len(defaults))) for i in missing]
 
 
 def _outputs_of(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What `forward` gives. An argument that it gives back comes out as another tensor, which is not modelled."""
+    """What `forward` gives. An argument that it gives back comes out as another tensor."""
     result, given = domain.state.see(args[0]), [domain.state.see(arg) for arg in domain.elements(args[1])]
-    parts = [domain.state.see(part) for part in result.items] if isinstance(result, SequenceValue) else [result]
-    for part in parts:
+    parts = _parts(domain, result)
+    for index, part in enumerate(parts):
         if isinstance(part, TensorValue) and any(part is arg for arg in given):
-            unsupported("torch.autograd.Function that gives its argument", part)
-    return result
+            parts[index] = domain.state.operator("view_as", [part, part], {}, kind="call_method")
+    return SequenceValue(tuple, parts) if isinstance(result, SequenceValue) and result.class_ is tuple else parts[0]
+
+
+def _parts(domain: Any, result: Value) -> list[Any]:
+    is_tuple = isinstance(result, SequenceValue) and result.class_ is tuple
+    return [domain.state.see(part) for part in result.items] if is_tuple else [result]  # pyright: ignore
+
+
+class _Application:
+    """One call of `apply`, as a node."""
+
+    def __init__(self, domain: Any, class_: Any, source: Source, given: list[Value]) -> None:
+        self._domain, self._state = domain, domain.state
+        self._class, self._source = class_, source
+        self._given = given
+        self._tensors = [arg for arg in given if isinstance(arg, TensorValue)]
+        self._graph = SubGraph(self._state.graph)
+        self._context = _context(given)
+        self._needs_gradient = _needs_gradient(domain, given)
+        if domain.state.backward_of:
+            del self._context.attributes["needs_input_grad"]  # it is not known
+            if class_ in domain.state.backward_of:
+                raise GraphBreak("unsupported_operation", what="apply in its own backward", kind=class_.__name__)
+
+    def value(self) -> Value:
+        """What `apply` gives."""
+        for tensor in self._tensors:
+            self._graph.lift(self._state.graph.local(tensor.node))
+        result = self._forward()
+        parts = _parts(self._domain, result)
+        outputs = [part for part in parts if isinstance(part, (TensorValue, NumberValue))]
+        self._check_outputs(outputs)
+        dirty = self._indices("dirty_tensors", self._tensors)
+        backwards = self._backwards(parts, outputs) if self._needs_gradient else []
+        kept = [*dict.fromkeys(node for _, graph, _ in backwards for node in graph.lifted)]
+        saved = {self._graph.local(value.node) for value in self._saved_tensors()}
+        modules = []
+        for _, graph, gradients in backwards:
+            graph.arrange(kept)
+            modules.append(graph.module(gradients))
+        forward = self._graph.module([*(self._local(output) for output in outputs), *kept])
+        self._graph.hand_on()
+        around = self._state.graph
+        given = [around.local(tensor.node) for tensor in self._tensors]
+        lifted = [node for node in self._graph.lifted if node not in given]
+        name = self._class.__name__
+        settings = {
+            "name": name, "outputs": len(outputs), "patterns": [pattern for pattern, _, _ in backwards],
+            "is_saved": [node in saved for node in kept], "dirty": dirty,
+            "non_differentiable": self._indices("non_differentiable", outputs),
+            "materialize_grads": self._materializes(), "is_once_differentiable": self._is_once(),
+        }  # fmt: skip
+        nodes = [around.attach("fwd_body", forward), [around.attach("bwd_body", module) for module in modules]]
+        results = self._run(
+            forward, modules, [tensor.fake for tensor in self._tensors],
+            [node.meta["example_value"] for node in lifted], settings,
+        )  # fmt: skip
+        if dirty:
+            around.has_effects = True
+        node = around.call("call_function", autograd_function_apply, [*nodes, given, lifted], settings, results)
+        made = iter([self._state.part_of(node, index, part) for index, part in enumerate(results)])
+        values = [next(made) if isinstance(part, (TensorValue, NumberValue)) else part for part in parts]
+        is_tuple = isinstance(result, SequenceValue) and result.class_ is tuple
+        return SequenceValue(tuple, values) if is_tuple else values[0]
+
+    # ------------------------------------------------------------------------------------------------------------ forward
+
+    def _function(self, name: str) -> Value:
+        if _static(self._class, name) is None:
+            raise GraphBreak("call_of_native_code", what=f"{self._class.__qualname__}.{name}")
+        return self._domain.load_attr(ObjectValue(self._class, self._source), name)
+
+    def _forward(self) -> Value:
+        """What forward gives, run on the arguments."""
+        given = SequenceValue(tuple, [*self._given])
+        before = [_geometry(tensor.fake) for tensor in self._tensors]
+        args: list[Any] = [self._function("forward"), self._context, given]
+        polyfill = polyfills.applied_forward
+        if self._class.setup_context is not _FUNCTION.setup_context:
+            args.insert(1, self._function("setup_context"))
+            polyfill = polyfills.set_up
+        with torch.no_grad():
+            result = run_body(
+                self._domain, self._graph, polyfill, args, what="torch.autograd.Function.apply", changes=[self._context],
+                may_write=lambda: self._said("dirty_tensors"),
+            )  # fmt: skip
+        if [_geometry(tensor.fake) for tensor in self._tensors] != before:
+            unsupported("torch.autograd.Function that gives its argument another shape", self._tensors[0])
+        return result
+
+    def _local(self, output: TensorValue | NumberValue) -> Any:
+        return self._graph.local(output.node if isinstance(output, TensorValue) else self._state.node_of(output))
+
+    def _check_outputs(self, outputs: list[Any]) -> None:
+        """What autograd does with an output that is no result of the graph and no argument is done to that tensor itself."""
+        nodes = [self._local(output) for output in outputs]
+        arguments = {self._graph.local(tensor.node) for tensor in self._tensors}
+        tensors = [node for node, output in zip(nodes, outputs, strict=True) if isinstance(output, TensorValue)]
+        if len({*tensors}) < len(tensors):
+            unsupported("torch.autograd.Function that gives one twice", outputs[0])
+        if any(node.op == "placeholder" and node not in arguments for node in tensors):
+            unsupported("torch.autograd.Function that gives what is no argument", outputs[0])
+
+    def _said(self, name: str) -> list[Any]:
+        """The tensors that the program named to `ctx`."""
+        found = self._context.attributes.get(name)
+        if found is None:
+            return []
+        return [self._state.see(item) for item in found.items if not self._domain.is_none(item)]
+
+    def _saved_tensors(self) -> list[TensorValue]:
+        saved = self._said("saved_tensors")
+        for value in saved:
+            if not isinstance(value, TensorValue):
+                unsupported("save_for_backward", value)
+        return saved
+
+    def _indices(self, name: str, among: list[Any]) -> list[int]:
+        """Where the tensors that were named are. Names of dirty ones must be known."""
+        found = []
+        for value in self._said(name):
+            places = [index for index, other in enumerate(among) if other is value]
+            if not places and name == "dirty_tensors":
+                unsupported("mark_dirty of what is no argument", value)
+            found += places
+        return found
+
+    def _materializes(self) -> bool:
+        value = self._context.attributes.get("materialize_grads", ConstantValue(True))
+        return bool(self._domain.constant_of(value, "set_materialize_grads"))
+
+    # ----------------------------------------------------------------------------------------------------------- backward
+
+    def _name_of_backward(self) -> str | None:
+        """None where there is none: autograd says so when it is asked for."""
+        for name in ("backward", "vjp"):
+            if in_mro(self._class, name) is not in_mro(_FUNCTION, name):
+                return name
+        return None
+
+    def _is_once(self) -> bool:
+        function = _static(self._class, self._name_of_backward() or "backward")
+        return function is not None and function.__code__ is _ONCE
+
+    def _backwards(self, parts: list[Any], outputs: list[Any]) -> list[tuple[tuple[bool, ...], SubGraph, list[Any]]]:
+        """For each pattern of gradients that there are: the pattern, by output, a graph, and the gradients that it gives."""
+        if self._name_of_backward() is None:
+            return []
+        has_one = [isinstance(output, TensorValue) for output in outputs]
+        if self._materializes():
+            return [(tuple(has_one), *self._backward(parts, tuple(has_one)))]
+        without = self._indices("non_differentiable", outputs)
+        has_one = [is_tensor and index not in without for index, is_tensor in enumerate(has_one)]
+        if sum(has_one) > _MOST_PATTERNS:
+            unsupported("set_materialize_grads(False) with so many outputs", self._tensors[0])
+        patterns = [*itertools.product(*((True, False) if may_have else (False,) for may_have in has_one))]
+        return [(pattern, *self._backward(parts, pattern)) for pattern in patterns if any(pattern)]
+
+    def _backward(self, parts: list[Any], pattern: tuple[bool, ...]) -> tuple[SubGraph, list[Any]]:
+        graph = SubGraph(self._graph)
+        has_one = iter(pattern)
+        gradients: list[Value] = []
+        for index, part in enumerate(parts):
+            is_given = isinstance(part, (TensorValue, NumberValue)) and next(has_one)
+            if is_given and isinstance(part, TensorValue):
+                fake = _gradient(self._state, part)
+                value = TensorValue(graph.argument(f"gradient_{index}", fake), fake)
+                self._state.by_fake[id(fake)] = value
+                gradients.append(value)
+            else:
+                gradients.append(ConstantValue(None))
+        state, name = self._state, self._name_of_backward() or "backward"
+        function = self._function(name)
+        if self._is_once():
+            inner = getattr(_static(self._class, name), "__wrapped__")
+            function = state.wrap(inner, AttributeSource(AttributeSource(self._source, name), "__wrapped__"))
+        around, outer = state.graph, state.backward_of
+        state.graph, state.backward_of = self._graph, (*outer, self._class)
+        try:
+            with torch.no_grad(), without_autocast():
+                result = run_body(
+                    self._domain, graph, polyfills.applied_forward,
+                    [function, self._context, SequenceValue(tuple, gradients)], what="backward of a torch.autograd.Function",
+                )  # fmt: skip
+        finally:
+            state.graph, state.backward_of = around, outer
+        return graph, self._gradients(graph, result)
+
+    def _gradients(self, graph: SubGraph, result: Value) -> list[Any]:
+        """One node or None for each argument that is a tensor."""
+        parts = _parts(self._domain, result)
+        if len(parts) < len(self._given):
+            raise GraphBreak("op_raises_on_fake", what="backward", error="RuntimeError")
+        found = []
+        for part, arg in itertools.zip_longest(parts, self._given):
+            is_tensor = isinstance(arg, TensorValue)
+            if not self._domain.is_none(part) and not (is_tensor and isinstance(part, TensorValue)):
+                raise GraphBreak("op_raises_on_fake", what="backward", error="RuntimeError")
+            if is_tensor:
+                found.append(graph.local(part.node) if isinstance(part, TensorValue) else None)
+        return found
+
+    # ---------------------------------------------------------------------------------------------------------- the result
+
+    def _run(self, forward: Any, backwards: list[Any], tensors: list[Any], lifted: list[Any], settings: Any) -> Any:
+        """On fakes, by autograd itself: which outputs are views, and which have gradients."""
+        try:
+            with self._state.fake_mode, enable_python_dispatcher():
+                return autograd_function_apply(forward, backwards, tensors, lifted, **settings)
+        except Exception as error:
+            raise GraphBreak("op_raises_on_fake", what="apply", error=type(error).__name__) from error
+
+
+def _geometry(fake: torch.Tensor) -> Any:
+    return fake.shape, fake.stride() if fake.layout is torch.strided else fake.layout, fake.dtype
+
+
+def _gradient(state: Any, output: TensorValue) -> torch.Tensor:
+    """The fake of a gradient: of the output's shape; what else it will be is not known."""
+    fake = output.fake
+    if fake.layout is not torch.strided:
+        unsupported("a gradient", output)
+    with state.fake_mode, torch.no_grad():
+        return torch.empty(fake.shape, dtype=fake.dtype, device=fake.device)
+
+
+def _is_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """In backward it depends on what the gradient is for."""
+    if domain.state.backward_of:
+        raise GraphBreak("unsupported_operation", what="torch.is_grad_enabled()", kind="backward")
+    return ConstantValue(torch.is_grad_enabled())
 
 
 AUTOGRAD_RULES: dict[int, Rule] = {
     id(_FUNCTION.apply.__func__): _apply,
     id(polyfills.outputs_of): _outputs_of,
+    id(torch.is_grad_enabled): _is_grad_enabled,
 }

@@ -29,6 +29,7 @@ from refimpl.capture.symbolic.values import (
     ConstantValue,
     DictValue,
     ErrorValue,
+    FunctionObjectValue,
     InstanceValue,
     MethodValue,
     NativeMethodValue,
@@ -38,6 +39,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 
+_INIT_OF_FUNCTION = in_mro(torch.autograd.Function, "__init__")  # says that making one is deprecated
 _PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)
 # Without arguments their `__new__` is that of `object`.
 _WITH_PLAIN_NEW = (torch.no_grad, torch.enable_grad)
@@ -54,6 +56,8 @@ class SymbolicInstances(SymbolicBase):
         region = self.region(class_, args, kwargs)
         if region is not None:
             return region
+        if issubclass(class_, torch.autograd.Function) and in_mro(class_, "__init__") is _INIT_OF_FUNCTION and not args:
+            return FunctionObjectValue(class_)
         if issubclass(class_, BaseException):
             return self.make_error(class_, args, kwargs)
         base = dict_base(class_) if issubclass(class_, dict) else None

@@ -199,6 +199,13 @@ class OperatorState:
         assert result is None
         return ConstantValue(None)
 
+    def part_of(self, node: Any, index: int, part: Any) -> Value:
+        """The value of a part of what a node gives; a tensor that is known already is itself."""
+        known = self.by_fake.get(id(part))
+        if known is not None:
+            return known
+        return self._result(part, self.graph.call("call_function", operator.getitem, (node, index), {}, part))
+
     def fake_of(self, value: Any, what: str) -> Any:
         """The argument of a call on fakes. Raises GraphBreak for values that no operator takes."""
         value = self.see(value)

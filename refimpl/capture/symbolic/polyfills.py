@@ -357,13 +357,24 @@ def equal_by(results: Any, otherwise: bool) -> Any:
 
 
 class FunctionContext:
-    """`ctx` of a `torch.autograd.Function` that is not differentiated: what is saved there is for nobody."""
+    """`ctx` of a `torch.autograd.Function`. What is said there is kept in attributes, by the names that torch's own has."""
+
+    saved_tensors = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
 
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Of forward mode, which is not captured."""
+
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Nothing is."""
+        self.non_differentiable = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.dirty_tensors = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize_grads = value
 
 
 def outputs_of(result: Any, args: Any) -> Any:
@@ -381,6 +392,23 @@ def applied_under(manager: Any, forward: Any, context: Any, args: Any, outputs: 
     with manager():
         result = forward(context, *args)
     return outputs(result, args)
+
+
+def called(function: Any, args: Any) -> Any:
+    """A function that an operator is given."""
+    return function(*args)
+
+
+def applied_forward(function: Any, context: Any, args: Any) -> Any:
+    """`forward` or `backward` of a `torch.autograd.Function`."""
+    return function(context, *args)
+
+
+def set_up(forward: Any, setup_context: Any, context: Any, args: Any) -> Any:
+    """`forward` and `setup_context` of a `torch.autograd.Function` that has both."""
+    output = forward(*args)
+    setup_context(context, args, output)
+    return output
 
 
 _CODES = {function.__code__ for function in list(globals().values()) if isinstance(function, FunctionType)}

@@ -106,6 +106,7 @@ class CaptureState(OperatorState):
         self.by_fake: dict[int, TensorValue] = {}
         self._keys: dict[Source, None] = {}  # of objects that are keys by identity
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
+        self.backward_of: tuple[type, ...] = ()  # functions whose backward is what runs now
         self.passes_breaks = False  # that the program asks for
         self.open_regions: list[tuple[RegionValue, int]] = []  # with where the segment was when they were entered
         self.offset: Callable[[], int] = lambda: 0  # of the instruction of the first frame that runs

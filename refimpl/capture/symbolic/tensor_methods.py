@@ -35,6 +35,8 @@ _UNSUPPORTED = _names_in(
     map_ map2_ apply_ module_load record_stream __array__ __dlpack__
     is_inference _is_view is_shared is_pinned is_coalesced"""
 )
+# A gradient may come in any layout, and require a gradient itself.
+_UNKNOWN_IN_BACKWARD = _names_in("is_contiguous stride storage_offset")
 _METADATA_CALLS = _names_in(
     """is_contiguous is_floating_point is_complex is_signed element_size get_device is_conj is_neg"""
 )
@@ -42,6 +44,8 @@ _METADATA_CALLS = _names_in(
 
 def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`receiver.name(...)`."""
+    if domain.state.backward_of and name in _UNKNOWN_IN_BACKWARD:
+        unsupported(f"method {name} in backward", receiver)
     if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
         raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
     if name in _UNSUPPORTED:

@@ -395,6 +395,16 @@ class RegionValue(Value):
         return self.class_.__name__
 
 
+class FunctionObjectValue(Value):
+    """An instance of a class of `torch.autograd.Function`, which is good for nothing but its class's attributes."""
+
+    __slots__ = ("class_",)
+
+    def __init__(self, class_: type) -> None:
+        super().__init__()
+        self.class_ = class_
+
+
 class NativeIteratorValue(Value):
     """An iterator of a class written in C (`map`, `itertools.islice`) that the segment made: it steps as a generator does."""
 

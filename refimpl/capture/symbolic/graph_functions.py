@@ -1,0 +1,91 @@
+"""What nodes of captured graphs call, where torch has no function for it.
+
+Counterpart: torch/_functorch/autograd_function.py AutogradFunctionApply
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+
+class _AppliedFunction(torch.autograd.Function):
+    """A `torch.autograd.Function` whose forward and backward are graphs."""
+
+    @staticmethod
+    def forward(ctx: Any, forward: Any, backward: Any, lifted: Sequence[Any], *args: Any) -> Any:
+        """The outputs; what else the graph gives is kept for backward."""
+        outputs, is_saved = backward.outputs, backward.is_saved
+        results = forward(*args, *lifted)
+        kept = results[outputs:]
+        ctx.save_for_backward(*(value for value, saved in zip(kept, is_saved, strict=True) if saved))
+        ctx.held = [None if saved else value for value, saved in zip(kept, is_saved, strict=True)]
+        ctx.backward_of = backward
+        ctx.mark_dirty(*(args[index] for index in backward.dirty))
+        ctx.mark_non_differentiable(*(results[index] for index in backward.non_differentiable))
+        ctx.set_materialize_grads(backward.materialize_grads)
+        return results[:outputs]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Gradients of the arguments."""
+        return ctx.backward_of(ctx, gradients)
+
+
+class _Backward:
+    """How the graphs of backward are called. Made at each call: nothing of it is held by the graph."""
+
+    def __init__(
+        self, graphs: Sequence[Callable[..., Any]], patterns: Sequence[tuple[bool, ...]], outputs: int,
+        is_saved: Sequence[bool], dirty: Sequence[int], non_differentiable: Sequence[int], materialize_grads: bool,
+        is_once: bool,
+    ) -> None:  # fmt: skip
+        self.graphs = dict(zip(patterns, graphs, strict=True))
+        self.outputs = outputs
+        self.is_saved = is_saved
+        self.dirty = dirty
+        self.non_differentiable = non_differentiable
+        self.materialize_grads = materialize_grads
+        self.run = once_differentiable(self._run) if is_once else self._run
+
+    def __call__(self, ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+        return self.run(ctx, *gradients)
+
+    def _run(self, ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        if not self.graphs:
+            return torch.autograd.Function.backward(ctx, *gradients)  # says that there is none
+        saved = iter(ctx.saved_tensors)
+        kept = [next(saved) if is_saved else value for value, is_saved in zip(ctx.held, self.is_saved, strict=True)]
+        graph = self.graphs[tuple(gradient is not None for gradient in gradients)]
+        return (None, None, None, *graph(*(gradient for gradient in gradients if gradient is not None), *kept))
+
+
+@functools.lru_cache(maxsize=256)
+def _class_named(name: str) -> Any:
+    """The name is that of the autograd node, which a program may print."""
+    return type(name, (_AppliedFunction,), {})
+
+
+def autograd_function_apply(
+    forward: Callable[..., Any], backwards: Sequence[Callable[..., Any]], args: Sequence[torch.Tensor],
+    lifted: Sequence[Any], *, name: str, outputs: int, patterns: Sequence[Sequence[bool]], is_saved: Sequence[bool],
+    dirty: Sequence[int] = (), non_differentiable: Sequence[int] = (), materialize_grads: bool = True,
+    is_once_differentiable: bool = False,
+) -> tuple[Any, ...]:  # fmt: skip
+    """`Function.apply(*args)` of a Function that was captured.
+
+    forward: gives, of args and lifted, the outputs and what is kept for backward.
+    backwards: each gives, of the gradients that are not None and of what is kept, one gradient or None for each of args. Which is
+        called depends on `patterns`: for each output, whether it has a gradient (without materialize_grads some may not).
+    outputs: how many results are outputs. is_saved: of the others, which are saved for backward, as autograd keeps and checks
+        tensors; the rest is held as it is. dirty: indices of args that forward writes to; non_differentiable: of outputs.
+    """
+    backward = _Backward(
+        backwards, [tuple(pattern) for pattern in patterns], outputs, is_saved, dirty, non_differentiable,
+        materialize_grads, is_once_differentiable,
+    )  # fmt: skip
+    return _class_named(name).apply(forward, backward, lifted, *args)
