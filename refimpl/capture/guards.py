@@ -8,6 +8,7 @@ which things were looked at. No C++ guard manager.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -75,6 +76,12 @@ class TensorFacts:
     sizes: tuple[int | None, ...] | None
     strides: tuple[int | None, ...] | None
 
+    @property
+    def is_static(self) -> bool:
+        """Whether every size and stride is a number."""
+        numbers = None if self.sizes is None or self.strides is None else (*self.sizes, *self.strides)
+        return numbers is not None and None not in numbers
+
     @classmethod
     def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
         """Of a tensor as its fake describes it: what is a symbol there may be another number."""
@@ -118,17 +125,68 @@ def _classes_of(keys: Sequence[Any]) -> list[Any]:
 
 
 def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
+    """Keys first: the geometry of a tensor of another layout may raise when it is read."""
+    return f"type({value}) is {constant(seen.class_)} and {_facts(value, seen, constant)}"
+
+
+def _facts(value: str, seen: TensorFacts, constant: Constant) -> str:
+    """Everything but the class."""
     parts = [
-        f"type({value}) is {constant(seen.class_)}",
+        f"{constant(tensor_keys)}({value}).raw_repr() == {seen.keys}",
         f"{value}.dtype is {constant(seen.dtype)}",
         f"{value}.requires_grad is {seen.requires_grad}",
         *_numbers(f"{value}.shape", seen.sizes),
         *([] if seen.strides is None else _numbers(f"{value}.stride()", seen.strides)),
-        f"{constant(tensor_keys)}({value}).raw_repr() == {seen.keys}",
     ]
     if seen.device.type != "cpu":  # of which there is one, and the keys say so
         parts.append(f"{value}.device == {constant(seen.device)}")
     return " and ".join(parts)
+
+
+_FEW = 4  # tensors, for which loops in C cost more than they save
+_keys_number: Any = type(tensor_keys(torch.empty(0))).raw_repr
+_dtype, _device, _shape = map(operator.attrgetter, ("dtype", "device", "shape"))
+_requires_grad = operator.attrgetter("requires_grad")
+
+
+def _facts_of_many(tensors: Sequence[tuple[str, TensorFacts]], constant: Constant) -> list[str]:
+    """Conditions for tensors of known classes, where nothing is a symbol: each fact of all of them in one loop of C."""
+
+    def all_have(read: Callable[[Any], Any], expected: Sequence[tuple[str, Any]]) -> str:
+        names = "".join(f"{name}, " for name, _ in expected)
+        return f"[*map({constant(read)}, ({names}))] == {constant([value for _, value in expected])}"
+
+    keys = [(name, seen.keys) for name, seen in tensors]
+    names = "".join(f"{name}, " for name, _ in tensors)
+    conditions = [
+        f"[*map({constant(_keys_number)}, map({constant(tensor_keys)}, ({names})))] == {constant([n for _, n in keys])}",
+        all_have(_dtype, [(name, seen.dtype) for name, seen in tensors]),
+        all_have(_requires_grad, [(name, seen.requires_grad) for name, seen in tensors]),
+        all_have(_shape, [(name, seen.sizes) for name, seen in tensors]),
+    ]
+    pinned = [name for name, seen in tensors if _is_pinned_by_contiguity(seen)]
+    if pinned:
+        conditions.append(
+            f"all(map({constant(torch.Tensor.is_contiguous)}, ({''.join(f'{name}, ' for name in pinned)})))"
+        )
+    others = [(name, seen.strides) for name, seen in tensors if not _is_pinned_by_contiguity(seen)]
+    if others:
+        conditions.append(all_have(torch.Tensor.stride, others))
+    elsewhere = [(name, seen.device) for name, seen in tensors if seen.device.type != "cpu"]
+    if elsewhere:
+        conditions.append(all_have(_device, elsewhere))
+    return conditions
+
+
+def _is_pinned_by_contiguity(seen: TensorFacts) -> bool:
+    """Whether a tensor of these sizes that is contiguous has these strides: not where a stride says nothing of where data are."""
+    assert seen.sizes is not None
+    contiguous = tuple(math.prod(_known(seen.sizes)[dim + 1 :]) for dim in range(len(seen.sizes)))
+    return min(_known(seen.sizes), default=2) >= 2 and seen.strides == contiguous
+
+
+def _known(numbers: Sequence[int | None]) -> list[int]:
+    return [number for number in numbers if number is not None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +239,7 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
     GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: (
-        f"len({{{', '.join(f'{constant(id)}({name})' for name in (value, *map(read, seen)))}}}) == {1 + len(seen)}"
+        f"len({{*map({constant(id)}, ({', '.join((value, *map(read, seen)))}))}}) == {1 + len(seen)}"
     ),
     GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
     GuardKind.SHAPES: lambda value, seen, read, constant: seen.condition(read),
@@ -211,11 +269,21 @@ class GuardList:
         of_slots: a function of the slots of the first frame, which has nothing on its stack.
         """
         builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
+        tensors: list[tuple[str, TensorFacts]] = []  # of which the class alone has been looked at
         for guard in self:
+            if guard.kind is GuardKind.TENSOR and guard.seen.is_static:
+                name = builder.read(guard.source)
+                builder.lines.append(f"if type({name}) is not {builder.constant(guard.seen.class_)}: return None")
+                tensors.append((name, guard.seen))
+                continue
+            if tensors and _reads_geometry(guard):
+                _append_facts(builder, tensors)
+                tensors = []
             condition = guard.condition(builder.read, builder.constant)
             # What is to be empty is asked for once.
             refusal = condition.removeprefix("not ") if guard.kind is GuardKind.EMPTY else f"not ({condition})"
             builder.lines.append(f"if {refusal}: return None")
+        _append_facts(builder, tensors)
         names = [builder.read(source) for source in wanted]
         return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check", of_slots=of_slots)
 
@@ -227,6 +295,20 @@ class GuardList:
             if not builder.function(f"bool({condition})", name="explain")(frames):
                 return guard
         return None
+
+
+def _reads_geometry(guard: Guard) -> bool:
+    """Whether a guard asks what tensors of another layout than those that were seen raise for."""
+    return guard.kind is GuardKind.SHAPES or any(isinstance(source, DimensionSource) for source in guard.source.way())
+
+
+def _append_facts(builder: ReaderBuilder, tensors: Sequence[tuple[str, TensorFacts]]) -> None:
+    """Lines that look at tensors of known classes."""
+    if len(tensors) < _FEW:
+        conditions = [_facts(name, seen, builder.constant) for name, seen in tensors]
+    else:
+        conditions = _facts_of_many(tensors, builder.constant)
+    builder.lines += [f"if not ({condition}): return None" for condition in conditions]
 
 
 def _key(seen: Any) -> Any:

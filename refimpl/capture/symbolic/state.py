@@ -105,6 +105,7 @@ class CaptureState(OperatorState):
         self._objects: dict[Value, Any] = {}
         self.by_fake: dict[int, TensorValue] = {}
         self._keys: dict[Source, None] = {}  # of objects that are keys by identity
+        self._tensors: dict[Source, None] = {}  # of which no two are one, each by the first way to it
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
         self.backward_of: tuple[type, ...] = ()  # functions whose backward is what runs now
         self.passes_breaks = False  # that the program asks for
@@ -194,7 +195,8 @@ class CaptureState(OperatorState):
         return ObjectValue(found, source)
 
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
-        if type(found) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        if not is_plain or found.is_nested:  # of which the sizes raise
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
         try:
@@ -211,9 +213,7 @@ class CaptureState(OperatorState):
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     number = NumberValue(size, None, DimensionSource(source, "size", dim))
                     self.symbols.setdefault(size.node.expr, number)
-        for other in self.by_fake.values():
-            if other.source is not None:
-                self.guard(GuardKind.DISTINCT, source, other.source)
+        self._tensors[source] = None
         value = TensorValue(self.graph.input(source, fake, found), fake, source)
         self.by_fake[id(fake)] = value
         return value
@@ -246,9 +246,10 @@ class CaptureState(OperatorState):
 
     def guard_shapes(self) -> None:
         """Once nothing more is asked of symbols, but by a backend."""
-        if len(self._keys) > 1:
-            first, *others = self._keys
-            self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
+        for sources in (self._tensors, self._keys):
+            if len(sources) > 1:
+                first, *others = sources
+                self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
         self.graph.fake_inputs = self._fake_inputs
         if self._symbolic_inputs:
             first = self._symbolic_inputs[0][1]
