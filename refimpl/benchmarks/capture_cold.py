@@ -79,6 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--own", action="store_true", help="without transformers' architectures")
+    parser.add_argument("--only", default="", help="models whose names contain this")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -87,9 +88,9 @@ def main() -> None:
     print(f"{'model':28} {'refimpl ms':>10} {'torch ms':>9} {'ratio':>6}   graphs: {'refimpl':>7} {'torch':>5}")
     ratios: list[float] = []
     totals = [0.0, 0.0]
-    for name, make in makers.items():
+    for name in filter(lambda name: arguments.only in name, makers):
         torch.manual_seed(0)
-        made = make()
+        made = makers[name]()
         model = Model(made.module.eval(), made.inputs)
         ours, theirs = Peer(_captured), Peer(_compiled_by_torch)
         try:

@@ -132,7 +132,7 @@ class CapturedFunction:
             slots = self._entry.slots(args, kwargs)
             if slots is not None:
                 for segment in segments:
-                    kept = segment.check_slots(slots)
+                    kept = segment.check_slots(slots, ())
                     if kept is not None:
                         if segments[0] is not segment:
                             self.cache.put_first(segments, segment)
@@ -150,12 +150,7 @@ class CapturedFunction:
             assert frame is not None
             return self._raising_again(error, [frame])
         result = segment.rebuild(out, kept)
-        if segment.reason is None:
-            return result
-        if not segment.is_stepped:
-            return self._run(result)
-        outcome, frames = self._stepped(result)
-        return self._run(frames) if outcome is None else outcome.value
+        return result if segment.after is None else self._after(segment, result)
 
     def run_as_it_is(self, *args: Any, **kwargs: Any) -> Any:
         """A call of a function that is left out of capture, where what it calls is not."""
@@ -180,26 +175,43 @@ class CapturedFunction:
         return self._run([frame])
 
     def _run(self, frames: list[FrameState]) -> Any:
-        while True:
-            found = self._segment(frames)
+        found = self._segment(frames)
+        if found is None:
+            return self._rest(frames)
+        segment, kept = found
+        try:
+            out = () if segment.call is None else _computed(segment, kept)
+        except Exception as error:
+            if segment.has_effects or not _handles(segment):
+                raise
+            return self._raising_again(error, frames)
+        result = segment.rebuild(out, kept)
+        return result if segment.after is None else self._after(segment, result)
+
+    def _after(self, segment: Segment, state: Any) -> Any:
+        """From a break to the end. From one segment to the next no frame is made, where nothing has to be run between."""
+        while (after := segment.after) is not None:
+            found, frames = None, None
+            if segment.is_stepped:
+                outcome, frames = self._stepped([after.frame(*state)])
+                if outcome is not None:
+                    return outcome.value
+            else:
+                found = self.cache.lookup(after.place, *state)
             if found is None:
-                return self._rest(frames)
+                frames = frames or [after.frame(*state)]
+                found = self._segment(frames)
+                if found is None:
+                    return self._rest(frames)
             segment, kept = found
             try:
                 out = () if segment.call is None else _computed(segment, kept)
             except Exception as error:
                 if segment.has_effects or not _handles(segment):
                     raise
-                return self._raising_again(error, frames)
-            result = segment.rebuild(out, kept)
-            if segment.reason is None:
-                return result
-            if not segment.is_stepped:
-                frames = result
-                continue
-            outcome, frames = self._stepped(result)
-            if outcome is not None:
-                return outcome.value
+                return self._raising_again(error, frames or [after.frame(*state)])
+            state = segment.rebuild(out, kept)
+        return state
 
     def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState]]:
         """Runs the instruction at a break: what the function returns there, or the frames after it."""
@@ -214,7 +226,7 @@ class CapturedFunction:
 
     def _segment(self, frames: list[FrameState]) -> Any:
         place = place_of(frames)
-        found = self.cache.lookup(place, frames)
+        found = self.cache.lookup(place, frames[0].slots, frames[0].stack)
         if found is not None or place in self.cache.refused:
             return found
         if running.mode == RUN_ONLY or is_inside_function_transform() or self._is_over_limit(place, frames):

@@ -238,9 +238,7 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.EMPTY: lambda value, seen, read, constant: f"not {value}",
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
-    GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: (
-        f"len({{*map({constant(id)}, ({', '.join((value, *map(read, seen)))}))}}) == {1 + len(seen)}"
-    ),
+    GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: _all_distinct([value, *map(read, seen)], constant),
     GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
     GuardKind.SHAPES: lambda value, seen, read, constant: seen.condition(read),
     GuardKind.STATE: lambda value, seen, read, constant: state_condition(seen, constant),
@@ -263,11 +261,8 @@ class GuardList:
     def __len__(self) -> int:
         return len(self.guards)
 
-    def reader(self, wanted: Sequence[Source], *, of_slots: bool = False) -> Callable[[Any], Any]:
-        """A function of the frames: a tuple of what the wanted sources lead to; None where the segment does not fit.
-
-        of_slots: a function of the slots of the first frame, which has nothing on its stack.
-        """
+    def reader(self, wanted: Sequence[Source]) -> Callable[[list[Any], Sequence[Any]], tuple[Any, ...] | None]:
+        """A function of slots and stack of the frame: what the wanted sources lead to; None where the segment does not fit."""
         builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
         tensors: list[tuple[str, TensorFacts]] = []  # of which the class alone has been looked at
         for guard in self:
@@ -285,7 +280,7 @@ class GuardList:
             builder.lines.append(f"if {refusal}: return None")
         _append_facts(builder, tensors)
         names = [builder.read(source) for source in wanted]
-        return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check", of_slots=of_slots)
+        return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check", of_slots=True)
 
     def failing(self, frames: Any) -> Guard | None:
         """The first one that does not hold now: the reason to capture again."""
@@ -295,6 +290,12 @@ class GuardList:
             if not builder.function(f"bool({condition})", name="explain")(frames):
                 return guard
         return None
+
+
+def _all_distinct(values: Sequence[str], constant: Constant) -> str:
+    if len(values) == 2:
+        return f"{values[0]} is not {values[1]}"
+    return f"len({{*map({constant(id)}, ({', '.join(values)}))}}) == {len(values)}"
 
 
 def _reads_geometry(guard: Guard) -> bool:

@@ -294,7 +294,7 @@ class Emitter:
         frame = value.frame
         if frame.is_running or frame.handled is not None:
             raise GraphBreak("cannot_rebuild", kind="generator")
-        made = self.frame(frame, is_running=False)
+        made = self.frame(frame)
         names = f"{value.name!r}, {value.qualname!r}"
         return self._named(value, f"{self.constant(make_generator)}({made}, {self.constant(_CONCRETE.run)}, {names})")
 
@@ -388,15 +388,20 @@ class Emitter:
 
     # ---------------------------------------------------------------------------------------------------------- frames
 
-    def frame(self, frame: FrameState, *, is_running: bool = True) -> str:
-        """An expression for a frame that goes on where this one is."""
+    def state(self, frame: FrameState) -> str:
+        """An expression for slots and stack of the frame that the segment began in."""
+        self.frames_made.add(id(frame))
+        return f"[{self._list(frame.slots)}], [{self._list(frame.stack)}]"
+
+    def frame(self, frame: FrameState) -> str:
+        """An expression for the frame of a generator, which goes on where it is."""
         self.frames_made.add(id(frame))
         slots = self._list(frame.slots)
         stack = self._list(frame.stack)
         code, globals_ = self.constant(frame.code), self.constant(frame.globals)
         made = f"{self.constant(FrameState)}(code={code}, slots=[{slots}], globals={globals_}"
         made += f", builtins={self.constant(frame.builtins)}, stack=[{stack}], offset={frame.offset}"
-        return f"{made}, then={self.constant(frame.then)}, is_running={is_running}, is_done={frame.is_done})"
+        return f"{made}, then={self.constant(frame.then)}, is_done={frame.is_done})"
 
     def function(self, result: str) -> Callable[[Any, Any], Any]:
         """The function of `out` and `kept` that gives the result."""

@@ -5,16 +5,17 @@ Counterpart: torch/_dynamo/output_graph.py, torch/csrc/dynamo/cache_entry.cpp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import fx
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.bytecode.instructions import NormalizedCode
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.guards import GuardList
-from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.sources import Source
 
 Place = tuple[int, ...]
@@ -25,20 +26,46 @@ def place_of(frames: list[FrameState]) -> Place:
     return tuple(number for frame in frames for number in (id(frame.code), frame.offset))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resumption:
+    """Where a segment stopped: all of the frame but what is in its slots and on its stack."""
+
+    code: NormalizedCode
+    globals: dict[str, Any]
+    builtins: dict[str, Any]
+    offset: int
+    then: Then
+    place: Place
+
+    @classmethod
+    def of(cls, frame: FrameState) -> Resumption:
+        return cls(
+            code=frame.code, globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
+            place=place_of([frame]),
+        )  # fmt: skip
+
+    def frame(self, slots: list[Any], stack: list[Any]) -> FrameState:
+        """A frame that goes on from here."""
+        return FrameState(
+            code=self.code, slots=slots, globals=self.globals, builtins=self.builtins, stack=stack, offset=self.offset,
+            then=self.then, is_running=True,
+        )  # fmt: skip
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Segment:
     """What runs between two places."""
 
-    check: Callable[[list[FrameState]], tuple[Any, ...] | None]
-    """What the graph and `rebuild` need of the frames; None where the guards do not hold."""
-    check_slots: Callable[[list[Any]], tuple[Any, ...] | None]
-    """The same, of the slots of the frame, where that has not begun. Always None for a segment that begins later."""
+    check_slots: Callable[[list[Any], Sequence[Any]], tuple[Any, ...] | None]
+    """What the graph and `rebuild` need of slots and stack of the frame; None where the guards do not hold."""
     inputs: int
     """So many of these are the graph's inputs."""
     call: Callable[..., Any] | None
     """The compiled graph; None where there is nothing to compute."""
     rebuild: Callable[[Any, Any], Any]
-    """The result of the function, or the frames at the break."""
+    """The result of the function, or slots and stack of the frame at the break."""
+    after: Resumption | None
+    """The rest of that frame; None where the function returns."""
     reason: GraphBreak | None
     """Why capture stopped; None where the function returns."""
     is_stepped: bool
@@ -56,6 +83,10 @@ class Segment:
     codes: tuple[Any, ...]
     """Of the frame that it begins in, and of those that it enters. Held, for places are numbers of theirs."""
 
+    def check(self, frames: list[FrameState]) -> tuple[Any, ...] | None:
+        """`check_slots` of the one frame."""
+        return self.check_slots(frames[0].slots, frames[0].stack)
+
 
 @dataclass(slots=True)
 class SegmentCache:
@@ -71,14 +102,15 @@ class SegmentCache:
         self.refused.clear()
         self._sizes.clear()
 
-    def lookup(self, place: Place, frames: list[FrameState]) -> tuple[Segment, tuple[Any, ...]] | None:
+    def lookup(self, place: Place, slots: list[Any], stack: Sequence[Any]) -> tuple[Segment, tuple[Any, ...]] | None:
+        """One that fits, and what it needs."""
         segments = self.by_place.get(place)
         if segments is None:
             return None
-        for index, segment in enumerate(segments):
-            kept = segment.check(frames)
+        for segment in segments:
+            kept = segment.check_slots(slots, stack)
             if kept is not None:
-                if index:
+                if segments[0] is not segment:
                     self.put_first(segments, segment)
                 return segment, kept
         return None

@@ -76,7 +76,7 @@ class StackSource(Source):
         return f"{_frame_name(self.frame)}['stack{self.index}']"
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"frames[{self.frame}].stack[{self.index}]"
+        return f"stack[{self.index}]" if self.frame == 0 else f"frames[{self.frame}].stack[{self.index}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,13 +347,15 @@ class ReaderBuilder:
             self.constants[name] = kept
         return name
 
-    def function(self, result: str, *, name: str = "read", of_slots: bool = False) -> Callable[[Any], Any]:
+    def function(self, result: str, *, name: str = "read", of_slots: bool = False) -> Callable[..., Any]:
         """A function of the frames that runs the lines and returns the expression `result`, or None where reading fails.
 
-        of_slots: of the slots of the first frame instead, for sources that begin there.
+        of_slots: of slots and stack of the first frame instead, for sources that begin there.
         """
         body = "".join(f"        {line}\n" for line in [*self.lines, f"return {result}"])
-        first = f"def {name}(slots):\n" if of_slots else f"def {name}(frames):\n    slots = frames[0].slots\n"
+        first = f"def {name}(slots, stack):\n"
+        if not of_slots:
+            first = f"def {name}(frames):\n    slots, stack = frames[0].slots, frames[0].stack\n"
         source = f"{first}    try:\n{body}    except READ_ERRORS:\n        return None\n"
         namespace: dict[str, Any] = {**self.constants, "READ_ERRORS": READ_ERRORS, "__builtins__": __builtins__}
         exec(compile(source, f"<{name} of a segment>", "exec"), namespace)

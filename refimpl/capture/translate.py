@@ -24,7 +24,7 @@ from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.rebuild import Emitter
-from refimpl.capture.segment import Segment
+from refimpl.capture.segment import Resumption, Segment
 from refimpl.capture.sources import SlotSource, StackSource
 from refimpl.capture.symbolic.domain import SymbolicDomain
 from refimpl.capture.symbolic.polyfills import is_polyfill
@@ -247,7 +247,7 @@ class _Attempt:
         if reason.is_done and self.base.code.instructions[self.base.offset].op in _CALLS:
             self._pass(reason)
         self._pass_unbound_on()
-        return self._ended(lambda emitter: f"[{emitter.frame(self.base)}]", reason)
+        return self._ended(lambda emitter: emitter.state(self.base), reason)
 
     def _pass(self, reason: GraphBreak) -> None:
         """Ends after the call of a function that is there for breaking alone."""
@@ -277,16 +277,19 @@ class _Attempt:
         mode = self.state.leave_modes()
         if mode is not None:
             emitter.grad_mode(mode)
-        return _Ended(self.state, emitter, expression, reason, has_passed=self.state.passes_breaks)
+        after = None if reason is None else Resumption.of(self.base)
+        return _Ended(self.state, emitter, expression, reason, after, has_passed=self.state.passes_breaks)
 
 
 class _Ended:
     """A run that is over, and what is to be made after it."""
 
     def __init__(
-        self, state: CaptureState, emitter: Emitter, result: str, reason: GraphBreak | None, *, has_passed: bool
-    ) -> None:
+        self, state: CaptureState, emitter: Emitter, result: str, reason: GraphBreak | None, after: Resumption | None, *,
+        has_passed: bool,
+    ) -> None:  # fmt: skip
         self.state, self.emitter, self.result, self.reason, self.has_passed = state, emitter, result, reason, has_passed
+        self.after = after
 
     def segment(self, backend: Backend, frames: list[FrameState]) -> Segment:
         graph, emitter = self.state.graph, self.emitter
@@ -300,19 +303,13 @@ class _Ended:
                     expected="a function of the inputs",
                 )
             compiled = _without_module(compiled, module)
-        is_first = not frames[0].offset and not frames[0].stack
         return Segment(
-            check=self.state.guards.reader(emitter.sources),
-            check_slots=self.state.guards.reader(emitter.sources, of_slots=True) if is_first else _never,
+            check_slots=self.state.guards.reader(emitter.sources), after=self.after,
             inputs=len(graph.sources), sources=tuple(emitter.sources), call=compiled,
             rebuild=emitter.function(self.result), reason=self.reason, is_stepped=not self.has_passed,
             has_effects=graph.has_effects, sets_state=graph.sets_state, guards=self.state.guards, graph=module,
             codes=(*(frame.code for frame in frames), *self.state.entered),
         )  # fmt: skip
-
-
-def _never(slots: list[Any]) -> None:
-    """A segment that begins later is not looked up by slots."""
 
 
 def _without_module(compiled: Callable[..., Any], graph_module: fx.GraphModule) -> Callable[..., Any]:
