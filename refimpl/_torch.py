@@ -22,8 +22,13 @@ from torch import _ops
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
 
+# Operators that take functions, of which only torch.cond has a public name.
+from torch._higher_order_ops import map as hop_map
+from torch._higher_order_ops import scan as hop_scan
+
 # The one function through which torch.cond and its like compile themselves; it is never called (trace/higher_order).
 from torch._higher_order_ops import utils as hop_utils
+from torch._higher_order_ops import while_loop as hop_while_loop
 
 # State that is no tensor: objects of C++ classes and registered Python ones, and the fakes that torch.library makes of them.
 from torch._library import fake_class_registry as _fake_classes
@@ -465,7 +470,10 @@ __all__ = [
     "fake_object",
     "graph_codegen",
     "has_no_dispatch_of_its_own",
+    "hop_map",
+    "hop_scan",
     "hop_utils",
+    "hop_while_loop",
     "identity_saved_tensors_hooks_if_any",
     "inside_fake_kernel",
     "is_any_autocast_enabled",

@@ -31,6 +31,7 @@ from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.constant_calls import CACHED, CONSTANT_RULES
 from refimpl.capture.symbolic.container_methods import method_of_container
+from refimpl.capture.symbolic.control_flow import CONTROL_FLOW_RULES
 from refimpl.capture.symbolic.dict_objects import has_dict_inside
 from refimpl.capture.symbolic.errors import is_plain_error
 from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES
@@ -71,6 +72,7 @@ _RULES = {
     **OPERATOR_RULES,
     **SIGNATURE_RULES,
     **AUTOGRAD_RULES,
+    **CONTROL_FLOW_RULES,
 }
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
 _MODULE_CALL = torch.nn.Module.__call__

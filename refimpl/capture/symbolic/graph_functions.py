@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from refimpl._torch import active_dispatch_modes
+
 
 class _AppliedFunction(torch.autograd.Function):
     """A `torch.autograd.Function` whose forward and backward are graphs."""
@@ -89,3 +91,20 @@ def autograd_function_apply(
         materialize_grads, is_once_differentiable,
     )  # fmt: skip
     return _class_named(name).apply(forward, backward, lifted, *args)
+
+
+def differentiable_scan(
+    combine_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[torch.Tensor], additional_inputs: Sequence[Any]
+) -> Sequence[Any]:
+    """torch's operator, with its gradient; under a mode that sees every operator, step by step: the gradient traces itself.
+
+    Gives what is carried at the end and what the steps gave, stacked.
+    """
+    if not active_dispatch_modes():
+        return torch.ops.higher_order.scan(combine_fn, init, xs, additional_inputs)
+    carried, outs = tuple(init), []
+    for index in range(xs[0].shape[0]):
+        results = combine_fn(*carried, *(x[index] for x in xs), *additional_inputs)
+        carried = results[: len(init)]
+        outs.append(results[len(init) :])
+    return (*carried, *(torch.stack(parts) for parts in zip(*outs, strict=True)))

@@ -103,9 +103,9 @@ class SubGraph(SegmentGraph):
                 place.append(self._inputs[node])
         self._inputs = {node: self._inputs[node] for node in nodes}
 
-    def module(self, outputs: Sequence[Any]) -> fx.GraphModule:
-        """The body as a graph module that gives these nodes as a tuple; None stays None."""
-        self.graph.output(map_arg(tuple(outputs), self.local))
+    def module(self, outputs: Sequence[Any] | fx.Node) -> fx.GraphModule:
+        """The body as a graph module that gives these nodes as a tuple, None for None; or one node."""
+        self.graph.output(map_arg(outputs if isinstance(outputs, fx.Node) else tuple(outputs), self.local))
         self.drop_unused()
         self.notes.describe(self.graph)
         return LazyGraphModule(self.attributes, self.graph)
