@@ -5,7 +5,9 @@ the first needs nothing, the second a run in fp64, the third several runs under 
 
 1. close to eager under the dtype's tolerance row;
 2. against fp64: `|subject - truth| <= k * max(|eager - truth|, eps * |truth|)`. Where eager is NaN or infinite only for want of
-   range, agreement with fp64 is agreement, and so is another overflow on the way to a number that the dtype could hold;
+   range, agreement with fp64 is agreement, and so is another overflow on the way to a number that the dtype could hold.
+   The run in fp64 may give eager's own dtype: where eager computes in float16 what it returns in float64, or a tensor that
+   cannot be widened decides. This *twin* says something of elements where it disagrees with eager, and of no others;
 3. against noise: `|subject - eager| <= k * spread`, where `spread` is how far eager's own runs under rounding noise move that
    element. This is what allows a reduction in another order whose terms cancel: the relative error of a sum near zero is
    unbounded, and no fixed tolerance is right. Few runs can hit the same rounding by chance, so an element that
@@ -33,6 +35,22 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from oracle.elements import (
+    READABLE,
+    distance,
+    element_text,
+    finite,
+    finite_or_none,
+    index_text,
+    is_close,
+    is_float,
+    is_identical,
+    is_same_special,
+    number_text,
+    unravel,
+    usable_noise,
+    widen,
+)
 from oracle.tolerance import TABLE, ToleranceRow
 from oracle.ulp import CHUNK, bits_of, max_ulp
 from oracle.verdict import WorstElement
@@ -68,18 +86,6 @@ def no_truth() -> Tensor | None:
 
 def no_noise() -> Sequence[Tensor]:
     return ()
-
-
-def is_identical(left: Tensor, right: Tensor) -> bool:
-    """Bit for bit, two plain strided tensors of one shape and dtype. NaN payloads count here."""
-    if left.dtype is torch.bool:
-        return torch.equal(left, right)
-    return torch.equal(bits_of(left), bits_of(right))
-
-
-def is_float(dtype: torch.dtype) -> bool:
-    """Whether values of this dtype are compared as numbers with a tolerance; packed formats are compared by their bits."""
-    return dtype in TABLE
 
 
 def compare_values(
@@ -144,11 +150,11 @@ def _compare_exact(eager: Tensor, subject: Tensor, truth: TruthSource, noises: S
     eager_values, subject_values = eager.reshape(-1), subject.reshape(-1)
     distance = (_as_double(subject_values, wrong) - _as_double(eager_values, wrong)).abs()
     flat = int(wrong[distance.argmax()])
-    seen, expected = _text(subject_values, flat), _text(eager_values, flat)
-    index = _unravel(flat, eager.shape)
+    seen, expected = element_text(subject_values, flat), element_text(eager_values, flat)
+    index = unravel(flat, eager.shape)
     return ValueReport(
         is_right=False,
-        detail=f"{_index_text(index)} is {seen}, but should be {expected} ({wrong.numel()} of {eager.numel()} elements differ)",
+        detail=f"{index_text(index)} is {seen}, but should be {expected} ({wrong.numel()} of {eager.numel()} elements differ)",
         worst=WorstElement(
             where="", index=index, eager=expected, subject=seen, subject_error=float(distance.max()), allowed_error=0.0
         ),
@@ -174,16 +180,6 @@ def _same_kind(others: Sequence[Tensor | None], eager: Tensor) -> list[Tensor]:
 def _as_double(flat: Tensor, index: Tensor) -> Tensor:
     values = flat[index] if flat.dtype in READABLE else bits_of(flat)[index]
     return values.to(torch.float64)
-
-
-# Everything else (packed float4, uint4, bits8 ...) can neither be indexed nor converted, and is shown by its bits.
-READABLE = frozenset(
-    {
-        *TABLE,
-        *(getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32", "int64")),
-        *(getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)),
-    }
-)
 
 
 # ------------------------------------------------------------------------------------------------------------------ floats
@@ -221,8 +217,8 @@ class _FloatComparison:
             self._zero_sign_finding(zero_flips) if zero_flips.numel() and self.relaid_source is not None else None
         )
         if suspects.numel():
-            truth = self._usable_truth()
-            finding = self._judge(suspects, truth)
+            truth, twin = self._usable_truth()
+            finding = self._judge(suspects, truth, twin)
         else:
             finding = None
         finding = finding or zero_finding
@@ -247,7 +243,7 @@ class _FloatComparison:
             if is_identical(eager, subject):
                 continue
             e, s = widen(eager), widen(subject)
-            is_far = ~_is_close(e, s, rtol=self.row.rtol, atol=self.atol)
+            is_far = ~is_close(e, s, rtol=self.row.rtol, atol=self.atol)
             if bool(is_far.any()):
                 far.append(is_far.nonzero().squeeze(-1) + start)
             if not e.is_complex():
@@ -260,27 +256,30 @@ class _FloatComparison:
 
     # -- bounds 2 and 3
 
-    def _judge(self, suspects: Tensor, truth: Tensor | None) -> tuple[str, WorstElement] | None:
+    def _judge(self, suspects: Tensor, truth: Tensor | None, twin: Tensor | None) -> tuple[str, WorstElement] | None:
         row = self.row
         e, s = widen(self.eager[suspects]), widen(self.subject[suspects])
         t = widen(truth[suspects]) if truth is not None else None
         reference, error, floor, is_right = self._against_truth(e, s, t)
-        if t is not None and bool(is_right.any()):
+        if twin is not None:
+            is_right = self._nearer_to_twin(e, s, widen(twin[suspects]))
+            self.excused = suspects[is_right]
+        if (t is not None or twin is not None) and bool(is_right.any()):
             self.explained.append(
                 f" has {int(is_right.sum())} of {self.elements} elements outside the tolerance row that are no further from fp64 "
                 f"than {row.k:g} times eager's own error or precision"
             )
         rmse = self._rmse(truth) if truth is not None else None
         needs_noise = not bool(is_right.all()) or (rmse is not None and rmse.is_exceeded(row))
-        runs = _usable_noise(self.noise_source(), self.shape, self.dtype) if needs_noise else []
-        allowed = torch.maximum(row.k * floor, row.rtol * _finite(e.abs())) + self.atol
+        runs = usable_noise(self.noise_source(), self.shape, self.dtype) if needs_noise else []
+        allowed = torch.maximum(row.k * floor, row.rtol * finite(e.abs())) + self.atol
         if runs and not bool(is_right.all()):
             spread, unstable = self._spread(suspects, e, runs)
             unstable &= ~is_right
             spread = torch.maximum(spread, (_LENT * spread).clamp_max(self._typical_spread(runs)))
             allowed = torch.maximum(allowed, row.k * spread + self.atol)
             # Both are ground truths of a kind: noise is a spread around eager, and fp64 lies within it or is the better one.
-            error = torch.fmin(error, _distance(s, e))
+            error = torch.fmin(error, distance(s, e))
             by_noise = ~is_right & ~unstable & (error <= allowed) & error.isfinite()
             without_digits = by_noise & (spread >= e.abs())
             if bool(by_noise.any()):
@@ -293,7 +292,8 @@ class _FloatComparison:
                     f" has {int(unstable.sum())} of {self.elements} elements that rounding noise in eager turns to NaN or "
                     "to infinity"
                 )
-            self.unstable = self.excused = suspects[unstable | without_digits]
+            self.unstable = suspects[unstable | without_digits]
+            self.excused = torch.cat([self.excused, self.unstable])
             is_right |= by_noise | unstable
             if not bool(is_right.all()):
                 is_right |= self._judge_loud(suspects, is_right, e, error)
@@ -313,7 +313,7 @@ class _FloatComparison:
 
     def _judge_loud(self, suspects: Tensor, is_right: Tensor, e: Tensor, error: Tensor) -> Tensor:
         """Which of the elements still wrong are moved as far, or to NaN or infinity, by noise of `k` times the size."""
-        runs = _usable_noise(self.loud_source(), self.shape, self.dtype)
+        runs = usable_noise(self.loud_source(), self.shape, self.dtype)
         spread, unstable = self._spread(suspects, e, runs)
         excused = ~is_right & (unstable | ((spread > 0) & (error <= spread + self.atol)))
         if bool(excused.any()):
@@ -329,16 +329,16 @@ class _FloatComparison:
         """Reference value, error of the subject, error that eager is entitled to (before `k`), and who is right by bound 2."""
         if t is None:
             reference = e
-            return reference, _distance(s, e), self.row.eps * _finite(e.abs()), torch.zeros(e.shape, dtype=torch.bool)
+            return reference, distance(s, e), self.row.eps * finite(e.abs()), torch.zeros(e.shape, dtype=torch.bool)
         # The truth as eager's dtype can hold it: 1e5 is infinite in float16.
         held = widen(t.to(self.dtype))
         no_truth_here = ~t.isfinite() & e.isfinite() & s.isfinite()
         reference = torch.where(no_truth_here, e, t)
-        error = _distance(s, reference)
-        eager_error = _finite(_distance(e, reference))
-        floor = torch.maximum(eager_error, self.row.eps * _finite(reference.abs()))
+        error = distance(s, reference)
+        eager_error = finite(distance(e, reference))
+        floor = torch.maximum(eager_error, self.row.eps * finite(reference.abs()))
         is_right = (error <= self.row.k * floor + self.atol) & error.isfinite() & ~no_truth_here
-        is_right |= _is_same_special(s, held)
+        is_right |= is_same_special(s, held)
         is_right |= held.isfinite() & ~e.isfinite() & ~s.isfinite()  # which of NaN, -inf and inf is up to the order
         return reference, error, floor, is_right
 
@@ -348,8 +348,8 @@ class _FloatComparison:
         unstable = torch.zeros(e.shape, dtype=torch.bool)
         for run in runs:
             moved = widen(run[suspects])
-            unstable |= (moved.isfinite() != e.isfinite()) | (~e.isfinite() & ~_is_same_special(moved, e))
-            spread = torch.maximum(spread, _finite(_distance(moved, e)))
+            unstable |= (moved.isfinite() != e.isfinite()) | (~e.isfinite() & ~is_same_special(moved, e))
+            spread = torch.maximum(spread, finite(distance(moved, e)))
         return spread, unstable
 
     def _typical_spread(self, runs: Sequence[Tensor]) -> float:
@@ -363,7 +363,7 @@ class _FloatComparison:
     def _typical_eager_error(self, truth: Tensor | None) -> float:
         assert truth is not None
         sample = torch.arange(0, self.elements, max(1, self.elements // _SAMPLE))
-        error = _distance(widen(self.eager[sample]), widen(truth[sample]))
+        error = distance(widen(self.eager[sample]), widen(truth[sample]))
         error = error[error.isfinite()]
         return error.median().item() if error.numel() else 0.0
 
@@ -375,12 +375,12 @@ class _FloatComparison:
             stop = start + CHUNK
             s, e, t = widen(self.subject[start:stop]), widen(self.eager[start:stop]), widen(truth[start:stop])
             keep = keep & s.isfinite() & e.isfinite() & t.isfinite()
-            squared = _distance(s, t)[keep].square()
+            squared = distance(s, t)[keep].square()
             sums += torch.stack(
                 [
                     squared.sum(),
                     squared.square().sum(),
-                    _distance(e, t)[keep].square().sum(),
+                    distance(e, t)[keep].square().sum(),
                     t[keep].abs().square().sum(),
                     keep.sum().to(torch.float64),
                 ]
@@ -399,7 +399,7 @@ class _FloatComparison:
         for start, keep in self._kept():
             n, e = widen(run[start : start + CHUNK]), widen(self.eager[start : start + CHUNK])
             keep = keep & n.isfinite() & e.isfinite()
-            total += _distance(n, e)[keep].square().sum().item()
+            total += distance(n, e)[keep].square().sum().item()
             count += int(keep.sum())
         return math.sqrt(total / max(count, 1))
 
@@ -419,13 +419,13 @@ class _FloatComparison:
 
         Eager's vector loops and the scalar ones at their ends differ in it: the 12th of 20 zeros is +0, the 18th -0.
         """
-        truth, runs = self.truth_source(), _usable_noise(self.noise_source(), self.shape, self.dtype)
+        truth, runs = self.truth_source(), usable_noise(self.noise_source(), self.shape, self.dtype)
         sign = widen(self.eager[flips]).signbit()
         defined = torch.ones(flips.numel(), dtype=torch.bool)
         others = [] if truth is None or truth.shape != self.shape or truth.is_complex() else [truth.reshape(-1)]
         if others and runs:
             relaid = self.relaid_source() if self.relaid_source is not None else None
-            runs = [*runs, *_usable_noise([] if relaid is None else [relaid], self.shape, self.dtype)]
+            runs = [*runs, *usable_noise([] if relaid is None else [relaid], self.shape, self.dtype)]
             for other in [*others, *runs]:
                 value = widen(other[flips])
                 defined &= (value == 0) & (value.signbit() == sign)
@@ -441,10 +441,10 @@ class _FloatComparison:
             )
             return None
         flat = int(flips[defined][0])
-        seen, expected = _text(self.subject, flat), _text(self.eager, flat)
-        index = _unravel(flat, self.shape)
+        seen, expected = element_text(self.subject, flat), element_text(self.eager, flat)
+        index = unravel(flat, self.shape)
         detail = (
-            f"{_index_text(index)} is {seen}, but should be {expected} "
+            f"{index_text(index)} is {seen}, but should be {expected} "
             f"(the sign of zero, which fp64 and rounding noise keep; {int(defined.sum())} of {self.elements} elements)"
         )
         return detail, WorstElement(where="", index=index, eager=expected, subject=seen, truth=expected, ulp=0.0)
@@ -461,9 +461,9 @@ class _FloatComparison:
         at = int(wrong[excess.argmax()])
         worst = self._worst(int(suspects[at]), at, e, s, t, allowed)
         return (
-            f"{_index_text(worst.index)} is {worst.subject}, but should be {worst.eager}"
-            f"{f' (fp64 {worst.truth})' if worst.truth is not None else ''}: error {_number(worst.subject_error)}, "
-            f"allowed {_number(worst.allowed_error)}; {wrong.numel()} of {self.elements} elements are wrong",
+            f"{index_text(worst.index)} is {worst.subject}, but should be {worst.eager}"
+            f"{f' (fp64 {worst.truth})' if worst.truth is not None else ''}: error {number_text(worst.subject_error)}, "
+            f"allowed {number_text(worst.allowed_error)}; {wrong.numel()} of {self.elements} elements are wrong",
             worst,
         )
 
@@ -477,7 +477,7 @@ class _FloatComparison:
         rmse: _Rmse,
         noise: float,
     ) -> tuple[str, WorstElement]:
-        at = int(_finite(_distance(s, reference)).argmax())
+        at = int(finite(distance(s, reference)).argmax())
         bound = rmse.bound(self.row, noise=noise)
         worst = self._worst(int(suspects[at]), at, e, s, t, torch.full((suspects.numel(),), bound, dtype=torch.float64))
         return (
@@ -492,22 +492,30 @@ class _FloatComparison:
         both_finite = bool(e[at].isfinite()) and bool(s[at].isfinite())
         return WorstElement(
             where="",
-            index=_unravel(flat, self.shape),
-            eager=_text(self.eager, flat),
-            subject=_text(self.subject, flat),
+            index=unravel(flat, self.shape),
+            eager=element_text(self.eager, flat),
+            subject=element_text(self.subject, flat),
             truth=None if t is None else str(t[at].item()),
-            eager_error=None if t is None else _finite_or_none(_distance(e[at], reference)),
-            subject_error=_finite_or_none(_distance(s[at], reference)),
-            allowed_error=_finite_or_none(allowed[at]),
+            eager_error=None if t is None else finite_or_none(distance(e[at], reference)),
+            subject_error=finite_or_none(distance(s[at], reference)),
+            allowed_error=finite_or_none(allowed[at]),
             ulp=ulp if both_finite else None,
         )
 
-    def _usable_truth(self) -> Tensor | None:
+    def _usable_truth(self) -> tuple[Tensor | None, Tensor | None]:
+        """Ground truth for every element; or else a twin, of eager's own dtype: see the module docstring."""
         truth = self.truth_source()
         if truth is None or truth.shape != self.shape or not is_float(truth.dtype):
-            return None
-        is_wider = TABLE[truth.dtype].eps < self.row.eps
-        return truth.reshape(-1) if is_wider and truth.is_complex() == self.dtype.is_complex else None
+            return None, None
+        if truth.is_complex() != self.dtype.is_complex or TABLE[truth.dtype].eps > self.row.eps:
+            return None, None
+        flat = truth.reshape(-1)
+        return (flat, None) if TABLE[truth.dtype].eps < self.row.eps else (None, flat)
+
+    def _nearer_to_twin(self, e: Tensor, s: Tensor, twin: Tensor) -> Tensor:
+        """Who is right by bound 2, of the elements about which the twin and eager disagree."""
+        differs = ~is_close(twin, e, rtol=self.row.rtol, atol=self.atol)
+        return self._against_truth(e, s, twin)[3] & differs & twin.isfinite()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -524,72 +532,3 @@ class _Rmse:
 
     def is_exceeded(self, row: ToleranceRow, *, noise: float = 0.0) -> bool:
         return self.subject > self.bound(row, noise=noise)
-
-
-# ------------------------------------------------------------------------------------------------------------- small steps
-
-
-def widen(tensor: Tensor) -> Tensor:
-    """float64, or complex128."""
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-
-
-def _is_close(e: Tensor, s: Tensor, *, rtol: float, atol: float) -> Tensor:
-    magnitude = e.abs()
-    close = ((s - e).abs() <= rtol * magnitude + atol) & (magnitude < math.inf)
-    return close | _is_same_special(s, e) | (e == s)
-
-
-def _is_same_special(s: Tensor, e: Tensor) -> Tensor:
-    """NaN and NaN, or the same infinity. Complex: any two that are not finite.
-
-    Which parts of a complex infinity or NaN are NaN is open in C and differs between eager's own vector and scalar loops.
-    """
-    if e.is_complex():
-        return ~e.isfinite() & ~s.isfinite()
-    return (e.isnan() & s.isnan()) | (e.isinf() & (e == s))
-
-
-def _distance(left: Tensor, right: Tensor) -> Tensor:
-    """Modulus of the difference. NaN where either is NaN, or both are one infinity."""
-    return (left - right).abs()
-
-
-def _finite(tensor: Tensor) -> Tensor:
-    return tensor.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _usable_noise(runs: Sequence[Tensor], shape: torch.Size, dtype: torch.dtype) -> list[Tensor]:
-    return [run.reshape(-1) for run in runs if run.shape == shape and run.dtype == dtype]
-
-
-def _finite_or_none(value: Tensor) -> float | None:
-    number = value.item()
-    return number if math.isfinite(number) else None
-
-
-def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.3g}"
-
-
-def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
-    index = []
-    for size in reversed(shape):
-        index.append(flat % size)
-        flat //= size
-    return tuple(reversed(index))
-
-
-def _index_text(index: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, index))}]" if index else ""
-
-
-def _text(flat: Tensor, index: int) -> str:
-    """The element as text, with enough digits to tell it from its neighbours."""
-    if flat.dtype not in READABLE:
-        flat = bits_of(flat)
-    value = flat[index]
-    if value.is_floating_point() and value.dtype is not torch.float64:
-        value = value.to(torch.float64)  # prints float32 in full
-        return f"{value.item():.9g}"
-    return str(value.item())

@@ -178,8 +178,13 @@ class EagerState:
         for seed in range(count):
             instance = self.make()
             around_call = functools.partial(RoundingNoise, seed, scale=scale)
-            runs.append(self._timed(functools.partial(observe, instance, around_call=around_call)))
+            run = self._timed(functools.partial(observe, instance, around_call=around_call))
+            runs.append(run)
             _restored(before)
+            if isinstance(run, Raised) and isinstance(
+                self.first, Returned
+            ):  # a bound was crossed: less noise says more
+                scale = max(1.0, scale / 2)
             if time.monotonic() - started > NOISE_BUDGET_S and len(runs) >= NOISE_RUNS:
                 return
 

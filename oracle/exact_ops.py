@@ -79,7 +79,7 @@ RING_OPS = frozenset(
 BOUNDED_DOMAIN_OPS = frozenset(
     """acos acosh asin atanh erfinv logit ndtri special_ndtri log1p xlogy special_xlog1py special_xlogy
     binary_cross_entropy binary_cross_entropy_backward special_entr logit_backward cholesky linalg_cholesky_ex
-    cholesky_solve cholesky_inverse linalg_eigh _linalg_eigh special_legendre_polynomial_p
+    cholesky_solve cholesky_inverse linalg_eigh _linalg_eigh
     igamma igammac i0 polygamma digamma lgamma special_zeta zeta""".split()  # noqa: SIM905
 )
 # Documented as a - a.div(b, rounding_mode="floor") * b: exact in eager, but a result that follows the formula is off by one

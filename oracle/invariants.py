@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oracle.accuracy import compare_values, widen
+from oracle.accuracy import compare_values
 from oracle.compare import LeafPair, parts_of
+from oracle.elements import widen
 from oracle.errors import UsageError
 from oracle.outcome import Leaf
 from oracle.tolerance import TABLE, ToleranceRow

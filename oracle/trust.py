@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from oracle.accuracy import READABLE, NoiseSource, TruthSource, compare_values, is_float, is_identical, widen
+from oracle.accuracy import NoiseSource, TruthSource, compare_values
+from oracle.elements import READABLE, is_float, is_identical, widen
 from oracle.tolerance import TABLE, ToleranceRow
 
 

@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 import torch
 
+from oracle import case
 from oracle.build import instantiate
-from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject, observe_widened
-from oracle.outcome import Returned
+from oracle.case import (
+    LOUD_NOISE_RUNS,
+    LOUD_NOISE_SCALE,
+    CaseOptions,
+    CaseResult,
+    EagerState,
+    judge_subject,
+    observe_widened,
+)
+from oracle.hygiene import snapshot
+from oracle.noise import RoundingNoise
+from oracle.outcome import Raised, Returned
 from oracle.program import Call, Program
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, of_callable, resolve
@@ -209,3 +220,39 @@ def test_a_random_mask_of_one_element_is_random() -> None:
         verdict = judged(state, load(resolve("aot_eager_decomp_partition"))).verdict
         assert state.is_random
         assert verdict.status is Status.PASS, verdict
+
+
+BOUND = (
+    "def inputs(call): return (torch.ones(256),), {}\n"
+    "def program(x):\n"
+    "    y = x * 1.5 / 1.5\n"
+    "    if (y - 1).abs().max() > 14 * torch.finfo(y.dtype).eps: raise ValueError('out of bounds')\n"
+    "    return y\n"
+)
+
+
+def test_noise_that_makes_a_program_raise_becomes_quieter() -> None:
+    state = state_of(BOUND)
+    before = snapshot()
+    state.run(lambda stage: None, before)
+    runs = state.loud_noise_runs(lambda stage: None, before)
+    assert len(runs) == LOUD_NOISE_RUNS
+    kinds = [type(run) for run in runs]
+    assert kinds[:2] == [Raised, Returned] or kinds[:3] == [Raised, Raised, Returned]
+    assert Raised not in kinds[3:]
+
+
+def test_noise_stays_as_loud_where_eager_itself_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    scales: list[float] = []
+
+    class Recorded(RoundingNoise):
+        def __init__(self, seed: int, *, scale: float = 1.0) -> None:
+            scales.append(scale)
+            super().__init__(seed, scale=scale)
+
+    monkeypatch.setattr(case, "RoundingNoise", Recorded)
+    state = state_of(BOUND.replace("14 *", "-1 *"))
+    before = snapshot()
+    state.run(lambda stage: None, before)
+    state.loud_noise_runs(lambda stage: None, before)
+    assert scales == [LOUD_NOISE_SCALE] * LOUD_NOISE_RUNS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -297,3 +298,23 @@ def test_leaves_of_nested_structures_are_named():
 def test_the_builders_of_these_tests_say_what_an_observer_says():
     assert facts_of(torch.ones(2, 3).t()).stride == (1, 3)
     assert leaf("output", 3).facts is None
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_right"),
+    [
+        ([1.0, 2.1, 7.0], True),  # as the run in fp64, which kept more digits on the way
+        ([1.0, 2.0, 7.0], True),  # as eager
+        ([1.0, 2.1, math.inf], True),
+        ([1.0, 2.9, 7.0], False),
+        ([1.1, 2.1, 7.0], False),  # both agree here
+        ([1.0, math.nan, 7.0], False),
+        ([1.0, 2.1, 8.0], False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_run_in_fp64_that_gives_eagers_dtype_speaks_where_it_disagrees(dtype, subject, is_right):
+    eager = torch.tensor([1.0, 2.0, math.inf]).to(dtype)
+    twin = torch.tensor([1.0, 2.1, 7.0]).to(dtype)
+    verdict = judged(returned(eager), returned(torch.tensor(subject).to(dtype)), truth=returned(twin))
+    assert verdict.status is (Status.PASS if is_right else Status.FAIL_ACCURACY)
