@@ -46,8 +46,11 @@ from torch._ops import OpOverloadPacket as OpOverloadPacket
 # Tensors with metadata and no data, and the errors their kernels raise where data would be needed. The named exception.
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # noqa: TID251
 from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException  # noqa: TID251
+from torch._subclasses.fake_tensor import FakeCopyMode as FakeCopyMode  # noqa: TID251
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor  # noqa: TID251
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # noqa: TID251
+from torch._subclasses.fake_tensor import UnsupportedFakeTensorException as UnsupportedFakeTensorException  # noqa: TID251
+from torch._subclasses.fake_tensor import UnsupportedOperatorException as UnsupportedOperatorException  # noqa: TID251
 
 # What a fake mode takes out of its cache of results where a result is not to be kept.
 from torch._subclasses.fake_tensor import _DispatchCacheBypassEntry as FakeCacheBypass  # noqa: TID251
@@ -94,7 +97,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
-# The class of ranges that torch's fake kernels (nonzero, masked_select, cond) take out of an environment of shapes.
+# The class of ranges that torch's fake kernels (nonzero, masked_select, cond) take out of an environment of shapes, and its error.
+from torch.utils._sympy.value_ranges import ValueRangeError as TorchValueRangeError
 from torch.utils._sympy.value_ranges import ValueRanges as TorchValueRanges
 
 # Maps keyed by the identity of a tensor that do not keep it alive. A strong reference would change what is traced: autograd
@@ -132,6 +136,8 @@ def is_fx_tracing() -> bool:
 tensor_keys: Any = torch._C._dispatch_keys
 
 
+# What programs say of sizes and numbers. Public in all but name.
+torch_checks: tuple[Any, ...] = (torch._check, torch._check_is_size)
 # TorchScript's tracer below torch.jit.trace, and what tells whether it runs.
 jit_get_trace_graph: Any = getattr(torch.jit, "_get_trace_graph")
 is_jit_tracing: Callable[[], bool] = torch._C._is_tracing
@@ -320,6 +326,17 @@ def identity_saved_tensors_hooks_if_any() -> contextlib.AbstractContextManager[A
     return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
 
 
+@contextlib.contextmanager
+def saved_tensors_hooks_off() -> Iterator[None]:
+    """Within it no tensor is packed by hooks from around, as while torch's own capture runs; they are on again afterwards."""
+    hooks: Any = getattr(torch._C, "_autograd")
+    before = hooks._saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        hooks._saved_tensors_hooks_set_tracing(before)
+
+
 def creation_of_view(view: torch.Tensor) -> Any:
     """In which mode, and by what kind of op, a view was made: what autograd refuses to do in place depends on it."""
     hooks: Any = getattr(torch._C, "_autograd")
@@ -438,6 +455,7 @@ __all__ = [
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeCacheBypass",
+    "FakeCopyMode",
     "FakeScriptObject",
     "FakeTensor",
     "FakeTensorMode",
@@ -450,7 +468,10 @@ __all__ = [
     "PyTreeInfo",
     "TensorMetadata",
     "TorchDispatchMode",
+    "TorchValueRangeError",
     "TorchValueRanges",
+    "UnsupportedFakeTensorException",
+    "UnsupportedOperatorException",
     "WeakTensorKeyDictionary",
     "active_dispatch_modes",
     "active_fake_mode",
@@ -494,11 +515,13 @@ __all__ = [
     "registered_effect",
     "run_composite_kernel",
     "running_autograd_node",
+    "saved_tensors_hooks_off",
     "set_bits",
     "set_creation_of_view",
     "set_grad_enabled",
     "storage_key",
     "swap_tensor_impl",
+    "torch_checks",
     "upstream_shape_error",
     "with_dispatch_keys",
     "with_effects",

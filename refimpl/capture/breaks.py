@@ -68,6 +68,18 @@ REGISTRY = _kinds(
     _kind("RC0006", "not_a_graph_argument", "a {what} is given to a torch function", _NOT_YET),
     _kind("RC0007", "op_returns", "{what} gives a {result}, which a graph cannot", _NOT_YET),
     _kind(
+        "RC0008",
+        "guard_on_data",
+        "the course depends on a number out of a tensor: {what}",
+        "Say what it is with torch._check, or ask the tensor (torch.where, masks).",
+    ),
+    _kind(
+        "RC0009",
+        "outside_of_range",
+        "{what} would need a number out of a tensor to be what it cannot be: {error}",
+        "Look for calls of torch._check that contradict each other.",
+    ),
+    _kind(
         "RC0010",
         "call_of_native_code",
         "{what} is written in C, and nothing is known of what it does",
@@ -89,6 +101,7 @@ REGISTRY = _kinds(
         "List it in reorderable_logging_functions if its time does not matter.",
     ),
     _kind("RC0015", "looks_at_frames", "{what} looks at the frames of the program", _FORBID),
+    _kind("RC0016", "wrong_arguments", "{what} does not take these arguments: {error}", _RAISES),
     _kind("RC0020", "unsupported_operation", "{what} is not known for a {kind}", _NOT_YET),
     _kind("RC0021", "unsupported_input", "a {kind} is not known as an input ({what})", _NOT_YET),
     _kind("RC0022", "cannot_rebuild", "a {kind} cannot be made again after the graph", _NOT_YET),

@@ -33,9 +33,9 @@ from refimpl.capture.public.errors import (
     CaptureError,
     FailOnRecompileLimitHit,
     RecompileError,
-    TorchRuntimeError,
     Unsupported,
 )
+from refimpl.capture.public.fake_values import as_raised
 from refimpl.capture.public.marks import LEFT_OUT_ALONE
 from refimpl.capture.public.metrics import CompilationMetrics, next_compile_id, record_compilation_metrics
 from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturing, running
@@ -384,9 +384,8 @@ def _traced(how: str) -> RuntimeError:
 
 def _as_error(reason: GraphBreak) -> Exception:
     """What a user sees of a break where there may be none."""
-    if reason.kind.name == "op_raises_on_fake":
-        return TorchRuntimeError(str(reason))
-    return Unsupported.of(reason)
+    raised = as_raised(reason)
+    return Unsupported.of(reason) if raised is reason else raised
 
 
 def _is_waiting(value: Any) -> bool:

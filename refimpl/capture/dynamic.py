@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import torch
 
 from refimpl.capture.config import config
+from refimpl.capture.public.static_shapes import tensor_always_has_static_shape
+from refimpl.capture.sources import Source
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, marked_policy
 
 _OFTEN_CONSTANT = (-1, 0, 1)  # flags, directions, dimensions
@@ -24,10 +26,10 @@ class SizeHistory:
     _varying: dict[Hashable, set[int]] = field(default_factory=dict)  # dimensions; of integers the one "dimension" 0
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
-        """Of every dimension of an input. Marks come first, then what is known of parameters, then what was seen."""
+        """Of every dimension of an input. Marks come first, then what is always static, then what was seen."""
         default = "STATIC" if config.assume_static_by_default else "DUCK"
         varying = self._seen(source, tuple(tensor.shape)) if config.automatic_dynamic_shapes else set[int]()
-        if isinstance(tensor, torch.nn.Parameter) and config.force_parameter_static_shapes:
+        if isinstance(source, Source) and tensor_always_has_static_shape(tensor, True, source)[0]:
             default, varying = "STATIC", set[int]()
         dims = {dim: DimSpec("DUCK" if dim in varying else default) for dim in range(tensor.dim())}
         marked = marked_policy(tensor)

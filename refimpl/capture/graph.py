@@ -13,9 +13,12 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from refimpl._torch import LazyGraphModule
+from refimpl._torch import LazyGraphModule, upstream_shape_error
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.public.fake_values import set_example_value
 from refimpl.capture.sources import Source, placeholder_name
 
+_NOT_FOUND = upstream_shape_error("PendingUnbackedSymbolNotFound")
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -50,7 +53,7 @@ class SegmentGraph:
         with self.graph.inserting_after(place):
             target = self._unused(placeholder_name(source))
             node = self.graph.create_node("placeholder", target, name=target.lower().rstrip("_") + "_")
-        node.meta["example_value"] = fake
+        set_example_value(node, fake)
         node.meta["source"] = source
         self.examples.append(real)
         self._names.append(node.name)
@@ -68,9 +71,13 @@ class SegmentGraph:
         return found
 
     def call(self, kind: str, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> fx.Node:
-        """A node for a call that gave `value` on fakes."""
+        """A node for a call that gave `value` on fakes. Raises GraphBreak where it made up a number that is not in it."""
         node = self.graph.create_node(kind, target, tuple(args), dict(kwargs))
-        node.meta["example_value"] = value
+        try:
+            set_example_value(node, value)
+        except _NOT_FOUND as error:
+            self.graph.erase_node(node)
+            raise GraphBreak("op_raises_on_fake", what=str(target), error=type(error).__name__) from error
         self.notes.note(node)
         return node
 

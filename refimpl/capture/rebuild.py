@@ -106,6 +106,8 @@ class Emitter:
                 return self._named(value, self._output(value.node))
             case NumberValue() if value.node is not None and not isinstance(value.number, torch.SymBool):
                 return self._named(value, self._output(value.node))
+            case NumberValue() if value.node is not None and not _is_known(value.number):
+                return self._named(value, self._output(value.node))
             case NumberValue():
                 return repr(bool(value.number))
             case SequenceValue():
@@ -414,6 +416,11 @@ class Emitter:
         made = namespace["rebuild"]
         made.source = source
         return made
+
+
+def _is_known(truth: Any) -> bool:
+    """Whether it depends on sizes alone, so that a guard can hold it to what it is."""
+    return truth.node.has_hint()
 
 
 def _annotations(pairs: Any) -> dict[Any, Any]:

@@ -27,7 +27,8 @@ from refimpl.capture.entry_points.export_signature import Captured, with_signatu
 from refimpl.capture.entry_points.reset import remove_from_cache
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
+from refimpl.capture.public.errors import Unsupported, UserError, UserErrorType
+from refimpl.capture.public.fake_values import as_raised
 from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.running import capturing
 from refimpl.capture.public.usage import log_api_usage, log_export_usage
@@ -183,8 +184,9 @@ _DYNAMIC_CONTROL_FLOW = ("branch_on_tensor",)
 
 def as_error(reason: GraphBreak) -> Exception:
     """What stands in the way of an export."""
-    if reason.kind.name == "op_raises_on_fake":
-        return TorchRuntimeError(str(reason))
+    raised = as_raised(reason)
+    if raised is not reason:
+        return raised
     if reason.kind.name in _DYNAMIC_CONTROL_FLOW:
         return UserError(
             UserErrorType.DYNAMIC_CONTROL_FLOW,

@@ -10,6 +10,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+from refimpl._torch import saved_tensors_hooks_off
+
 CAPTURE, RUN_ONLY, DISABLED = 0, 1, 2
 
 
@@ -37,9 +39,15 @@ def capturing() -> Iterator[None]:
     """While a segment is made."""
     before, running.is_capturing = running.is_capturing, True
     try:
-        yield
+        with _disable_saved_tensors_hooks_during_tracing():
+            yield
     finally:
         running.is_capturing = before
+
+
+def _disable_saved_tensors_hooks_during_tracing() -> contextlib.AbstractContextManager[None]:
+    """Hooks on saved tensors pack nothing meanwhile: those that are on run when the graph runs, as often as without capture."""
+    return saved_tensors_hooks_off()
 
 
 def is_compiling() -> bool:

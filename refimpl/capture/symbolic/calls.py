@@ -28,6 +28,7 @@ from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
+from refimpl.capture.symbolic.check_calls import CHECK_RULES
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.constant_calls import CACHED, CONSTANT_RULES
 from refimpl.capture.symbolic.container_methods import method_of_container
@@ -72,6 +73,7 @@ _RULES = {
     **OPERATOR_RULES,
     **SIGNATURE_RULES,
     **AUTOGRAD_RULES,
+    **CHECK_RULES,
     **CONTROL_FLOW_RULES,
 }
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))

@@ -23,6 +23,7 @@ from refimpl._torch import (
 )
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.graph import SegmentGraph
+from refimpl.capture.public.fake_values import fake_error
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.raising import UserRaise
 from refimpl.capture.symbolic.values import (
@@ -105,7 +106,7 @@ class OperatorState:
         try:
             return ConstantValue(kind(value.number))
         except _DATA_DEPENDENT as error:
-            raise GraphBreak("branch_on_tensor", what=f"{kind.__name__}() of a number out of a tensor") from error
+            raise GraphBreak("guard_on_data", what=f"{kind.__name__}() of {value.number}") from error
 
     def arithmetic(self, function: Any, operands: Sequence[Value]) -> Value:
         """What an operator of Python gives for numbers of which one is a symbol."""
@@ -172,12 +173,10 @@ class OperatorState:
                 return target(*args, **kwargs)
         except GraphBreak:
             raise
-        except DataDependentOutputException:
-            raise GraphBreak("data_dependent_read", what=what) from None
-        except DynamicOutputShapeException:
-            raise GraphBreak("dynamic_output_shape", what=what) from None
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise fake_error(error, what) from None
         except Exception as error:
-            raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
+            raise fake_error(error, what) from error
 
     def _result(self, result: Any, node: Any) -> Value:
         if isinstance(result, torch.Tensor):

@@ -97,6 +97,7 @@ class CaptureState(OperatorState):
         )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.faker = InputFaker(self.fake_mode, self.shape_env)
+        self.shape_env.fakers[id(self.fake_mode)] = self.faker  # so that a backend's `to_fake_tensor` gives these symbols
         self.effects = EffectLog()
         self.entered: dict[Any, None] = {}  # code of functions that were entered
         self._line = line

@@ -67,6 +67,21 @@ class TensorValue(Value):
         self.fake = fake
 
 
+class ArrayValue(Value):
+    """An array of numpy: in the graph it is a tensor, a node of the graph and a fake tensor, and becomes an array after it."""
+
+    __slots__ = ("fake", "node")
+
+    def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.node = node
+        self.fake = fake
+
+    @property
+    def kind(self) -> str:
+        return "ndarray"
+
+
 class NumberValue(Value):
     """A number that depends on sizes: a symbolic number and the node that gives it, once there is one."""
 

@@ -1,0 +1,327 @@
+"""What nodes of a captured graph compute: on tensors without data while they are captured, and really where somebody asks.
+
+Counterpart: torch/_dynamo/utils.py set_example_value, get_fake_value, run_node, get_real_value and what they use
+Differs: what a call needs of its capture are the fields of `Tracer`; breaks are kinds of refimpl.capture.breaks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from refimpl._torch import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeCopyMode,
+    FakeTensor,
+    FakeTensorMode,
+    TorchValueRangeError,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    enable_python_dispatcher,
+    pytree,
+    upstream_shape_error,
+)
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.public.errors import TorchRuntimeError, UserError, UserErrorType
+from refimpl.capture.public.predicates import is_lazy_module
+from refimpl.symbolic.fake_inputs import fake_input
+from refimpl.symbolic.ranges import EmptyRange
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.unbacked import fresh_bindings
+
+EXAMPLE = "example_value"
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Tracer(Protocol):
+    """What nodes are captured with."""
+
+    @property
+    def fake_mode(self) -> FakeTensorMode:
+        """Of all fake tensors of the graph."""
+        ...
+
+    @property
+    def nn_modules(self) -> Mapping[str, Any]:
+        """What `call_module` and `get_attr` name."""
+        ...
+
+    @property
+    def real_value_cache(self) -> dict[fx.Node, Any]:
+        """What nodes gave that were really run."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------------------- notes on nodes
+
+
+def set_example_value(node: fx.Node, example_value: Any) -> None:
+    """Notes what a node gives while it is captured, and where the numbers in it stand that only a run will know.
+
+    It is the running state: what is written in place later shows in it. Raises PendingUnbackedSymbolNotFound for a number that
+    the call made up and that is nowhere in what it gave.
+    """
+    node.meta[EXAMPLE] = example_value
+    env = _environment_of(example_value)
+    if env is not None and env.pending_fresh_unbacked_symbols:
+        bindings = fresh_bindings(env, example_value)
+        if bindings:
+            node.meta["unbacked_bindings"] = bindings
+
+
+def _environment_of(value: Any) -> ShapeEnv | None:
+    if isinstance(value, FakeTensor):
+        env: Any = value.fake_mode.shape_env
+    elif isinstance(value, _SYMBOLIC):
+        env = value.node.shape_env
+    elif isinstance(value, (tuple, list)):
+        return next(filter(None, map(_environment_of, value)), None)
+    else:
+        return None
+    return env if isinstance(env, ShapeEnv) else None
+
+
+def extract_fake_example_value(node: fx.Node, required: bool = True) -> Any:
+    """The fake tensor of a node; None where there is none and none is required, else GraphBreak."""
+    value = node.meta.get(EXAMPLE)
+    if isinstance(value, FakeTensor):
+        return value
+    if required:
+        raise GraphBreak("op_without_fake_kernel", what=f"node {node.name}")
+    return None
+
+
+def _get_fake_tensor(node: fx.Node) -> FakeTensor:
+    """The fake tensor of a node, by which tensors are told apart. Raises GraphBreak where it has none."""
+    value = node.meta.get(EXAMPLE)
+    if not isinstance(value, FakeTensor):
+        raise GraphBreak(
+            "unsupported_operation",
+            what="`is`, which needs tensors without data on both sides,",
+            kind=type(value).__name__,
+        )
+    return value
+
+
+def ensure_graph_fake(e: Any, tx: Tracer) -> Any:
+    """The value. Raises AssertionError for a fake tensor of another mode than the graph's."""
+    mode = e.fake_mode if isinstance(e, FakeTensor) else None
+    assert mode is tx.fake_mode, (
+        f"{e!r} belongs to fake mode {mode!r}\n  expected: {tx.fake_mode!r}, that of the graph\n"
+        "  what to do: make it with to_fake_tensor(tensor, the graph's mode)"
+    )
+    return e
+
+
+def get_fake_values_from_nodes(tx: Tracer, nodes: Any, allow_non_graph_fake: bool) -> Any:
+    """Arguments of a node with what their nodes give in the place of these. Numbers and constants stay.
+
+    Raises AssertionError for a fake tensor of another mode, unless that is allowed.
+    """
+
+    def visit(node: fx.Node) -> Any:
+        if node.op == "call_function" and EXAMPLE not in node.meta:  # arguments first, where nobody has asked yet
+            set_example_value(node, get_fake_value(node, tx, allow_non_graph_fake))
+        if node.op == "get_attr" and EXAMPLE not in node.meta:
+            return tx.nn_modules[str(node.target)]
+        value = node.meta.get(EXAMPLE)
+        if not allow_non_graph_fake:
+            pytree.tree_map_only(FakeTensor, lambda fake: ensure_graph_fake(fake, tx), value)
+        return value
+
+    return map_arg(nodes, visit)
+
+
+# ------------------------------------------------------------------------------------------------------- fake values
+
+
+def get_fake_value(node: fx.Node, tx: Tracer, allow_non_graph_fake: bool = False) -> Any:
+    """What a node gives on tensors without data: what is noted on it, or what running it gives.
+
+    Modules are copied with fake parameters, lazy ones after they are given theirs. Raises GraphBreak where a graph ends before
+    it, UserError for what contradicts what is known of numbers, TorchRuntimeError where it would raise without capture too.
+    """
+    known = node.meta.get(EXAMPLE)
+    if isinstance(known, FakeTensor):
+        return known
+    args, kwargs = get_fake_values_from_nodes(tx, (node.args, node.kwargs), allow_non_graph_fake)
+    module = None
+    if node.op == "call_method" and args and isinstance(args[0], torch.nn.Module):
+        args = (deepcopy_to_fake_tensor(args[0], tx.fake_mode), *args[1:])
+    if node.op == "call_module":
+        module = tx.nn_modules[str(node.target)]
+        if is_lazy_module(module) and hasattr(module, "_initialize_hook"):
+            module._infer_parameters(module, args)
+        module = deepcopy_to_fake_tensor(module, tx.fake_mode)
+    try:
+        with tx.fake_mode, enable_python_dispatcher():
+            value = wrap_fake_exception(lambda: run_node(tx, node, args, kwargs, module))
+    except GraphBreak:
+        raise
+    except RuntimeError as error:
+        reason = fake_error(error, str(node.target))
+        raise as_raised(reason) from (error.__cause__ or error)
+    if not allow_non_graph_fake:
+        pytree.tree_map_only(torch.Tensor, lambda fake: ensure_graph_fake(fake, tx), value)
+    return value
+
+
+def fake_error(error: BaseException, what: str) -> GraphBreak:
+    """Why a call raised on tensors without data, as a kind of graph break."""
+    cause = error if error.__cause__ is None or not isinstance(error, RunFailed) else error.__cause__
+    match cause:
+        case DataDependentOutputException():
+            return GraphBreak("data_dependent_read", what=what)
+        case DynamicOutputShapeException():
+            return GraphBreak("dynamic_output_shape", what=what)
+        case UnsupportedOperatorException() | UnsupportedFakeTensorException():
+            return GraphBreak("op_without_fake_kernel", what=what)
+        case TorchValueRangeError() | EmptyRange():
+            return GraphBreak("outside_of_range", what=what, error=_first_line(cause))
+        case TypeError() if "argument" in str(cause):
+            return GraphBreak("wrong_arguments", what=what, error=_first_line(cause))
+        case _ if isinstance(cause, upstream_shape_error("GuardOnDataDependentSymNode")):
+            return GraphBreak("guard_on_data", what=_first_line(cause))
+        case _:
+            return GraphBreak("op_raises_on_fake", what=what, error=type(cause).__name__)
+
+
+def as_raised(reason: GraphBreak) -> Exception:
+    """What a user sees of a break where there may be none, by its kind; the break itself for those that are limits of capture."""
+    match reason.kind.name:
+        case "op_raises_on_fake":
+            return TorchRuntimeError(str(reason))
+        case "outside_of_range":
+            return UserError(UserErrorType.CONSTRAINT_VIOLATION, str(reason))
+        case "guard_on_data":
+            return UserError(UserErrorType.ANTI_PATTERN, str(reason), case_name="constrain_as_size_example")
+        case _:
+            return reason
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+def wrap_fake_exception(fn: Callable[[], Any]) -> Any:
+    """What `fn` gives. Raises GraphBreak where tensors without data cannot do it."""
+    try:
+        return fn()
+    except UnsupportedFakeTensorException as error:
+        raise GraphBreak("op_without_fake_kernel", what=_first_line(error)) from error
+
+
+def deepcopy_to_fake_tensor(obj: Any, fake_mode: FakeTensorMode) -> Any:
+    """A deep copy with fake tensors in the place of tensors, of the same module twice the same; `obj` stays as it is."""
+    with FakeCopyMode(fake_mode):
+        return wrap_fake_exception(lambda: copy.deepcopy(obj))
+
+
+def to_fake_tensor(t: torch.Tensor, fake_mode: FakeTensorMode) -> Any:
+    """The fake tensor of an input, with the symbols that whoever made the mode gave it: a capture and what traces its graph
+    again have one symbol for a size."""
+    env = fake_mode.shape_env
+    if isinstance(env, ShapeEnv):
+        return fake_input(t, fake_mode, env, "")
+    return fake_mode.from_tensor(t)
+
+
+# ---------------------------------------------------------------------------------------------------- running a node
+
+
+class _Current(threading.local):
+    node: fx.Node | None = None
+
+
+_CURRENT = _Current()
+
+
+class RunFailed(RuntimeError):
+    """A node raised. Its cause is what it raised."""
+
+
+def get_current_node() -> fx.Node | None:
+    """The node that this thread runs now."""
+    return _CURRENT.node
+
+
+@contextlib.contextmanager
+def set_current_node(node: fx.Node) -> Iterator[None]:
+    """While a node runs. Afterwards it is what it was before."""
+    before, _CURRENT.node = _CURRENT.node, node
+    try:
+        yield
+    finally:
+        _CURRENT.node = before
+
+
+def run_node(tracer: Tracer, node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], nnmodule: Any) -> Any:
+    """What a node gives for these arguments: a call, an attribute, or of an input what is noted on it.
+
+    nnmodule: of `call_module`, the module that is called. Raises GraphBreak where a kernel is missing, RuntimeError that names
+    the call around everything else that is raised, AssertionError for another kind of node.
+    """
+    with set_current_node(node):
+        try:
+            match node.op:
+                case "call_function":
+                    function: Any = node.target
+                    return function(*args, **kwargs)
+                case "call_method":
+                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                case "call_module":
+                    assert nnmodule is not None, f"{node.target} is no module\n  expected: the module that is called"
+                    return nnmodule(*args, **kwargs)
+                case "get_attr":
+                    return tracer.nn_modules[str(node.target)]
+                case "placeholder":
+                    assert EXAMPLE in node.meta, (
+                        f"input {node.name} has no {EXAMPLE}\n  expected: set_example_value before"
+                    )
+                    return node.meta[EXAMPLE]
+                case _:
+                    raise AssertionError(f"{node.op}\n  expected: a call, an attribute or an input")
+        except (NotImplementedError, UnsupportedFakeTensorException) as error:
+            raise GraphBreak("op_without_fake_kernel", what=str(node.target)) from error
+        except (AssertionError, GraphBreak):
+            raise
+        except Exception as error:
+            raise RunFailed(
+                f"Failed running {node.op} {node.target}(*{tuple(args)}, **{dict(kwargs)}):\n{error}"
+            ).with_traceback(error.__traceback__) from error
+
+
+def get_real_value(node: fx.Node, tracer: Tracer) -> Any:
+    """What a node gives for the real inputs, whose placeholders are in the cache. Nodes that it needs are run as well, each once.
+
+    Modules are copied: what they write to is not the program's. Raises TorchRuntimeError where a node raises.
+    """
+    cache = tracer.real_value_cache
+    if node in cache:
+        return cache[node]
+    args, kwargs = map_arg((node.args, node.kwargs), lambda inner: get_real_value(inner, tracer))
+    if node.op == "placeholder":
+        grapharg = node.meta.get("grapharg")
+        assert grapharg is not None, (
+            f"input {node.name} has no example\n  expected: meta['grapharg'], or a value in the cache"
+        )
+        cache[node] = grapharg.example
+        return cache[node]
+    module = None
+    if node.op == "call_module":
+        module = copy.deepcopy(tracer.nn_modules[str(node.target)])
+    if node.op == "call_method" and isinstance(args[0], torch.nn.Module):
+        args = (copy.deepcopy(args[0]), *args[1:])
+    try:
+        value = cache[node] = run_node(tracer, node, args, kwargs, module)
+    except RuntimeError as error:
+        raise TorchRuntimeError(str(error)) from error
+    return value

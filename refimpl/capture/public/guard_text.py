@@ -1,0 +1,54 @@
+"""Text of what guards compare with, and keys of dicts that are known by identity.
+
+Counterpart: torch/_dynamo/utils.py enum_repr, const_repr, dict_keys_repr, key_is_id, key_to_id
+Differs: a class is shown by its own name, and not by that of its metaclass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from types import BuiltinFunctionType, MethodWrapperType
+from typing import Any
+
+import torch
+
+# Of names of globals that hold a key: `__dict_key_0`.
+GLOBAL_KEY_PREFIX = "__dict_key"
+
+
+def enum_repr(value: Enum, local: bool) -> str:
+    """A member through its class, a local or a global variable: `L["Color"].RED`, whatever the class's own text is."""
+    scope = "L" if local else "G"
+    return f'{scope}["{type(value).__name__}"].{value.name}'
+
+
+def const_repr(x: Any, *, local: bool) -> str:
+    """A constant as a guard writes it; in lists and tuples each item so. `local`: where classes of enumerations are found."""
+    if isinstance(x, (list, tuple)):
+        items = ",".join(const_repr(item, local=local) for item in x)
+        if isinstance(x, list):
+            return f"[{items}]"
+        return f"({items},)" if len(x) == 1 else f"({items})"
+    if isinstance(x, Enum):
+        return enum_repr(x, local=local)
+    if isinstance(x, BuiltinFunctionType):
+        return x.__name__
+    if isinstance(x, type):
+        return x.__qualname__ if x.__module__ == "builtins" else f"{x.__module__}.{x.__qualname__}"
+    return repr(x)
+
+
+def dict_keys_repr(const_keys: Iterable[Any], *, local: bool) -> str:
+    """Keys of a dict, in order."""
+    return "[" + ",".join(const_repr(key, local=local) for key in const_keys) + "]"
+
+
+def key_is_id(k: Any) -> bool:
+    """Whether a key is known by its `id`: equal tensors and modules are not one key, and methods of C are made anew."""
+    return isinstance(k, (torch.Tensor, torch.nn.Module, MethodWrapperType))
+
+
+def key_to_id(value: Iterable[Any]) -> list[Any]:
+    """The keys of a dict, with the `id` in the place of those."""
+    return [id(key) if key_is_id(key) else key for key in value]

@@ -1,0 +1,57 @@
+"""Which tensors have numbers for sizes, whatever else is known of them.
+
+Counterpart: torch/_dynamo/utils.py tensor_always_has_static_shape, TensorStaticReason
+Differs: what a module owns is told by the way to it, through the module's tables of parameters and buffers.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import torch
+
+from refimpl.capture.config import config
+from refimpl.capture.sources import OwnAttributeSource, Source
+
+_OF_MODULES = ("_parameters", "_buffers")
+
+
+class TensorStaticReason(Enum):
+    """Why sizes are numbers. The values are upstream's."""
+
+    PARAMETER = 2
+    NOT_TENSOR = 4
+    NN_MODULE_PROPERTY = 5
+
+
+_MESSAGES = {
+    TensorStaticReason.PARAMETER: "mark_dynamic on parameter, parameters are always static today.",
+    TensorStaticReason.NOT_TENSOR: "mark_dynamic on a non tensor, how did this happen?",
+    TensorStaticReason.NN_MODULE_PROPERTY: "tensor is static because it is nn module associated.",
+}
+
+
+def tensor_static_reason_to_message(reason: TensorStaticReason) -> str:
+    """Upstream's sentence. Raises AssertionError for what is no reason."""
+    assert reason in _MESSAGES, f"Illegal reason {reason}\n  expected: one of {[*TensorStaticReason]}"
+    return _MESSAGES[reason]
+
+
+def tensor_always_has_static_shape(
+    tensor: Any, is_tensor: bool, tensor_source: Source
+) -> tuple[bool, TensorStaticReason | None]:
+    """Whether sizes are numbers, and why: what a module owns first, then parameters, then what is captured as no tensor.
+
+    `config.force_nn_module_property_static_shapes` and `config.force_parameter_static_shapes` decide on the first two.
+    """
+    if config.force_nn_module_property_static_shapes and is_of_module(tensor_source):
+        return True, TensorStaticReason.NN_MODULE_PROPERTY
+    if config.force_parameter_static_shapes and type(tensor) is torch.nn.Parameter:
+        return True, TensorStaticReason.PARAMETER
+    return (False, None) if is_tensor else (True, TensorStaticReason.NOT_TENSOR)
+
+
+def is_of_module(source: Source) -> bool:
+    """Whether the way leads through a module's table of parameters or buffers."""
+    return any(isinstance(step, OwnAttributeSource) and step.attribute in _OF_MODULES for step in source.way())
