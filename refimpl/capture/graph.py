@@ -96,6 +96,10 @@ class SegmentGraph:
         self.attributes.add_module(name, body)
         return self.graph.get_attr(name)
 
+    def part(self, node: fx.Node, index: int, value: Any) -> fx.Node:
+        """A node for a part of what a node gives."""
+        return self.call("call_function", operator.getitem, (node, index), {}, value)
+
     def local(self, node: fx.Node) -> fx.Node:
         """The node as this graph has it."""
         assert node.graph is self.graph, "a node of a body is used outside of it"

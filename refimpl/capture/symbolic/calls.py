@@ -29,6 +29,7 @@ from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.check_calls import CHECK_RULES
+from refimpl.capture.symbolic.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.constant_calls import CACHED, CONSTANT_RULES
 from refimpl.capture.symbolic.container_methods import method_of_container
@@ -74,6 +75,7 @@ _RULES = {
     **SIGNATURE_RULES,
     **AUTOGRAD_RULES,
     **CHECK_RULES,
+    **CHECKPOINT_RULES,
     **CONTROL_FLOW_RULES,
 }
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))

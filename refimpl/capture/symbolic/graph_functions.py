@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from refimpl._torch import active_dispatch_modes
 
@@ -108,3 +109,18 @@ def differentiable_scan(
         carried = results[: len(init)]
         outs.append(results[len(init) :])
     return (*carried, *(torch.stack(parts) for parts in zip(*outs, strict=True)))
+
+
+def activation_checkpoint(
+    body: Callable[..., Any], *operands: Any, preserve_rng_state: bool, determinism_check: str, early_stop: bool
+) -> Any:
+    """What the body gives; what it computes is kept for backward by none, and computed again there.
+
+    Under a mode that sees every operator the body is a part of what is seen, marked to be computed again: who partitions decides.
+    """
+    if active_dispatch_modes():
+        return torch.ops.higher_order.tag_activation_checkpoint(body, *operands)
+    return checkpoint(
+        body, *operands, use_reentrant=False, preserve_rng_state=preserve_rng_state, determinism_check=determinism_check,
+        early_stop=early_stop,
+    )  # fmt: skip

@@ -203,7 +203,7 @@ class OperatorState:
         known = self.by_fake.get(id(part))
         if known is not None:
             return known
-        return self._result(part, self.graph.call("call_function", operator.getitem, (node, index), {}, part))
+        return self._result(part, self.graph.part(node, index, part))
 
     def fake_of(self, value: Any, what: str) -> Any:
         """The argument of a call on fakes. Raises GraphBreak for values that no operator takes."""

@@ -399,6 +399,11 @@ def called(function: Any, args: Any) -> Any:
     return function(*args)
 
 
+def called_named(function: Any, args: Any, kwargs: Any) -> Any:
+    """The same, with keywords."""
+    return function(*args, **kwargs)
+
+
 def applied_forward(function: Any, context: Any, args: Any) -> Any:
     """`forward` or `backward` of a `torch.autograd.Function`."""
     return function(context, *args)

@@ -1,0 +1,72 @@
+"""`torch.utils.checkpoint.checkpoint`: a node, with a graph of the function, that computes it once more in backward.
+
+Counterpart: torch/_dynamo/variables/higher_order_ops.py CheckpointHigherOrderVariable; torch/_dynamo/utils.py
+build_checkpoint_variable
+Differs: where the graph runs as it is the node checkpoints, as eager does, and so backward draws the random numbers of forward.
+Reentrant checkpoints and contexts of the user's are graph breaks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import checkpoint as checkpointing
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.builtin_calls import Rule
+from refimpl.capture.symbolic.graph_functions import activation_checkpoint
+from refimpl.capture.symbolic.subgraphs import SubGraph, come_out, one_instruction, run_body
+from refimpl.capture.symbolic.values import ConstantValue, ObjectValue, SequenceValue, TensorValue, Value
+
+_WHAT = "torch.utils.checkpoint.checkpoint"
+_SETTINGS: dict[str, Any] = {
+    "preserve_rng_state": True,
+    "determinism_check": "default",
+    "debug": False,
+    "early_stop": True,
+}
+_WRITE_UNSEEN = ("batch_norm", "instance_norm")  # to running statistics: once more where it is computed once more
+
+
+def _checkpoint(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`checkpoint(function, *args, use_reentrant=None, context_fn=..., ..., **kwargs)`."""
+    function, given, named = args[0] if args else kwargs.get("function"), args[1:], dict(kwargs)
+    is_reentrant = domain.constant_of(named.pop("use_reentrant", ConstantValue(None)), _WHAT)
+    settings = {
+        name: domain.constant_of(named.pop(name), _WHAT) if name in named else value
+        for name, value in _SETTINGS.items()
+    }
+    context = domain.state.see(named.pop("context_fn", ObjectValue(checkpointing.noop_context_fn)))
+    is_plain = isinstance(context, ObjectValue) and context.object is checkpointing.noop_context_fn
+    if not args or is_reentrant is not False or settings.pop("debug") is not False or not is_plain:
+        raise GraphBreak("call_of_native_code", what=f"{_WHAT} that is reentrant or has contexts of its own")
+    if not torch.is_grad_enabled():  # nothing is kept, and nothing computed again
+        return domain.call(frame, function, given, named)
+    with one_instruction(domain):
+        return _node(domain, [function, SequenceValue(tuple, given), domain.named(named)], settings)
+
+
+def _node(domain: Any, args: list[Any], settings: dict[str, Any]) -> Value:
+    around = domain.state.graph
+    graph = SubGraph(around)
+    result = run_body(domain, graph, polyfills.called_named, args, what=_WHAT)
+    calls = [node for node in graph.graph.nodes if node.op.startswith("call")]
+    if any(word in str(node.target) for node in calls for word in _WRITE_UNSEEN):
+        raise GraphBreak("effect_in_branch", what=_WHAT, kind="running statistics")
+    if graph.has_effects and not settings["preserve_rng_state"]:
+        raise GraphBreak("effect_in_branch", what=_WHAT, kind="the generator of random numbers")
+    made = come_out(graph, result)
+    body = graph.module([leaf.node for leaf in made])
+    graph.hand_on()
+    fakes = tuple(leaf.fake if isinstance(leaf, TensorValue) else leaf.number for leaf in made)
+    args = [around.attach("checkpoint_body", body), *graph.lifted]
+    node = around.call("call_function", activation_checkpoint, args, settings, fakes)
+    for index, (leaf, fake) in enumerate(zip(made, fakes, strict=True)):
+        leaf.node = around.part(node, index, fake)
+    return result
+
+
+CHECKPOINT_RULES: dict[int, Rule] = {id(checkpointing.checkpoint): _checkpoint}
