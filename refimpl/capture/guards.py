@@ -18,7 +18,7 @@ import torch
 
 from refimpl._torch import tensor_keys
 from refimpl.capture.breaks import UserLine
-from refimpl.capture.sources import DimensionSource, ReaderBuilder, Source
+from refimpl.capture.sources import CachedCallSource, DimensionSource, ReaderBuilder, Source
 from refimpl.capture.torch_state import state_condition
 from refimpl.symbolic.guards import PRINTED_NAMES
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -271,7 +271,7 @@ class GuardList:
                 builder.lines.append(f"if type({name}) is not {builder.constant(guard.seen.class_)}: return None")
                 tensors.append((name, guard.seen))
                 continue
-            if tensors and _reads_geometry(guard):
+            if tensors and _needs_known_tensors(guard):
                 _append_facts(builder, tensors)
                 tensors = []
             condition = guard.condition(builder.read, builder.constant)
@@ -298,9 +298,10 @@ def _all_distinct(values: Sequence[str], constant: Constant) -> str:
     return f"len({{*map({constant(id)}, ({', '.join(values)}))}}) == {len(values)}"
 
 
-def _reads_geometry(guard: Guard) -> bool:
-    """Whether a guard asks what tensors of another layout than those that were seen raise for."""
-    return guard.kind is GuardKind.SHAPES or any(isinstance(source, DimensionSource) for source in guard.source.way())
+def _needs_known_tensors(guard: Guard) -> bool:
+    """Whether a guard asks what tensors of another layout raise for, or a cache: what it wraps may ask tensors what they are."""
+    kinds = (DimensionSource, CachedCallSource)
+    return guard.kind is GuardKind.SHAPES or any(isinstance(source, kinds) for source in guard.source.way())
 
 
 def _append_facts(builder: ReaderBuilder, tensors: Sequence[tuple[str, TensorFacts]]) -> None:

@@ -289,7 +289,11 @@ class DimensionSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class CachedCallSource(Source):
-    """`base(*args, **kwargs)` of a function behind a cache that does nothing but give a constant for these constants."""
+    """`base(*args, **kwargs)` of a function behind a cache that does nothing but give a constant for these constants.
+
+    Code of the user's runs where the cache has it no more. Guards on all that this code reads come first: it runs as it did
+    when it was captured, when it did nothing that can be seen.
+    """
 
     of: Source
     args: tuple[Any, ...]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.capture.entry import Entry
 from refimpl.tests.capturing import MODES, captured_with, same
 
 
@@ -330,6 +331,83 @@ def test_a_cache_that_holds_what_was_is_asked() -> None:
             cached_of_state.cache_clear()
         for _ in range(2):
             assert torch.equal(captured(torch.ones(2)), torch.full((2,), expected))
+
+
+RATIO = [1]
+
+
+@functools.cache
+def cached_after_change(size: int) -> int:
+    return size * RATIO[0]
+
+
+def change_and_ask(x: Any) -> Any:
+    RATIO[0] += 1
+    return x * cached_after_change(3)
+
+
+def test_a_cache_is_not_filled_from_what_a_change_will_make() -> None:
+    RATIO[0] = 1
+    cached_after_change.cache_clear()
+    captured, _, _ = captured_with(change_and_ask)
+    for _ in range(2):
+        assert torch.equal(captured(torch.ones(2)), torch.full((2,), 6.0))
+    assert cached_after_change(3) == 6
+
+
+TOLD: list[int] = []
+TELLS = [False]
+SIZED = [torch.ones(2)]
+
+
+@functools.cache
+def cached_that_may_tell(size: int) -> int:
+    if TELLS[0]:
+        TOLD.append(size)
+    return size
+
+
+@functools.cache
+def cached_that_may_tell_of_a_tensor(size: int) -> int:
+    if SIZED[0].shape[0] == 3:
+        TOLD.append(size)
+    return size
+
+
+def _tell(_: Any) -> None:
+    TELLS[0] = True
+
+
+def _grow(_: Any) -> None:
+    SIZED[0] = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("cached", "change"), [(cached_that_may_tell, _tell), (cached_that_may_tell_of_a_tensor, _grow)]
+)
+def test_a_guard_runs_what_a_cache_wraps_only_where_nobody_sees_it(cached: Any, change: Callable[[Any], None]) -> None:
+    TELLS[0], SIZED[0] = False, torch.ones(2)
+    TOLD.clear()
+    cached.cache_clear()
+
+    def program(x: Any) -> Any:
+        rank = SIZED[0].dim()
+        return [None, x * cached(3)][rank]
+
+    captured, _, made = captured_with(program)
+    for _ in range(2):
+        assert torch.equal(captured(torch.ones(2)), torch.full((2,), 3.0))
+    assert made.breaks == []
+    (code,) = made.functions.values()
+    (segment,) = code.cache.segments()
+    slots = Entry(program).slots((torch.ones(2),), {}) or []
+    assert segment.check_slots(slots, ()) is not None
+    cached.cache_clear()
+    change(None)
+    assert segment.check_slots(slots, ()) is None
+    assert TOLD == []
+    assert torch.equal(captured(torch.ones(2)), torch.full((2,), 3.0))
+    assert TOLD == [3]
 
 
 def test_a_member_of_an_enumeration_is_an_input() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
@@ -427,3 +428,48 @@ def test_a_break_in_a_constructor_names_the_users_lines_only() -> None:
     captured, _, made = captured_with(program)
     captured(torch.ones(2))
     assert [line.function for line in made.breaks[0].stack] == ["program", "__init__"]
+
+
+def extremes_of_tensors(a: Any, b: Any) -> Any:
+    return max(a, 0), max(0, a), min(a, b), max(a, b, 1.5), min([b, 2, a]), max(2, 3)
+
+
+@pytest.mark.parametrize("pair", [(2.0, 1.0), (-2.0, 4.0), (float("nan"), 1.0), (1.0, float("nan")), (1.5, 1.5)])
+def test_extremes_of_tensors_are_selected_where_there_must_be_one_graph(pair: tuple[float, float]) -> None:
+    a, b = map(torch.tensor, pair)
+    expected = extremes_of_tensors(a, b)
+    captured, _, made = captured_with(extremes_of_tensors)
+    assert same(captured(a, b), expected) or any(map(math.isnan, pair))
+    assert [type(item) for item in captured(a, b)] == [type(item) for item in expected]
+    assert made.breaks
+    whole, recorder, _ = captured_with(extremes_of_tensors, fullgraph=True)
+    for actual, wanted in zip(whole(a, b), expected, strict=True):
+        torch.testing.assert_close(
+            torch.as_tensor(actual), torch.as_tensor(wanted).to(torch.as_tensor(actual)), equal_nan=True
+        )
+    assert len(recorder.graphs) == 1
+
+
+class Setting(torch.nn.Module):
+    """Reads its parts after it has written an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.part, self.scale = 0, torch.nn.Linear(2, 2), torch.nn.Parameter(torch.ones(2))
+        self.register_buffer("shift", torch.ones(2))
+
+    def forward(self, x: Any) -> Any:
+        self.count += 1
+        self.shift = self.shift + self.count
+        return self.part(x) * self.scale + self.shift, self.count
+
+
+def test_parts_of_a_module_are_read_after_an_attribute_was_written() -> None:
+    torch.manual_seed(0)
+    module, eager = Setting(), Setting()
+    eager.load_state_dict(module.state_dict())
+    captured, _, made = captured_with(module)
+    for _ in range(3):
+        assert same(captured(torch.ones(2)), eager(torch.ones(2)))
+    assert same(dict(module.named_buffers()), dict(eager.named_buffers()))
+    assert made.breaks == []

@@ -399,7 +399,7 @@ class SymbolicAttributes(SymbolicBase):
     def of_module(self, value: ObjectValue, name: str) -> Value:
         """What `nn.Module.__getattr__` finds: the first of three tables that has it."""
         module, source = value.object, value.source
-        if source is None or self.state.effects.has_attributes(value):
+        if source is None or any(self.state.effects.attribute(value, table) is not None for table in _MODULE_TABLES):
             unsupported(f"attribute {name}", value)
         for table in _MODULE_TABLES:
             names = module.__dict__.get(table)

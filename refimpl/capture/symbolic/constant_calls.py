@@ -148,10 +148,11 @@ def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict
     result, cached = domain.state.see(args[0]), domain.state.see(args[2])
     if domain.changes() != domain.constant_of(args[1], "a count"):
         raise GraphBreak("call_of_native_code", what="a function behind a cache that does more than give something")
+    if domain.state.effects.count:  # what it reads is not what it will be
+        raise GraphBreak("call_of_native_code", what="a function behind a cache after a change")
     plain, named = (domain.constant_of(arg, "an argument") for arg in args[3:5])
-    kept = cached.object(
-        *plain, **named
-    )  # does nothing that can be seen, but for filling the cache as the program would
+    # Does nothing that can be seen, but for filling the cache as the program would.
+    kept = cached.object(*plain, **named)
     if not _is_same_constant(domain, result, kept):
         raise GraphBreak("call_of_native_code", what="a function behind a cache that keeps what it gave before")
     way = CachedCallSource(_way_to(cached), tuple(plain), tuple(named.items()))
@@ -190,8 +191,8 @@ class SymbolicConstants(SymbolicBase):
         )
 
     def changes(self) -> int:
-        """How much was done so far that can be seen."""
-        return self.state.effects.count + len(self.state.graph.graph.nodes)
+        """How much was done so far that can be seen, or makes a guard on symbols: those are checked last."""
+        return self.state.effects.count + len(self.state.graph.graph.nodes) + len(self.state.shape_env.guards)
 
     def member_of(self, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
         """A call of an enumeration with the value of a member."""

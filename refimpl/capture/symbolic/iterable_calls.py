@@ -8,8 +8,9 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import operator
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -186,6 +187,20 @@ def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     return SequenceValue(list, domain.in_order(items, items, is_reversed))
 
 
+def _extremum_of_tensors(domain: Any, function: Any, items: Sequence[Value]) -> Any:
+    """Under fullgraph alone: a number that is the result comes as a tensor, where eager gives it as it is."""
+    is_known = all(
+        (isinstance(item, TensorValue) and not item.fake.dim())
+        or (isinstance(item, ConstantValue) and type(item.value) in (int, float))
+        for item in items
+    )
+    if not domain.state.is_whole or not is_known:
+        raise GraphBreak("branch_on_tensor", what=f"{function.__name__} of tensors")
+    is_better = operator.lt if function is min else operator.gt
+    given = [SequenceValue(list, list(items)), ObjectValue(is_better), ObjectValue(torch.where)]
+    return domain.enter_polyfill(polyfills.extremum_of_tensors, given)
+
+
 def _extremum(function: Any, polyfill: Any) -> Rule:
     def find(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if not args or kwargs.keys() - {"key", "default"}:
@@ -201,7 +216,7 @@ def _extremum(function: Any, polyfill: Any) -> Rule:
             raising(ValueError)
         seen = [domain.state.see(item) for item in items]
         if any(isinstance(item, TensorValue) for item in seen) and domain.is_none(key) and len(items) > 1:
-            raise GraphBreak("branch_on_tensor", what=f"{function.__name__} of tensors")
+            return _extremum_of_tensors(domain, function, seen)
         if domain.is_none(key) and all(isinstance(item, ConstantValue) for item in seen):
             found = domain.folded(function, [SequenceValue(list, seen)], {})
             return next(item for item in seen if item.value is found.value)

@@ -338,6 +338,15 @@ def greatest(iterable: Any, key: Any) -> Any:
     return found
 
 
+def extremum_of_tensors(items: Any, is_better: Any, where: Any) -> Any:
+    """`min` or `max` of numbers, of which some are in tensors: the first of those that no other one is better than."""
+    found, *others = items
+    for item in others:
+        decision = is_better(item, found)
+        found = (item if decision else found) if type(decision) is bool else where(decision, item, found)
+    return found
+
+
 def first_of(results: Any) -> Any:
     """An operator: the first method that knows the operands. `results`: functions with their two arguments."""
     for function, left, right in results:

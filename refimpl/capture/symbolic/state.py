@@ -90,6 +90,7 @@ class CaptureState(OperatorState):
         self.notes = NodeMeta()
         self.graph = SegmentGraph(self.notes)
         self.guards = GuardList()
+        self.is_whole = reads_data  # there must not be a break
         self.reads_data = config.capture_scalar_outputs or reads_data  # numbers in tensors are symbols
         self.shape_env = ShapeEnv(
             assume_static_by_default=True, allow_scalar_outputs=self.reads_data,
