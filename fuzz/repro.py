@@ -326,6 +326,9 @@ def run(wrap):
             args, kwargs = names["derive"](*args, **kwargs)
             leaves += flatten(args, "derived argument")
         state = list(target.state_dict(keep_vars=True).items()) if IS_MODULE else []
+        for name, child in target.named_modules() if IS_MODULE else ():
+            kept = flatten({key: value for key, value in vars(child).items() if key[0] != "_"}, name)
+            state += [(path, value) for path, value in kept if isinstance(value, torch.Tensor)]
         leaves += [(f"state {name}", value) for name, value in state]
         torch.manual_seed(SEED + number)
         random.seed(SEED + number)
@@ -362,8 +365,8 @@ def look(seen, call, leaves):
         seen[f"{call}flags of {path}"] = (
             leaf.requires_grad, leaf.is_leaf, leaf.is_conj(), leaf.is_neg(), leaf.is_inference(),
         )
-        if leaf.untyped_storage().nbytes():
-            storages.setdefault(leaf.untyped_storage().data_ptr(), []).append((path, id(leaf)))
+        memory = leaf.untyped_storage()
+        storages.setdefault(memory.data_ptr() if memory.nbytes() else (id(leaf),), []).append((path, id(leaf)))
     groups = [[(path, [same for _, same in paths].index(mine)) for path, mine in paths] for paths in storages.values()]
     seen[f"{call}aliases"] = sorted(paths for paths in groups if len(paths) > 1)
 '''

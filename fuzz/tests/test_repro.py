@@ -106,6 +106,34 @@ def test_modules_globals_and_plans_are_in_the_script(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+_STOCK = "torch.compile(target, backend='eager')"
+
+
+def test_tensors_in_a_list_of_a_module_are_seen(tmp_path: Path) -> None:
+    program = FuzzProgram(
+        arguments=("a",),
+        statements=program_of("def program(a):\n    r = torch.mul(a, len(self.kept))\n    return r\n", []).statements,
+        result=program_of("def program(r):\n    return r\n", []).result,
+        state=(StateEntry(name="self.kept", text="self.kept = [torch.nn.Parameter(torch.ones(2))]"),),
+        calls=(Call(args=[_tensor(2, requires_grad=True)], backward=True),),
+    )
+    subject = resolve("dynamo")
+    script = repro_script(
+        program, subject, Verdict(status=Status.FAIL_GRAD, symptom="grad of module.kept[0] is torch.Tensor")
+    )
+    assert _run(script, tmp_path).returncode == 0
+    ended = _run(script.replace(_STOCK, "lambda a: target(a) + 0 * target.kept[0]"), tmp_path)
+    assert ended.returncode == 1
+    assert "gradient of state ['kept'][0]" in ended.stdout
+
+
+def test_whether_an_empty_tensor_is_the_argument_is_seen(tmp_path: Path) -> None:
+    program = program_of("def program(a):\n    return a\n", [_tensor(0)])
+    script = repro_script(program, resolve("dynamo"), Verdict(status=Status.FAIL_ALIAS, symptom="output"))
+    assert _run(script, tmp_path).returncode == 0
+    assert _run(script.replace(_STOCK, "lambda a: a.clone()"), tmp_path).returncode == 1
+
+
 @pytest.mark.parametrize("lazy", ["neg", "conj"])
 def test_lazy_bits_of_arguments_are_in_the_script(lazy: str) -> None:
     spec = _tensor(2, 3, dtype="complex64", stride=[1, 2], **{lazy: True})
