@@ -36,6 +36,17 @@ class Dirty(torch.autograd.Function):
         return args[0].add_(1)
 
 
+def _written(ctx: Any, x: Any) -> Any:
+    ctx.mark_dirty(x)
+    return x.add_(1)
+
+
+class DirtyElsewhere(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        return _written(ctx, args[0]), args[1]
+
+
 class OfClass(torch.autograd.Function):
     @classmethod
     def forward(cls, ctx: Any, *args: Any) -> Any:
@@ -54,6 +65,12 @@ def scaled(x: Any) -> Any:
 def identity(x: Any) -> Any:
     y: Any = Same.apply(x)
     return y is x, y + 1
+
+
+def dirty_elsewhere(x: Any) -> Any:
+    y = x.detach() * 1
+    z: Any = DirtyElsewhere.apply(y, y * 2)
+    return y is z[0], z, y
 
 
 def of_class(x: Any) -> Any:
@@ -83,7 +100,9 @@ def test_without_gradients_forward_is_in_the_graph(grad: bool, mode: str) -> Non
         assert "mul" in recorder.targets
 
 
-@pytest.mark.parametrize("program", [scaled, identity, dirty, of_class], ids=lambda program: program.__name__)
+@pytest.mark.parametrize(
+    "program", [scaled, identity, dirty, dirty_elsewhere, of_class], ids=lambda program: program.__name__
+)
 @pytest.mark.parametrize("requires_grad", [True, False])
 def test_arguments_that_are_given_back_or_written(program: Any, requires_grad: bool) -> None:
     captured, _, _ = captured_with(program)

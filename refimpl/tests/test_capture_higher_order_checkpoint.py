@@ -10,6 +10,11 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import refimpl
+from refimpl.aot.aot_function import aot_module_simplified
+from refimpl.aot.partition import default_partition
+from refimpl.backends import eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
 from refimpl.capture.public.errors import Unsupported
 from refimpl.tests.capturing import MODES, captured_with, same
 
@@ -129,6 +134,26 @@ def test_what_is_computed_again_is_not_kept() -> None:
 
     captured, _, _ = captured_with(program, fullgraph=True)
     assert kept_by(captured, inputs()[0]) <= kept_by(program, inputs()[0]) < kept_by(long, inputs()[0])
+
+
+def test_behind_aot_autograd_it_is_not_kept_either() -> None:
+    def long(x: Any) -> Any:
+        for _ in range(5):
+            x = torch.mm(x, x).tanh()
+        return x
+
+    def program(x: Any) -> Any:
+        return checkpoint(long, x, use_reentrant=False)
+
+    kept = []
+    for function in (program, long):
+        captured = with_options(function, CaptureOptions(backend=_default_partition, fullgraph=True))
+        kept.append(kept_by(captured, inputs()[0]))
+    assert kept[0] < kept[1]
+
+
+def _default_partition(graph: torch.fx.GraphModule, examples: list[Any]) -> Any:
+    return aot_module_simplified(graph, examples, fw_compiler=eager, partition_fn=default_partition)
 
 
 def test_a_second_size_is_captured_once_for_all() -> None:

@@ -20,7 +20,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.classes import in_mro
+from refimpl.capture.symbolic.classes import in_mro, is_a
 from refimpl.capture.symbolic.graph_functions import autograd_function_apply
 from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.subgraphs import SubGraph, one_instruction, run_body
@@ -52,6 +52,9 @@ def _apply(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
     given = [domain.state.see(arg) for arg in args[1:]]
     if has_setup:
         given += _defaults(domain, forward, len(given), way)
+    for arg in given:
+        if isinstance(arg, ObjectValue) and is_a(arg.object, torch.Tensor):
+            unsupported("torch.autograd.Function.apply", arg)  # it may be what is differentiated
     if has_setup or _needs_gradient(domain, given) or _SAYS_MORE & {*forward.__code__.co_names}:
         with one_instruction(domain):
             return _Application(domain, class_, kept, given).value()
@@ -97,11 +100,14 @@ def _defaults(domain: Any, forward: FunctionType, count: int, way: Source) -> li
 
 
 def _outputs_of(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What `forward` gives. An argument that it gives back comes out as another tensor."""
+    """What `forward` gives. An argument that it gives back comes out as another tensor, but for one that it says it writes to."""
     result, given = domain.state.see(args[0]), [domain.state.see(arg) for arg in domain.elements(args[1])]
+    written = domain.state.see(args[2]).attributes.get("dirty_tensors")
+    dirty = [] if written is None else [domain.state.see(item) for item in written.items]
     parts = _parts(domain, result)
     for index, part in enumerate(parts):
-        if isinstance(part, TensorValue) and any(part is arg for arg in given):
+        is_given = isinstance(part, TensorValue) and any(part is arg for arg in given)
+        if is_given and not any(part is arg for arg in dirty):
             parts[index] = domain.state.operator("view_as", [part, part], {}, kind="call_method")
     return SequenceValue(tuple, parts) if isinstance(result, SequenceValue) and result.class_ is tuple else parts[0]
 

@@ -8,11 +8,13 @@ Reentrant checkpoints and contexts of the user's are graph breaks.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 from torch.utils import checkpoint as checkpointing
 
+from refimpl._torch import HigherOrderOperator
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic import polyfills
@@ -28,6 +30,7 @@ _SETTINGS: dict[str, Any] = {
     "debug": False,
     "early_stop": True,
 }
+_REGIONS = itertools.count()  # partitioners compare their numbers
 _WRITE_UNSEEN = ("batch_norm", "instance_norm")  # to running statistics: once more where it is computed once more
 
 
@@ -59,6 +62,10 @@ def _node(domain: Any, args: list[Any], settings: dict[str, Any]) -> Value:
     if graph.has_effects and not settings["preserve_rng_state"]:
         raise GraphBreak("effect_in_branch", what=_WHAT, kind="the generator of random numbers")
     made = come_out(graph, result)
+    if not any(isinstance(node.target, HigherOrderOperator) for node in calls):  # the partitioners here run those once
+        marks = {"recompute": checkpointing.CheckpointPolicy.PREFER_RECOMPUTE, "ac_graph_id": next(_REGIONS)}
+        for node in calls:
+            node.meta |= marks
     body = graph.module([leaf.node for leaf in made])
     graph.hand_on()
     fakes = tuple(leaf.fake if isinstance(leaf, TensorValue) else leaf.number for leaf in made)

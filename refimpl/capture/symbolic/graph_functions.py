@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 from torch.autograd.function import once_differentiable
+from torch.fx import traceback
 from torch.utils.checkpoint import checkpoint
 
 from refimpl._torch import active_dispatch_modes
@@ -112,14 +114,15 @@ def differentiable_scan(
 
 
 def activation_checkpoint(
-    body: Callable[..., Any], *operands: Any, preserve_rng_state: bool, determinism_check: str, early_stop: bool
+    body: fx.GraphModule, *operands: Any, preserve_rng_state: bool, determinism_check: str, early_stop: bool
 ) -> Any:
     """What the body gives; what it computes is kept for backward by none, and computed again there.
 
-    Under a mode that sees every operator the body is a part of what is seen, marked to be computed again: who partitions decides.
+    Under a mode that sees every operator the body is a part of what is seen, with its nodes' marks: who partitions decides.
     """
     if active_dispatch_modes():
-        return torch.ops.higher_order.tag_activation_checkpoint(body, *operands)
+        with traceback.preserve_node_meta():
+            return fx.Interpreter(body).run(*operands)
     return checkpoint(
         body, *operands, use_reentrant=False, preserve_rng_state=preserve_rng_state, determinism_check=determinism_check,
         early_stop=early_stop,

@@ -386,21 +386,21 @@ class FunctionContext:
         self.materialize_grads = value
 
 
-def outputs_of(result: Any, args: Any) -> Any:
+def outputs_of(result: Any, args: Any, context: Any) -> Any:
     """The outputs of a `torch.autograd.Function`; a rule of its own."""
     raise NotImplementedError
 
 
 def applied(forward: Any, context: Any, args: Any, outputs: Any) -> Any:
     """`Function.apply` while gradients are off."""
-    return outputs(forward(context, *args), args)
+    return outputs(forward(context, *args), args, context)
 
 
 def applied_under(manager: Any, forward: Any, context: Any, args: Any, outputs: Any) -> Any:
     """The same while they are on, and no argument has one."""
     with manager():
         result = forward(context, *args)
-    return outputs(result, args)
+    return outputs(result, args, context)
 
 
 def called(function: Any, args: Any) -> Any:
