@@ -473,3 +473,38 @@ def test_parts_of_a_module_are_read_after_an_attribute_was_written() -> None:
         assert same(captured(torch.ones(2)), eager(torch.ones(2)))
     assert same(dict(module.named_buffers()), dict(eager.named_buffers()))
     assert made.breaks == []
+
+
+class Noted(OrderedDict[str, Any]):
+    """Assignments to its attributes run code."""
+
+    first: Any
+
+    def __setattr__(self, name: str, value: Any) -> Any:
+        super().__setitem__(name, value)
+        super().__setattr__(name, value)
+        return 3
+
+
+def sets_by_name(x: Any) -> Any:
+    noted = Noted()
+    names = ["first"]
+    given = [setattr(noted, name, x + 1) for name in names]
+    return given, list(noted.items()), noted.first, torch._C._len_torch_dispatch_stack()
+
+
+def test_setattr_runs_code_of_the_class() -> None:
+    captured, _, made = captured_with(sets_by_name)
+    expected = [None], [("first", torch.full((2,), 2.0))], torch.full((2,), 2.0), 0
+    assert same(captured(torch.ones(2)), expected)
+    assert made.breaks == []
+
+
+def test_attention_of_torch_is_one_graph() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    captured, recorder, _ = captured_with(module)
+    x = torch.randn(1, 3, 4)
+    with torch.no_grad():
+        assert same(captured(x, x, x), module(x, x, x))
+    assert len(recorder.graphs) == 1

@@ -217,6 +217,11 @@ def _hasattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 @_rule(builtins.setattr)
 def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "setattr")
+    target = domain.state.see(args[0])
+    is_object = isinstance(target, InstanceValue) and not issubclass(target.class_, torch.nn.Module)
+    setter = domain.special(target, "__setattr__") if is_object else None
+    if setter is not None:
+        return domain.enter_polyfill(polyfills.called_for_nothing, [setter, *args[1:]])
     if type(name) is not str or domain.store_attr(args[0], name, args[2]) is not None:
         raise GraphBreak("call_of_native_code", what="setattr of a property")
     return ConstantValue(None)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import dispatch_modes_on, function_modes_on
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
@@ -54,8 +55,9 @@ def _folding(function: Any) -> Rule:
     return lambda domain, frame, args, kwargs: domain.folded(function, args, kwargs)
 
 
-for _class in (torch.finfo, torch.iinfo, torch.device, bytes):
-    CONSTANT_RULES[id(_class)] = _folding(_class)
+# The last two are held by the guard on torch's state.
+for _callable in (torch.finfo, torch.iinfo, torch.device, bytes, dispatch_modes_on, function_modes_on):
+    CONSTANT_RULES[id(_callable)] = _folding(_callable)
 
 
 @_rule(builtins.hash)

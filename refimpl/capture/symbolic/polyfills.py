@@ -172,6 +172,11 @@ def called_for_a_constant(function: Any, args: Any, kwargs: Any, changes: int, c
     return constant_only(function(*args, **kwargs), changes, cached, args, kwargs)
 
 
+def called_for_nothing(function: Any, first: Any, second: Any) -> None:
+    """`function(first, second)`, whatever it gives."""
+    function(first, second)
+
+
 def called_with_each(function: Any, iterable: Any, kwargs: Any) -> Any:
     """`function(*iterable, **kwargs)`."""
     items = []
