@@ -22,7 +22,7 @@ from refimpl.capture.entry_points.decorators import (
     run,
 )
 from refimpl.capture.entry_points.explain import explain
-from refimpl.capture.entry_points.export import export
+from refimpl.capture.entry_points.export import export as export_graph
 from refimpl.capture.entry_points.optimized_module import OptimizedModule
 from refimpl.capture.entry_points.reset import reset
 from refimpl.capture.public.running import is_compiling
@@ -180,7 +180,7 @@ __all__ = [
     "disable",
     "disallow_in_graph",
     "explain",
-    "export",
+    "export_graph",
     "functionalize",
     "get_decompositions",
     "graph_break",

@@ -26,7 +26,7 @@ aten = torch.ops.aten
 
 
 def exported(function: Callable[..., Any], *args: Any, **options: Any) -> fx.GraphModule:
-    return refimpl.export(function, **options)(*args).graph_module
+    return refimpl.export_graph(function, **options)(*args).graph_module
 
 
 def placeholders(module: fx.GraphModule) -> list[str]:
@@ -128,7 +128,7 @@ def _captured_with(function: Callable[..., Any], stacks: list[str]) -> fx.GraphM
 
 def test_the_result_of_an_export_has_two_fields() -> None:
     """DY-29"""
-    module, guards = refimpl.export(lambda x: x + 1)(torch.ones(2))
+    module, guards = refimpl.export_graph(lambda x: x + 1)(torch.ones(2))
     assert ExportResult._fields == ("graph_module", "guards")
     assert module(torch.ones(2)).tolist() == [2, 2]
     assert any("L['x']" in str(guard) for guard in guards)
@@ -159,7 +159,7 @@ def test_nested_arguments_keep_their_containers_and_names() -> None:
         return (x, {"a": a}, b, c), {"k": (k, 3), "z": z}
 
     args, kwargs = arguments(1.0)
-    module = refimpl.export(program)(*args, **kwargs).graph_module
+    module = refimpl.export_graph(program)(*args, **kwargs).graph_module
     args, kwargs = arguments(7.0)
     assert torch.equal(module(*args, **kwargs), program(*args, **kwargs))
     signature = inspect.signature(program)
@@ -175,7 +175,7 @@ def test_arguments_that_do_not_fit_are_the_function_s_error() -> None:
 
 def test_the_old_form_exports_at_once_with_a_warning() -> None:
     """DY-34"""
-    parameters = inspect.signature(refimpl.export).parameters
+    parameters = inspect.signature(refimpl.export_graph).parameters
     defaults = {
         name: parameter.default for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
     }
@@ -186,7 +186,7 @@ def test_the_old_form_exports_at_once_with_a_warning() -> None:
         "constraints": None,
     }  # fmt: skip
     with pytest.warns(FutureWarning, match="deprecated") as warned:
-        module, _ = refimpl.export(lambda x: x * 3, torch.ones(2))
+        module, _ = refimpl.export_graph(lambda x: x * 3, torch.ones(2))
     assert warned[0].filename == __file__
     assert module.code == exported(lambda x: x * 3, torch.ones(2)).code
 

@@ -253,10 +253,10 @@ def test_every_public_call_is_one_event(events: list[str], backend: Backend) -> 
     refimpl.compile(plus_one, backend=backend)
     assert events == ["torch._dynamo.optimize"] * 2
     events.clear()
-    exporter = refimpl.export(plus_one)
+    exporter = refimpl.export_graph(plus_one)
     assert events == ["export.private_api:_dynamo"]
     exporter(torch.ones(2))
     assert events == ["export.private_api:_dynamo", "torch._dynamo.export"]
     events.clear()
-    refimpl.export(plus_one, _log_export_usage=False)(torch.ones(2))
+    refimpl.export_graph(plus_one, _log_export_usage=False)(torch.ones(2))
     assert events == ["torch._dynamo.export"]

@@ -405,7 +405,7 @@ def test_the_question_agrees_with_the_error(monkeypatch: pytest.MonkeyPatch) -> 
     assert not platforms.is_dynamo_supported()
     with pytest.raises(RuntimeError, match=r"3\.9(?s:.*)3\.10 to 3\.13"):
         platforms.check_if_dynamo_supported()
-    for entry in (lambda: refimpl.compile(breaking), lambda: refimpl.export(breaking)):
+    for entry in (lambda: refimpl.compile(breaking), lambda: refimpl.export_graph(breaking)):
         with pytest.raises(RuntimeError, match=r"3\.9"):
             entry()
 
