@@ -2,30 +2,29 @@
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py CondHigherOrderVariable, MapHigherOrderVariable,
 WhileLoopHigherOrderVariable, ScanHigherOrderVariable
-Differs: what the operators do not take is a graph break, after which eager's own call says what it says; functions whose results
-have other shapes are one of these, and so is an int that a loop carries. `associative_scan` is not known: without a GPU it is
-`torch.vmap` of the function.
+Differs: what the operators do not take is a graph break, after which eager's own call says what it says. `associative_scan` is
+not known: without a GPU it is `torch.vmap` of the function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from refimpl._torch import HigherOrderOperator, storage_key
+from refimpl._torch import HigherOrderOperator
 from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.bodies import Body, check_same, has_unknown_size, is_int, merged, results, unknown_int
 from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.graph_functions import differentiable_scan
 from refimpl.capture.symbolic.raising import unsupported
-from refimpl.capture.symbolic.subgraphs import SubGraph, one_instruction, run_body
+from refimpl.capture.symbolic.subgraphs import SubGraph, one_instruction
 from refimpl.capture.symbolic.trees import Tree, flatten, unflatten
 from refimpl.capture.symbolic.values import (
     ConstantValue,
@@ -40,48 +39,6 @@ _COND: HigherOrderOperator = _HIGHER_ORDER.cond
 _MAP: HigherOrderOperator = _HIGHER_ORDER.map_impl
 _WHILE_LOOP: HigherOrderOperator = _HIGHER_ORDER.while_loop
 _SCAN: HigherOrderOperator = _HIGHER_ORDER.scan
-
-
-class _Body:
-    """A function that is given to an operator, run on values: its graph, and what it gives as a tree of tensors."""
-
-    def __init__(
-        self, domain: Any, what: str, function: Any, args: Sequence[Value], graph: SubGraph | None = None
-    ) -> None:
-        self._state = domain.state
-        self.graph = SubGraph(domain.state.graph) if graph is None else graph
-        self.what = what
-        given = [function, SequenceValue(tuple, [*args])]
-        result = run_body(domain, self.graph, polyfills.called, given, what=what)
-        self.leaves, self.tree = flatten(result, domain.state.see)
-
-    def tensors(self, leaves: Sequence[Any] | None = None) -> list[torch.Tensor]:
-        """The fakes of these leaves, of all if none are given. Breaks where one is no tensor, or one that was there before."""
-        leaves = self.leaves if leaves is None else leaves
-        for leaf in leaves:
-            if not isinstance(leaf, TensorValue):
-                unsupported(f"a result of a function given to {self.what}", leaf)
-            if any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in leaf.fake.shape):
-                unsupported(f"{self.what} of a function whose result has a size that depends on data", leaf)
-            self.graph.local(leaf.node)  # an input now, if it is one
-        fakes = [leaf.fake for leaf in leaves if isinstance(leaf, TensorValue)]
-        self._check_aliases(fakes)
-        return fakes
-
-    def _check_aliases(self, fakes: list[torch.Tensor]) -> None:
-        inputs = [node.meta.get("example_value") for node in self.graph.graph.nodes if node.op == "placeholder"]
-        taken = {storage_key(fake) for fake in inputs if isinstance(fake, torch.Tensor)}
-        for fake in fakes:
-            if storage_key(fake) in taken:
-                what = f"{self.what}, whose function gives a view of another tensor of its,"
-                raise GraphBreak("op_raises_on_fake", what=what, error="RuntimeError")
-            taken.add(storage_key(fake))
-
-    def module(self, leaves: Sequence[Any] | None = None, *, gives_one: bool = False) -> fx.GraphModule:
-        """The graph, which gives these leaves, or all, as a tuple."""
-        self.graph.hand_on()
-        nodes = [self.graph.local(leaf.node) for leaf in (self.leaves if leaves is None else leaves)]
-        return self.graph.module(nodes[0] if gives_one else nodes)
 
 
 # ------------------------------------------------------------------------------------------------------------------- cond
@@ -100,32 +57,35 @@ def _cond(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     if not isinstance(pred, TensorValue) or pred.fake.numel() != 1:
         raise GraphBreak("op_raises_on_fake", what="torch.cond", error="RuntimeError")
     with one_instruction(domain):
-        ways = [_Body(domain, "torch.cond", function, domain.elements(operands)) for function in (true_fn, false_fn)]
+        ways = [Body(domain, "torch.cond", function, domain.elements(operands)) for function in (true_fn, false_fn)]
         tree = _one_tree("torch.cond", [way.tree for way in ways])
-        constants = _constants(ways)
-        tensors = [[leaf for leaf, known in zip(way.leaves, constants, strict=True) if known is None] for way in ways]
-        fakes = [way.tensors(leaves) for way, leaves in zip(ways, tensors, strict=True)]
-        _check_metadata("torch.cond", *fakes)
+        for way in ways:
+            way.check(may_have_ints=True)
+        either = [_either(domain, *pair) for pair in zip(*(way.leaves for way in ways), strict=True)]
+        is_known = [isinstance(leaf, ConstantValue) for leaf in either]
+        outputs = [[leaf for leaf, known in zip(way.leaves, is_known, strict=True) if not known] for way in ways]
         nodes = _share(way.graph for way in ways)
         around = domain.state.graph
         names = ("cond_true", "cond_false")
-        bodies = [around.attach(name, way.module(part)) for name, way, part in zip(names, ways, tensors, strict=True)]
-        results = _results(domain, fakes[0], nodes)
-        made = iter(_node(domain, _COND, (around.local(pred.node), *bodies, tuple(nodes)), results))
-        leaves = (next(made) if known is None else known for known in constants)
-        return unflatten(leaves, tree, domain.put)
+        bodies = [around.attach(name, way.module(part)) for name, way, part in zip(names, ways, outputs, strict=True)]
+        found = results(domain, [leaf for leaf, known in zip(either, is_known, strict=True) if not known], nodes)
+        if any(isinstance(one, torch.Tensor) and one.requires_grad and has_unknown_size(one) for one in found):
+            unsupported("a gradient of torch.cond, whose functions give other shapes,", pred)  # torch's own is wrong
+        made = iter(_node(domain, _COND, (around.local(pred.node), *bodies, tuple(nodes)), found))
+        return unflatten(
+            (leaf if known else next(made) for leaf, known in zip(either, is_known, strict=True)), tree, domain.put
+        )
 
 
-def _constants(ways: Sequence[_Body]) -> list[Value | None]:
-    """Of each leaf of the results what it is, where all functions give the same constant."""
-    found: list[Value | None] = []
-    for leaves in zip(*(way.leaves for way in ways), strict=True):
-        first = leaves[0]
-        is_constant = isinstance(first, ConstantValue) and type(first.value) is int
-        if is_constant and not all(isinstance(leaf, ConstantValue) and leaf.value == first.value for leaf in leaves):
-            unsupported(f"{ways[0].what} of functions that give different numbers", first)
-        found.append(first if is_constant else None)
-    return found
+def _either(domain: Any, one: Any, other: Any) -> Any:
+    """What is known of a leaf of the result: the int, an int that only a run knows, or a fake tensor."""
+    if isinstance(one, TensorValue) and isinstance(other, TensorValue):
+        return merged(domain, "torch.cond", one.fake, other.fake)
+    if not (is_int(one) and is_int(other)):
+        unsupported("torch.cond of functions that give one a tensor, the other a number", one)
+    if isinstance(one, ConstantValue) and isinstance(other, ConstantValue) and one.value == other.value:
+        return one
+    return unknown_int(domain, *(domain.state.fake_of(leaf, "torch.cond") for leaf in (one, other)))
 
 
 # -------------------------------------------------------------------------------------------------------------------- map
@@ -140,14 +100,13 @@ def _map(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     with one_instruction(domain):
         graph = SubGraph(domain.state.graph)
         slices = [_argument(domain, graph, x, _slice_of(domain, x)) for x in xs]
-        body = _Body(domain, "map", args[0], [unflatten(iter(slices), tree, domain.put), *args[2:]], graph)
-        fakes = body.tensors()
+        body = Body(domain, "map", args[0], [unflatten(iter(slices), tree, domain.put), *args[2:]], graph)
+        fakes = body.fakes()
         nodes = graph.lifted
         around = domain.state.graph
         attribute = around.attach("map_body", body.module())
         given = [around.local(x.node) for x in xs]
-        results = _results(domain, fakes, [*given, *nodes], count)
-        made = _node(domain, _MAP, (attribute, given, nodes), results)
+        made = _node(domain, _MAP, (attribute, given, nodes), results(domain, fakes, [*given, *nodes], count))
         return unflatten(iter(made), body.tree, domain.put)
 
 
@@ -165,24 +124,55 @@ def _while_loop(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
         graphs = [SubGraph(around), SubGraph(around)]
         bodies = []
         for graph, function in zip(graphs, (cond_fn, body_fn), strict=True):
-            values = [_argument(domain, graph, leaf, _copy_of(domain, leaf)) for leaf in leaves]
-            given = unflatten(iter(values), tree, domain.put)
-            bodies.append(_Body(domain, "while_loop", function, domain.elements(given), graph))
+            given = unflatten(iter([_carried(domain, graph, leaf) for leaf in leaves]), tree, domain.put)
+            bodies.append(Body(domain, "while_loop", function, domain.elements(given), graph))
         cond, body = bodies
-        (pred,) = cond.tensors() if not cond.tree else (None,)
-        if pred is None or pred.dtype is not torch.bool or pred.dim():
+        if not _is_condition(cond):
             raise GraphBreak("op_raises_on_fake", what="while_loop", error="RuntimeError")
         _one_tree("while_loop", [_as_tuple(tree), _as_tuple(body.tree)])
-        _check_metadata("while_loop", [leaf.fake for leaf in leaves], body.tensors())
+        body.check(may_have_ints=True)
+        templates = [_either_turn(domain, *pair) for pair in zip(leaves, body.leaves, strict=True)]
         nodes = _share(graphs)
-        given = [around.local(leaf.node) for leaf in leaves]
+        given = [
+            around.local(node) if isinstance(node, fx.Node) else node for node in map(domain.state.argument_of, leaves)
+        ]
+        found = results(domain, templates, [*given, *nodes])
+        if any(map(is_int, leaves)) and any(isinstance(one, torch.Tensor) and one.requires_grad for one in found):
+            unsupported("a while_loop with gradients that carries it", ConstantValue(0))
         attributes = [
             around.attach("while_loop_cond", cond.module(gives_one=True)),
             around.attach("while_loop_body", body.module()),
         ]
-        results = _results(domain, [leaf.fake for leaf in leaves], [*given, *nodes])
-        made = _node(domain, _WHILE_LOOP, (*attributes, tuple(given), tuple(nodes)), results)
+        made = _node(domain, _WHILE_LOOP, (*attributes, tuple(given), tuple(nodes)), found)
         return unflatten(iter(made), _as_tuple(tree), domain.put)
+
+
+def _is_condition(cond: Body) -> bool:
+    """Whether what a function gives is a tensor of one truth, or a comparison of ints."""
+    if cond.tree:
+        return False
+    (leaf,) = cond.leaves
+    if isinstance(leaf, TensorValue):
+        return leaf.fake.dtype is torch.bool and not leaf.fake.dim()
+    return isinstance(leaf, NumberValue) and isinstance(leaf.number, torch.SymBool)
+
+
+def _carried(domain: Any, graph: SubGraph, leaf: Any) -> Value:
+    """What a function is given in the place of what is carried, in any turn."""
+    if not is_int(leaf):
+        return _argument(domain, graph, leaf, _copy_of(domain, leaf))
+    number = unknown_int(domain)
+    return NumberValue(number, graph.argument("carried", number))
+
+
+def _either_turn(domain: Any, before: Any, after: Any) -> Any:
+    """What comes out of a loop that carries the one, and then the other."""
+    if is_int(before) and is_int(after):
+        return unknown_int(domain)
+    if not (isinstance(before, TensorValue) and isinstance(after, TensorValue)):
+        unsupported("a while_loop that carries a tensor and a number in one place", before)
+    check_same("while_loop", before.fake, after.fake)
+    return before.fake
 
 
 def _scan(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -204,21 +194,22 @@ def _scan(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
         values = [_argument(domain, graph, leaf, _copy_of(domain, leaf)) for leaf in carried]
         slices = [_argument(domain, graph, x, _slice_of(domain, x)) for x in elements]
         given = [unflatten(iter(values), carried_tree, domain.put), unflatten(iter(slices), tree, domain.put)]
-        body = _Body(domain, "scan", combine_fn, given, graph)
+        body = Body(domain, "scan", combine_fn, given, graph)
         if not body.tree or body.tree[0] is not tuple or body.tree[1] != 2:
             raise GraphBreak("op_raises_on_fake", what="scan", error="RuntimeError")
         next_tree, out_tree = body.tree[2]
         _one_tree("scan", [carried_tree, next_tree])
-        fakes = body.tensors()
-        _check_metadata("scan", [leaf.fake for leaf in carried], fakes[: len(carried)])
+        fakes = body.fakes()
+        for leaf, fake in zip(carried, fakes, strict=False):
+            check_same("scan", leaf.fake, fake)
         nodes = graph.lifted
         attribute = around.attach("scan_combine", body.module())
         first, second = ([around.local(leaf.node) for leaf in leaves] for leaves in (carried, elements))
         operands = [*first, *second, *nodes]
-        results = _results(domain, [leaf.fake for leaf in carried], operands)
-        results += _results(domain, fakes[len(carried) :], operands, count)
-        operator = differentiable_scan if any(result.requires_grad for result in results) else _SCAN
-        made = _node(domain, operator, (attribute, first, second, tuple(nodes)), results)
+        found = results(domain, [leaf.fake for leaf in carried], operands)
+        found += results(domain, fakes[len(carried) :], operands, count)
+        operator = differentiable_scan if any(result.requires_grad for result in found) else _SCAN
+        made = _node(domain, operator, (attribute, first, second, tuple(nodes)), found)
         outs = [_from_front(domain, out, dim, is_reversed) for out in made[len(carried) :]]
         parts = [unflatten(iter(made), carried_tree, domain.put), unflatten(iter(outs), out_tree, domain.put)]
         return SequenceValue(tuple, parts)
@@ -271,20 +262,6 @@ def _one_tree(what: str, trees: Sequence[Tree]) -> Tree:
     return trees[0]
 
 
-def _check_metadata(what: str, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> None:
-    """Breaks where tensors that stand for one another differ in more than data."""
-    for one, other in zip(first, second, strict=True):
-        if (one.dtype, one.device, one.layout) != (other.dtype, other.device, other.layout):
-            seen = f"{one.dtype} on {one.device} and {other.dtype} on {other.device}"
-            raise GraphBreak("op_raises_on_fake", what=f"{what}, of {seen},", error="RuntimeError")
-        if one.dim() != other.dim() or any(a != b for a, b in zip(one.shape, other.shape, strict=True)):
-            seen = f"{tuple(one.shape)} and {tuple(other.shape)}"
-            raise GraphBreak("unsupported_operation", what=f"{what} of results of the shapes {seen}", kind="tensor")
-        if any(a != b for a, b in zip(one.stride(), other.stride(), strict=True)):
-            seen = f"{one.stride()} and {other.stride()}"
-            raise GraphBreak("unsupported_operation", what=f"{what} of results of the strides {seen}", kind="tensor")
-
-
 def _share(graphs: Any) -> list[fx.Node]:
     """Gives all of these graphs the same lifted inputs."""
     graphs = [*graphs]
@@ -324,36 +301,10 @@ def _copy_of(domain: Any, leaf: Any) -> torch.Tensor:
         return leaf.fake.clone()
 
 
-def _results(
-    domain: Any, templates: Sequence[torch.Tensor], operands: Sequence[fx.Node], count: Any = None
-) -> list[Any]:
-    """Fakes of what an operator gives: like these, or of `count` of them stacked. They have gradients if any operand has."""
-
-    def make() -> tuple[torch.Tensor, ...]:
-        return tuple(
-            torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
-            if count is None
-            else torch.empty((count, *fake.shape), dtype=fake.dtype, device=fake.device)
-            for fake in templates
-        )
-
-    fakes = [node.meta.get("example_value") for node in operands]
-    with domain.state.fake_mode:
-        return [*_Differentiated.apply(make, *(fake for fake in fakes if isinstance(fake, torch.Tensor)))]
-
-
-class _Differentiated(torch.autograd.Function):
-    """Makes fakes that depend on others, as autograd sees it."""
-
-    @staticmethod
-    def forward(ctx: Any, make: Callable[[], tuple[torch.Tensor, ...]], *operands: torch.Tensor) -> Any:
-        return make()
-
-
-def _node(domain: Any, operator: Any, args: tuple[Any, ...], results: list[Any]) -> list[Value]:
+def _node(domain: Any, operator: Any, args: tuple[Any, ...], parts: list[Any]) -> list[Value]:
     """A node, and the values of its parts."""
-    node = domain.state.graph.call("call_function", operator, args, {}, tuple(results))
-    return [domain.state.part_of(node, index, part) for index, part in enumerate(results)]
+    node = domain.state.graph.call("call_function", operator, args, {}, tuple(parts))
+    return [domain.state.part_of(node, index, part) for index, part in enumerate(parts)]
 
 
 CONTROL_FLOW_RULES: dict[int, Rule] = {

@@ -1,0 +1,172 @@
+"""What operators are given and give: bodies with their results, and fakes of what comes out.
+
+Counterpart: torch/_dynamo/variables/higher_order_ops.py speculate_subgraph_with_auto_output_flattening;
+torch/_higher_order_ops/cond.py _merge_output
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from refimpl._torch import storage_key
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.raising import unsupported
+from refimpl.capture.symbolic.subgraphs import SubGraph, run_body
+from refimpl.capture.symbolic.trees import flatten
+from refimpl.capture.symbolic.values import ConstantValue, NumberValue, SequenceValue, TensorValue, Value
+
+
+class Body:
+    """A function that is given to an operator, run on values: its graph, and what it gives as a tree."""
+
+    def __init__(
+        self, domain: Any, what: str, function: Any, args: Sequence[Value], graph: SubGraph | None = None
+    ) -> None:
+        self._state = domain.state
+        self.graph = SubGraph(domain.state.graph) if graph is None else graph
+        self.what = what
+        given = [function, SequenceValue(tuple, [*args])]
+        result = run_body(domain, self.graph, polyfills.called, given, what=what)
+        self.leaves, self.tree = flatten(result, domain.state.see)
+
+    def check(self, *, may_have_ints: bool = False) -> None:
+        """Breaks where a leaf is no tensor, or shares memory with another one of the function's."""
+        nodes = []
+        for leaf in self.leaves:
+            is_tensor = isinstance(leaf, TensorValue) and leaf.fake.layout is torch.strided
+            if not is_tensor and not (may_have_ints and is_int(leaf)):
+                unsupported(f"a result of a function given to {self.what}", leaf)
+            if is_tensor:
+                nodes.append(self.graph.local(leaf.node))  # an input now, if it is one
+        inputs = [node.meta.get("example_value") for node in self.graph.graph.nodes if node.op == "placeholder"]
+        taken = {storage_key(fake) for fake in inputs if isinstance(fake, torch.Tensor)}
+        for node in nodes:
+            memory = storage_key(node.meta["example_value"])
+            if memory in taken:
+                what = f"{self.what}, whose function gives a view of another tensor of its,"
+                raise GraphBreak("op_raises_on_fake", what=what, error="RuntimeError")
+            taken.add(memory)
+
+    def fakes(self) -> list[torch.Tensor]:
+        """Of the leaves, which are tensors. Breaks where a size depends on data."""
+        self.check()
+        for leaf in self.leaves:
+            if has_unknown_size(leaf.fake):
+                unsupported(f"{self.what} of a function whose result has a size that depends on data", leaf)
+        return [leaf.fake for leaf in self.leaves]
+
+    def module(self, leaves: Sequence[Any] | None = None, *, gives_one: bool = False) -> fx.GraphModule:
+        """The graph, which gives these leaves, or all, as a tuple; or the first alone."""
+        self.graph.hand_on()
+        outputs = [self._state.argument_of(leaf) for leaf in (self.leaves if leaves is None else leaves)]
+        return self.graph.module(outputs[0] if gives_one else outputs)
+
+
+def has_unknown_size(fake: torch.Tensor) -> bool:
+    """Whether a size depends on data."""
+    return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in fake.shape)
+
+
+def is_int(value: Any) -> bool:
+    """Whether it is an int, known or not."""
+    if isinstance(value, NumberValue):
+        return isinstance(value.number, torch.SymInt)
+    return isinstance(value, ConstantValue) and type(value.value) is int
+
+
+def unknown_int(domain: Any, *values: Any) -> torch.SymInt:
+    """An int that only a run knows; between these, if any are given."""
+    shape_env = domain.state.shape_env
+    with shape_env.ignore_fresh_unbacked_symbols():  # a node gives it
+        made = shape_env.create_unbacked_symint()
+    if values:
+        bounds = [_bounds(shape_env, value) for value in values]
+        shape_env.constrain_symbol_range(made.node.expr, min(low for low, _ in bounds), max(high for _, high in bounds))
+    return made
+
+
+def _bounds(shape_env: Any, number: Any) -> tuple[Any, Any]:
+    if type(number) is int:
+        return number, number
+    found = shape_env.bound_sympy(number.node.expr)
+    return found.lower, found.upper
+
+
+def check_same(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
+    """Breaks where tensors that stand for one another differ in more than data."""
+    _check_kind(what, one, other)
+    if not _are_same(one.shape, other.shape):
+        _differ(what, "shapes", tuple(one.shape), tuple(other.shape))
+    if not _are_same(one.stride(), other.stride()):
+        _differ(what, "strides", one.stride(), other.stride())
+
+
+def merged(domain: Any, what: str, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """A fake of what is one or the other: a size that differs is not known. Breaks where more differs."""
+    _check_kind(what, one, other)
+    if one.dim() != other.dim():
+        _differ(what, "shapes", tuple(one.shape), tuple(other.shape))
+    if _are_same(one.shape, other.shape):
+        check_same(what, one, other)
+        return one
+    if not one.is_contiguous() or not other.is_contiguous():
+        _differ(what, "strides", one.stride(), other.stride())
+    pairs = zip(one.shape, other.shape, strict=True)
+    sizes = [a if _are_same([a], [b]) else unknown_int(domain, a, b) for a, b in pairs]
+    with domain.state.fake_mode, torch.no_grad():
+        return torch.empty(sizes, dtype=one.dtype, device=one.device)
+
+
+def _check_kind(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
+    if (one.dtype, one.device) != (other.dtype, other.device):
+        seen = f"{one.dtype} on {one.device} and {other.dtype} on {other.device}"
+        raise GraphBreak("op_raises_on_fake", what=f"{what}, of {seen},", error="RuntimeError")
+
+
+def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """As expressions: nothing is assumed of symbols."""
+    return len(one) == len(other) and all(_expression(a) == _expression(b) for a, b in zip(one, other, strict=True))
+
+
+def _expression(number: Any) -> Any:
+    return number if type(number) is int else number.node.expr
+
+
+def _differ(what: str, which: str, one: Any, other: Any) -> None:
+    raise GraphBreak("unsupported_operation", what=f"{what} of results of the {which} {one} and {other}", kind="tensor")
+
+
+def results(domain: Any, templates: Sequence[Any], operands: Sequence[Any], count: Any = None) -> list[Any]:
+    """Fakes of what an operator gives: like these, or of `count` of them stacked. They have gradients if any operand has.
+
+    templates: fake tensors; an int that only a run knows stands for itself. operands: nodes and constants.
+    """
+    is_tensor = [isinstance(template, torch.Tensor) for template in templates]
+
+    def make() -> tuple[torch.Tensor, ...]:
+        return tuple(
+            torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+            if count is None
+            else torch.empty((count, *fake.shape), dtype=fake.dtype, device=fake.device)
+            for fake in templates
+            if isinstance(fake, torch.Tensor)
+        )
+
+    fakes = [node.meta.get("example_value") for node in operands if isinstance(node, fx.Node)]
+    with domain.state.fake_mode:
+        made = _Differentiated.apply(make, *(fake for fake in fakes if isinstance(fake, torch.Tensor)))
+    tensors = iter(made)
+    return [next(tensors) if is_one else template for template, is_one in zip(templates, is_tensor, strict=True)]
+
+
+class _Differentiated(torch.autograd.Function):
+    """Makes fakes that depend on others, as autograd sees it."""
+
+    @staticmethod
+    def forward(ctx: Any, make: Callable[[], tuple[torch.Tensor, ...]], *operands: torch.Tensor) -> Any:
+        return make()
