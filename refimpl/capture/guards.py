@@ -34,6 +34,7 @@ class GuardKind(Enum):
     ID = "it is the object that was seen"
     EQUALS = "its class and value"
     LENGTH = "its length"
+    AT_LEAST = "it is no shorter"
     KEYS = "its keys, in order"
     LACKS = "it has no such key"
     WITHOUT = "it has no such attribute"
@@ -232,6 +233,7 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.ID: lambda value, seen, read, constant: f"{value} is {constant(seen)}",
     GuardKind.EQUALS: lambda value, seen, read, constant: _equals(value, seen, constant),
     GuardKind.LENGTH: lambda value, seen, read, constant: f"len({value}) == {seen}",
+    GuardKind.AT_LEAST: lambda value, seen, read, constant: f"len({value}) >= {seen}",
     GuardKind.KEYS: lambda value, seen, read, constant: _keys(value, seen, constant),
     GuardKind.LACKS: lambda value, seen, read, constant: f"{seen!r} not in {value}",
     GuardKind.WITHOUT: lambda value, seen, read, constant: f"not hasattr({value}, {seen!r})",

@@ -36,6 +36,7 @@ from refimpl.capture.symbolic.values import (
     DictValue,
     DictViewValue,
     ErrorValue,
+    FoundIteratorValue,
     FrozenDictValue,
     FunctionValue,
     GeneratorValue,
@@ -344,6 +345,14 @@ class Emitter:
         return name
 
     # --------------------------------------------------------------------------------------------------------- effects
+
+    def advance(self, iterators: Sequence[FoundIteratorValue]) -> None:
+        """Lines that take of iterators that were there before what the segment took: before what they go through is changed."""
+        for iterator in iterators:
+            if iterator.position or iterator.is_exhausted:
+                name = self.expression(iterator)
+                self._lines += [f"for _ in range({iterator.position}): next({name})"] if iterator.position else []
+                self._lines += [f"next({name}, None)"] if iterator.is_exhausted else []
 
     def effects(self, log: EffectLog) -> None:
         """Lines that do to the objects that were there before what the segment did to their values."""

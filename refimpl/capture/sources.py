@@ -11,7 +11,7 @@ import keyword
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -285,6 +285,42 @@ class DimensionSource(Source):
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{base}.{self.which}()" if self.dim is None else f"{base}.{self.which}()[{self.dim}]"
+
+
+@dataclass(frozen=True, slots=True)
+class RestSource(Source):
+    """What an iterator over a list, tuple or range is still to give. Reading it takes nothing."""
+
+    of: Source
+
+    @property
+    def name(self) -> str:
+        return f"rest({self.of.name})"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(items_ahead)}({base})"
+
+
+@dataclass(frozen=True, slots=True)
+class IteratedSource(RestSource):
+    """What such an iterator goes through."""
+
+    @property
+    def name(self) -> str:
+        return f"iterated({self.of.name})"
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{base}.__reduce__()[1][0]"
+
+
+def items_ahead(iterator: Any) -> Sequence[Any]:
+    """What an iterator over a list, tuple or range is still to give, as one of these."""
+    _, (over,), *at = iterator.__reduce__()
+    return over[at[0] :] if at and at[0] else over
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,7 @@ class _Attempt:
 
     def _ended(self, result: Callable[[Emitter], str], reason: GraphBreak | None) -> _Ended:
         emitter = Emitter()
+        emitter.advance(self.state.iterators)
         emitter.effects(self.state.effects)
         expression = result(emitter)
         dropped = self.machine.dropped(emitter.frames_made)

@@ -13,6 +13,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.symbolic.values import (
     CellValue,
     DictValue,
+    FoundIteratorValue,
     FrozenDictValue,
     ObjectValue,
     ReversedValue,
@@ -32,7 +33,7 @@ class EffectLog:
     _attributes: dict[ObjectValue, dict[str, Any]] = field(default_factory=dict)
     _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
-    _under_way: dict[Value, list[ReversedValue]] = field(default_factory=dict)  # by the list
+    _under_way: dict[Value, list[ReversedValue | FoundIteratorValue]] = field(default_factory=dict)  # by the list
     count: int = 0  # of changes
 
     def will_change(self, value: Changed) -> None:
@@ -40,15 +41,20 @@ class EffectLog:
         if isinstance(value, FrozenDictValue):
             raise GraphBreak("unsupported_operation", what="a change", kind="dict of an object")
         if any(not iterator.is_exhausted for iterator in self._under_way.get(value, ())):
-            raise GraphBreak("unsupported_operation", what="a change under a reversed iterator", kind=value.kind)
+            raise GraphBreak("unsupported_operation", what="a change under an iterator", kind=value.kind)
         if value.source is not None:
             self.count += 1
             if value not in self._changed:
                 self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}
 
-    def watch(self, iterator: ReversedValue) -> None:
+    def watch(self, iterator: ReversedValue | FoundIteratorValue) -> None:
         """It goes through a list that is not to be changed meanwhile."""
+        assert iterator.of is not None
         self._under_way.setdefault(iterator.of, []).append(iterator)
+
+    def is_changed(self, value: Value) -> bool:
+        """Whether the content of a value is not what it was before."""
+        return value in self._changed
 
     def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
         """`value.name = new`."""

@@ -40,11 +40,14 @@ from refimpl.capture.sources import (
     CellSource,
     DimensionSource,
     ItemSource,
+    IteratedSource,
     KeptSource,
     PlainAttributeSource,
     PlainItemsSource,
     PlainMappingSource,
+    RestSource,
     Source,
+    items_ahead,
     plain_items,
 )
 from refimpl.capture.symbolic.classes import finds_plainly, is_a, is_named_tuple
@@ -59,6 +62,7 @@ from refimpl.capture.symbolic.values import (
     DefaultDictValue,
     DequeValue,
     DictValue,
+    FoundIteratorValue,
     FrozenDictValue,
     MethodValue,
     NumberValue,
@@ -77,6 +81,8 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 
+_ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
+_MOST_AHEAD = 1024  # of what an iterator that was there before is still to give
 _BY_IDENTITY = (Enum, FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
@@ -106,6 +112,7 @@ class CaptureState(OperatorState):
         self._known: dict[int, Value] = {}  # by id of an object that was there before; `_objects` keeps them alive
         self._objects: dict[Value, Any] = {}
         self.by_fake: dict[int, TensorValue] = {}
+        self.iterators: list[FoundIteratorValue] = []
         self._keys: dict[Source, None] = {}  # of objects that are keys by identity
         self._tensors: dict[Source, None] = {}  # of which no two are one, each by the first way to it
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
@@ -130,6 +137,7 @@ class CaptureState(OperatorState):
         self._frozen_dicts.clear()
         self._objects.clear()
         self.symbols.clear()
+        self.iterators.clear()
         self.by_fake.clear()
 
     # ------------------------------------------------------------------------------------------------------------ guards
@@ -189,6 +197,10 @@ class CaptureState(OperatorState):
             if isinstance(inside, DictValue):
                 self.guard(GuardKind.TYPE, source, MappingProxyType)
                 return FrozenDictValue(inside.items, source, MappingProxyType)
+        if type(found) in _ITERATORS and len(items_ahead(found)) <= _MOST_AHEAD:
+            made = self._iterator(found, source)
+            if made is not None:
+                return made
         if type(found) is MethodType:
             return self._method(found, source)
         if type(found) is CellType:
@@ -252,6 +264,10 @@ class CaptureState(OperatorState):
             if len(sources) > 1:
                 first, *others = sources
                 self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
+        for iterator in self.iterators:
+            assert iterator.source is not None
+            kind = GuardKind.LENGTH if iterator.is_exhausted else GuardKind.AT_LEAST
+            self.guard(kind, RestSource(iterator.source), iterator.position)
         self.graph.fake_inputs = self._fake_inputs
         if self._symbolic_inputs:
             first = self._symbolic_inputs[0][1]
@@ -289,6 +305,21 @@ class CaptureState(OperatorState):
             factory = self.wrap(found.default_factory, AttributeSource(source, "default_factory"))
             return DefaultDictValue(items, factory, source)
         return DictValue(items, source, type(found))
+
+    def _iterator(self, found: Any, source: Source) -> Value | None:
+        """An iterator over a list, tuple or range. None for one over a list that is not what it was any more."""
+        ahead, rest, over = items_ahead(found), RestSource(source), None
+        if type(ahead) is list and found.__length_hint__():
+            over = self.wrap(found.__reduce__()[1][0], IteratedSource(source))
+            if not isinstance(over, SequenceValue) or self.effects.is_changed(over):
+                return None
+        self.guard(GuardKind.TYPE, source, type(found))
+        items: list[Value] = [UnreadValue(item, ItemSource(rest, index)) for index, item in enumerate(ahead)]
+        made = FoundIteratorValue(items, over, source)
+        if over is not None:
+            self.effects.watch(made)
+        self.iterators.append(made)
+        return made
 
     def _of_collection(self, found: Any, source: Source) -> Value | None:
         """A set of constants, a slice, a deque or a partial function; None for everything else."""

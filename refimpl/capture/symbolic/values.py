@@ -352,6 +352,20 @@ class IteratorValue(Value):
         self.is_exhausted = False
 
 
+class FoundIteratorValue(IteratorValue):
+    """An iterator over a list, tuple or range that was there before. `position` counts what the segment takes.
+
+    A list is not changed while it is under way.
+    """
+
+    __slots__ = ("of",)
+
+    def __init__(self, items: list[Value], of: SequenceValue | None, source: Source) -> None:
+        super().__init__(SequenceValue(tuple, items), items)
+        self.of = of  # the list
+        self.source = source
+
+
 class ReversedValue(IteratorValue):
     """`reversed` of a list. The list is not changed while it is under way."""
 
