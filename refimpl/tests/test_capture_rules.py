@@ -508,3 +508,37 @@ def test_attention_of_torch_is_one_graph() -> None:
     with torch.no_grad():
         assert same(captured(x, x, x), module(x, x, x))
     assert len(recorder.graphs) == 1
+
+
+class Above:
+    factor = 3
+
+    @classmethod
+    def scaled(cls, x: Any) -> Any:
+        return x * cls.factor
+
+    @staticmethod
+    def shifted(x: Any) -> Any:
+        return x + 1
+
+    def plain(self: Any, x: Any) -> Any:
+        return x - 1
+
+
+class Below(Above):
+    factor = 5
+
+    @classmethod
+    def scaled(cls, x: Any) -> Any:
+        return super().shifted(super().scaled(x)), super().plain(cls, x), cls
+
+    def plain(self: Any, x: Any) -> Any:
+        return super().shifted(super().plain(x))
+
+
+def test_super_in_methods_of_classes() -> None:
+    below = Below()
+    captured, _, made = captured_with(lambda x: (Below.scaled(x), below.scaled(x), below.plain(x)))
+    x = torch.ones(2)
+    assert same(captured(x), (Below.scaled(x), below.scaled(x), below.plain(x)))
+    assert made.breaks == []

@@ -414,7 +414,9 @@ class SymbolicAttributes(SymbolicBase):
         receiver = self.state.see(value.receiver)
         if isinstance(receiver, InstanceValue):
             mro = receiver.class_.__mro__
-        elif isinstance(receiver, ObjectValue) and not is_a(receiver.object, type) and receiver.source is not None:
+        elif _is_class(receiver):
+            mro = receiver.object.__mro__
+        elif isinstance(receiver, ObjectValue) and receiver.source is not None:
             mro = type(receiver.object).__mro__
         else:
             unsupported("super()", receiver)
@@ -431,10 +433,16 @@ class SymbolicAttributes(SymbolicBase):
                     return MethodValue(ObjectValue(object.__getattribute__), receiver)
                 if isinstance(receiver, ErrorValue) and is_a(found, WrapperDescriptorType) and name == "__init__":
                     return NativeMethodValue(receiver, name)
+                way = _way_of_class(class_, name)
+                of_class = _is_class(receiver)
+                if of_class and is_a(found, classmethod) and isinstance(found.__func__, FunctionType):
+                    return MethodValue(self.state.wrap(found.__func__, AttributeSource(way, "__func__")), receiver)
+                if is_a(found, staticmethod):
+                    return self.state.wrap(found.__func__, way)
                 if not is_a(found, FunctionType):
                     break
-                kept = KeptSource(class_, class_.__qualname__)
-                return MethodValue(self.state.wrap(found, AttributeSource(kept, name)), receiver)
+                function = self.state.wrap(found, way)
+                return function if of_class else MethodValue(function, receiver)
         unsupported(f"super().{name}", receiver)
 
     def load_super_attr(self, frame: FrameState, super_: Any, class_: Any, self_: Any, name: str, given: bool) -> Any:
@@ -450,6 +458,7 @@ class SymbolicAttributes(SymbolicBase):
             and is_a(class_.object, type)
             and (
                 (isinstance(receiver, ObjectValue) and class_.object in type(receiver.object).__mro__)
+                or (_is_class(receiver) and class_.object in receiver.object.__mro__)
                 or (isinstance(receiver, InstanceValue) and class_.object in receiver.class_.__mro__)
             )
         )
@@ -554,6 +563,10 @@ def _of_made_function(value: FunctionValue, name: str) -> Value:
             raising(AttributeError)
         case _:
             unsupported(f"attribute {name}", value)
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, ObjectValue) and is_a(value.object, type)
 
 
 def _way_of_class(class_: type, name: str) -> Source:
