@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-# The slot for modes above autograd, see `PreDispatchSlot`.
-from torch import _ops
+# Functions of numpy on tensors, and the slot for modes above autograd, see `PreDispatchSlot`.
+from torch import _numpy, _ops
 
 # Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
@@ -97,13 +97,16 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
-# The class of ranges that torch's fake kernels (nonzero, masked_select, cond) take out of an environment of shapes, and its error.
+# The class of ranges that torch's fake kernels (nonzero, masked_select, cond) take out of an environment of shapes; its error.
 from torch.utils._sympy.value_ranges import ValueRangeError as TorchValueRangeError
 from torch.utils._sympy.value_ranges import ValueRanges as TorchValueRanges
 
 # Maps keyed by the identity of a tensor that do not keep it alive. A strong reference would change what is traced: autograd
 # detaches a tensor somebody else holds, where it moves one that nobody does.
 from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
+
+# Functions of numpy on tensors: an operator library like the kernels of fake tensors, and no part of what captures.
+torch_numpy: Any = _numpy
 
 # What torch.no_grad and its like call, and function modes see.
 set_grad_enabled = torch._C._set_grad_enabled
@@ -522,6 +525,7 @@ __all__ = [
     "storage_key",
     "swap_tensor_impl",
     "torch_checks",
+    "torch_numpy",
     "upstream_shape_error",
     "with_dispatch_keys",
     "with_effects",

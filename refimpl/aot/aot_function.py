@@ -130,8 +130,9 @@ def aot_module_simplified(
                 supported="the parameters that are named, and upstream's further ones where they are off",
                 do="leave it out",
             )
-    if isinstance(mod, torch.fx.GraphModule) and len(mod.meta.get("fake_inputs", ())) == len(args):
-        args = mod.meta["fake_inputs"]
+    fake_inputs = mod.meta.get("fake_inputs") if isinstance(mod, torch.fx.GraphModule) else None
+    if fake_inputs is not None and len(fake_inputs) == len(args):
+        args = fake_inputs
     named = parameters_and_buffers(mod)
     values = list(named.values())
     if any(isinstance(value, FakeTensor) for value in values):

@@ -20,6 +20,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.generators import make_generator
+from refimpl.capture.public.numpy_interop import to_numpy_helper, to_numpy_scalar
 from refimpl.capture.sources import Source
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
@@ -27,6 +28,7 @@ from refimpl.capture.symbolic.errors import native_base
 from refimpl.capture.symbolic.polyfills import FunctionContext
 from refimpl.capture.symbolic.sets import DictOf, ListOf, SetAt
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     AttributesValue,
     CellValue,
     CombinedIteratorValue,
@@ -105,6 +107,9 @@ class Emitter:
                 return self.constant(value.value)
             case TensorValue():
                 return self._named(value, self._output(value.node))
+            case ArrayValue():
+                made = self.constant(to_numpy_scalar if value.is_scalar else to_numpy_helper)
+                return self._named(value, f"{made}({self._output(value.node)})")
             case NumberValue() if value.node is not None and not isinstance(value.number, torch.SymBool):
                 return self._named(value, self._output(value.node))
             case NumberValue() if value.node is not None and not _is_known(value.number):
@@ -256,7 +261,7 @@ class Emitter:
             name = self._named(value, f"reversed({self.expression(value.of)})")
             self._lines.append(f"{name}.__setstate__({len(value.items) - 1 - value.position})")
             return name
-        if isinstance(value.over, TensorValue):
+        if isinstance(value.over, (TensorValue, ArrayValue)):
             name = self._named(value, f"iter([{self._list(value.items)}])")
         else:
             name = self._named(value, f"iter({self.expression(value.over)})")

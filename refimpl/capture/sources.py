@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 # What reading can raise when objects are not as they were: the segment then does not fit.
 READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 
@@ -253,6 +255,24 @@ class PlainMappingSource(PlainItemsSource):
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{constant(dict)}({base})"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTensorSource(Source):
+    """A tensor over the memory of an array of numpy, or of a number of it: a new one whenever it is read."""
+
+    of: Source
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(torch.as_tensor)}({base})"
 
 
 def class_source(object_: Any) -> Source:

@@ -19,6 +19,7 @@ from types import (
 )
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
 from refimpl.capture.guards import GuardKind
@@ -42,6 +43,7 @@ from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS
 from refimpl.capture.symbolic.operators import CONSTANT_TYPES
 from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     CombinedIteratorValue,
     ConstantValue,
     DefaultDictValue,
@@ -101,6 +103,9 @@ class SymbolicAttributes(SymbolicBase):
         match value:
             case TensorValue():
                 return self._of_tensor(value, name)
+            case ArrayValue():
+                is_method = inspect.isroutine(getattr(np.ndarray, name, None))
+                return NativeMethodValue(value, name) if is_method else self.attribute_of_array(value, name)
             case ObjectValue():
                 return self._of_object(value, name)
             case InstanceValue():

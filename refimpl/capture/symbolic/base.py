@@ -11,6 +11,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     DictValue,
     ErrorValue,
     GeneratorValue,
@@ -109,6 +110,26 @@ class SymbolicBase(Domain):
     @abstractmethod
     def call_dict(self, args: list[Any], kwargs: dict[str, Any]) -> DictValue:
         """What `dict(*args, **kwargs)` holds, of a plain dict or nothing."""
+
+    @abstractmethod
+    def is_array_call(self, function: Any) -> bool:
+        """Whether it is a function of numpy that has a counterpart on tensors."""
+
+    @abstractmethod
+    def call_numpy(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
+        """A call of one."""
+
+    @abstractmethod
+    def method_of_array(self, array: ArrayValue, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        """`array.name(...)` of an array of numpy."""
+
+    @abstractmethod
+    def attribute_of_array(self, array: ArrayValue, name: str) -> Value:
+        """`array.name`: metadata, or another array."""
+
+    @abstractmethod
+    def array_operator(self, function: Any, operands: Sequence[Any]) -> Value:
+        """A function of `operator` of which an operand is an array."""
 
     @abstractmethod
     def region(self, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:

@@ -20,6 +20,7 @@ from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.classes import finds_plainly, is_a
 from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     CellValue,
     CombinedIteratorValue,
     ConstantValue,
@@ -40,6 +41,7 @@ from refimpl.capture.symbolic.values import (
     SliceValue,
     TensorValue,
     Value,
+    class_of_array,
 )
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
@@ -61,6 +63,8 @@ def class_of(domain: Any, value: Any) -> type:
     match value:
         case TensorValue():
             return torch.nn.Parameter if isinstance(value.fake, torch.nn.Parameter) else torch.Tensor
+        case ArrayValue():
+            return class_of_array(value)
         case ConstantValue():
             return type(value.value)
         case SequenceValue() | DictValue() | SetValue() | NativeIteratorValue():
@@ -328,6 +332,8 @@ def _abs(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else _wrong("abs")
     if isinstance(value, TensorValue):
         return domain.state.operator(torch.abs, [value], {})
+    if isinstance(value, ArrayValue):
+        return domain.array_operator(abs, [value])
     if isinstance(value, NumberValue):
         return domain.state.arithmetic(abs, [value])
     if isinstance(value, InstanceValue):

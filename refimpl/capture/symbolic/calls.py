@@ -39,12 +39,14 @@ from refimpl.capture.symbolic.errors import is_plain_error
 from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES
 from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS, ITERATOR_RULES
 from refimpl.capture.symbolic.made_modules import begin_module, is_module_init
+from refimpl.capture.symbolic.numpy_calls import NUMPY_RULES
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
 from refimpl.capture.symbolic.raising import UserRaise, unsupported
 from refimpl.capture.symbolic.signatures import SIGNATURE_RULES
 from refimpl.capture.symbolic.state import hash_key_of
 from refimpl.capture.symbolic.tensor_methods import call_of_tensor
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     CombinedIteratorValue,
     ConstantValue,
     DictValue,
@@ -71,6 +73,7 @@ _RULES = {
     **CONSTANT_RULES,
     **ITERABLE_RULES,
     **ITERATOR_RULES,
+    **NUMPY_RULES,
     **OPERATOR_RULES,
     **SIGNATURE_RULES,
     **AUTOGRAD_RULES,
@@ -127,6 +130,8 @@ class SymbolicCalls(SymbolicBase):
             return self._call_captured(frame, function, args, kwargs)
         if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
             return self._assumed(target, args, kwargs)
+        if self.is_array_call(target):
+            return self.call_numpy(target, args, kwargs)
         what = treatment(target)
         match what:
             case Treatment.NODE:
@@ -251,6 +256,8 @@ class SymbolicCalls(SymbolicBase):
         match receiver:
             case TensorValue():
                 return call_of_tensor(self, receiver, method.name, args, kwargs)
+            case ArrayValue():
+                return self.method_of_array(receiver, method.name, args, kwargs)
             case ConstantValue() if args and self.runs_code(args[0]):
                 rest = SequenceValue(tuple, args[1:])
                 return self.enter_polyfill(polyfills.called_with_list, [method, args[0], rest, self.named(kwargs)])

@@ -17,6 +17,7 @@ from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import in_mro, is_a, is_enumeration
 from refimpl.capture.symbolic.raising import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     CombinedIteratorValue,
     ConstantValue,
     DefaultDictValue,
@@ -157,6 +158,8 @@ class SymbolicContainers(SymbolicBase):
         match container, key:
             case TensorValue(), _:
                 return self.state.operator(operator.getitem, [container, key], {})
+            case ArrayValue(), _:
+                return self.array_operator(operator.getitem, [container, key])
             case SequenceValue(), ConstantValue() if type(key.value) in (int, bool, slice):
                 return self._element(container, key.value)
             case SequenceValue(), ConstantValue():
@@ -226,6 +229,8 @@ class SymbolicContainers(SymbolicBase):
         match container, key:
             case TensorValue(), _:
                 self.state.operator(operator.setitem, [container, key, item], {})
+            case ArrayValue(), _:
+                self.array_operator(operator.setitem, [container, key, item])
             case SequenceValue(class_=class_), ConstantValue() if class_ is list and type(key.value) is int:
                 self._element(container, key.value)  # is there
                 self.state.effects.will_change(container)
@@ -333,8 +338,8 @@ class SymbolicContainers(SymbolicBase):
                 return ConstantValue(len(value.object))
             case ConstantValue():
                 return self.folded(len, [value], {})
-            case TensorValue():
-                return self.size_value(value, 0) if value.fake.dim() else unsupported("the length", value)
+            case TensorValue() | ArrayValue():
+                return self.state.size_of(value, 0) if value.fake.dim() else unsupported("the length", value)
             case ObjectValue() | InstanceValue():
                 return self.call_special(value, "__len__", [])
             case _:
@@ -357,6 +362,8 @@ class SymbolicContainers(SymbolicBase):
             case SetValue():
                 return self.elements_of_set(value)
             case TensorValue() if value.fake.dim():
+                return [self.get_item(value, ConstantValue(index)) for index in range(int(value.fake.shape[0]))]
+            case ArrayValue() if value.fake.dim() > 1:  # of one dimension: numbers, each read when it is its turn
                 return [self.get_item(value, ConstantValue(index)) for index in range(int(value.fake.shape[0]))]
             case DictViewValue():
                 return value.elements()
@@ -424,7 +431,7 @@ class SymbolicContainers(SymbolicBase):
                 made = IteratorValue(value, self.elements(value))
                 made.keys = list(_dict_of(value).items)
                 return made
-            case SequenceValue() | SetValue() | ConstantValue() | TensorValue():
+            case SequenceValue() | SetValue() | ConstantValue() | TensorValue() | ArrayValue():
                 return IteratorValue(value, self.elements(value))
             case ObjectValue() if is_enumeration(value.object):
                 members: list[Value] = [ObjectValue(member) for member in value.object]

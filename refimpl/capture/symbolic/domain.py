@@ -32,6 +32,7 @@ from refimpl.capture.symbolic.hashing import SymbolicKeys
 from refimpl.capture.symbolic.instances import SymbolicInstances
 from refimpl.capture.symbolic.lazy_iterators import SymbolicIterators
 from refimpl.capture.symbolic.made_modules import SymbolicMadeModules
+from refimpl.capture.symbolic.numpy_calls import SymbolicNumpy
 from refimpl.capture.symbolic.object_operators import SymbolicObjectOperators
 from refimpl.capture.symbolic.operators import CONSTANT_TYPES
 from refimpl.capture.symbolic.raising import raising, unsupported
@@ -39,6 +40,7 @@ from refimpl.capture.symbolic.regions import SymbolicRegions
 from refimpl.capture.symbolic.sets import SymbolicSets
 from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     CellValue,
     ConstantValue,
     DictValue,
@@ -68,6 +70,7 @@ class SymbolicDomain(
     SymbolicCalls,
     SymbolicDictObjects,
     SymbolicMadeModules,
+    SymbolicNumpy,
     SymbolicErrors,
     SymbolicRegions,
     SymbolicGenerators,
@@ -104,6 +107,8 @@ class SymbolicDomain(
                 return bool(value.over.items)
             case TensorValue():
                 raise GraphBreak("branch_on_tensor", what="bool(Tensor)")
+            case ArrayValue():
+                raise GraphBreak("branch_on_tensor", what=f"bool() of a {value.kind}")
             case ObjectValue():
                 return self._truth_of_object(value)
             case NumberValue():
@@ -135,6 +140,8 @@ class SymbolicDomain(
             return ConstantValue(not truth) if type(truth) is bool else self.enter_polyfill(polyfills.negated, [value])
         if isinstance(value, TensorValue):
             return self.state.operator(UNARY[sign], [value], {})
+        if isinstance(value, ArrayValue):
+            return self.array_operator(UNARY[sign], [value])
         if self.is_object(value):
             return self.unary_of_object(sign, value)
         if isinstance(value, NumberValue):
@@ -143,6 +150,9 @@ class SymbolicDomain(
 
     def binary(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.see(left), self.state.see(right)
+        if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
+            is_array = isinstance(left, ArrayValue) and not left.is_scalar
+            return self.array_operator(BINARY[sign if is_array else sign.removesuffix("=")], [left, right])
         if self.is_object(left) or self.is_object(right):
             return self.binary_of_objects(sign, left, right)
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -173,6 +183,8 @@ class SymbolicDomain(
 
     def compare(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.see(left), self.state.see(right)
+        if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
+            return self.array_operator(COMPARE[sign], [left, right])
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
             other = right if isinstance(left, TensorValue) else left
             if isinstance(other, ConstantValue) and other.value is None:

@@ -27,6 +27,7 @@ from refimpl.capture.public.fake_values import fake_error
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.raising import UserRaise
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     ConstantValue,
     ErrorValue,
     NumberValue,
@@ -83,8 +84,8 @@ class OperatorState:
 
     # ----------------------------------------------------------------------------------------------------------- numbers
 
-    def size_of(self, tensor: TensorValue, dim: int) -> Value:
-        """A size of a tensor."""
+    def size_of(self, tensor: TensorValue | ArrayValue, dim: int) -> Value:
+        """A size of a tensor or an array."""
         size: Any = tensor.fake.shape[dim]
         if type(size) is int:
             return ConstantValue(size)

@@ -22,6 +22,7 @@ from types import (
 )
 from typing import Any
 
+import numpy as np
 import torch
 
 from refimpl._torch import (
@@ -35,7 +36,9 @@ from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
+from refimpl.capture.public.numpy_interop import is_tensor_like
 from refimpl.capture.sources import (
+    ArrayTensorSource,
     AttributeSource,
     CellSource,
     DimensionSource,
@@ -57,6 +60,7 @@ from refimpl.capture.symbolic.node_meta import NodeMeta
 from refimpl.capture.symbolic.operators import CONSTANT_TYPES, OperatorState, is_symbolic
 from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import (
+    ArrayValue,
     CellValue,
     ConstantValue,
     DefaultDictValue,
@@ -104,7 +108,7 @@ class CaptureState(OperatorState):
         )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.faker = InputFaker(self.fake_mode, self.shape_env)
-        self.shape_env.fakers[id(self.fake_mode)] = self.faker  # so that a backend's `to_fake_tensor` gives these symbols
+        self.shape_env.fakers[id(self.fake_mode)] = self.faker  # for `to_fake_tensor`: a backend gets these symbols
         self.effects = EffectLog()
         self.entered: dict[Any, None] = {}  # code of functions that were entered
         self._line = line
@@ -113,6 +117,8 @@ class CaptureState(OperatorState):
         self._objects: dict[Value, Any] = {}
         self.by_fake: dict[int, TensorValue] = {}
         self.iterators: list[FoundIteratorValue] = []
+        self.array_inputs: list[ArrayValue] = []
+        self.writes_arrays = False  # memory of arrays that were there before
         self._keys: dict[Source, None] = {}  # of objects that are keys by identity
         self._tensors: dict[Source, None] = {}  # of which no two are one, each by the first way to it
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
@@ -176,6 +182,8 @@ class CaptureState(OperatorState):
             return self._number(found, source)
         if is_a(found, torch.Tensor):
             return self._tensor(found, source)
+        if type(found) is np.ndarray or is_a(found, np.generic):
+            return self._array(found, source)
         if type(found) in CONSTANT_TYPES:
             self.guard(GuardKind.EQUALS, source, found)
             return ConstantValue(found, source)
@@ -231,6 +239,20 @@ class CaptureState(OperatorState):
         value = TensorValue(self.graph.input(source, fake, found), fake, source)
         self.by_fake[id(fake)] = value
         return value
+
+    def _array(self, found: Any, source: Source) -> Value:
+        """An array or a number of numpy: as an input of the graph it is a tensor."""
+        self.guard(GuardKind.TYPE, source, type(found))
+        is_scalar = type(found) is not np.ndarray
+        if not is_tensor_like(found) or (self.writes_arrays and not is_scalar):
+            return ObjectValue(found, source)
+        if not is_scalar:
+            self.guard(GuardKind.EQUALS, AttributeSource(AttributeSource(source, "flags"), "writeable"), True)
+        tensor = self._tensor(torch.as_tensor(found), ArrayTensorSource(source))
+        assert isinstance(tensor, TensorValue)
+        made = ArrayValue(tensor.node, tensor.fake, source, is_scalar=is_scalar)
+        self.array_inputs.append(made)
+        return made
 
     def _is_symbolic_number(self, found: Any, source: Source) -> bool:
         return type(found) is int and self._sizes.is_varying(source, found)

@@ -46,6 +46,8 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
     """`receiver.name(...)`."""
     if domain.state.backward_of and name in _UNKNOWN_IN_BACKWARD:
         unsupported(f"method {name} in backward", receiver)
+    if name == "numpy" and not args and not kwargs:
+        return domain.array_of_tensor(receiver)
     if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
         raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
     if name in _UNSUPPORTED:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Node
 
@@ -70,16 +71,24 @@ class TensorValue(Value):
 class ArrayValue(Value):
     """An array of numpy: in the graph it is a tensor, a node of the graph and a fake tensor, and becomes an array after it."""
 
-    __slots__ = ("fake", "node")
+    __slots__ = ("fake", "is_scalar", "node")
 
-    def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
+    def __init__(
+        self, node: Node, fake: torch.Tensor, source: Source | None = None, *, is_scalar: bool = False
+    ) -> None:
         super().__init__(source)
         self.node = node
         self.fake = fake
+        self.is_scalar = is_scalar  # a number of numpy, as most of what has no dimensions
 
     @property
     def kind(self) -> str:
-        return "ndarray"
+        return "number of numpy" if self.is_scalar else "ndarray"
+
+
+def class_of_array(value: ArrayValue) -> type:
+    """That of arrays, or the one that a number of numpy has by its dtype."""
+    return torch.empty(0, dtype=value.fake.dtype).numpy().dtype.type if value.is_scalar else np.ndarray
 
 
 class NumberValue(Value):

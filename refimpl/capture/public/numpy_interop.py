@@ -1,0 +1,146 @@
+"""Arrays of numpy as tensors: what nodes of a captured graph call in the place of numpy, and the ways between the two.
+
+Counterpart: torch/_dynamo/utils.py NP_TO_TNP_MODULE, to_numpy_helper, numpy_to_tensor and the wrappers around functions of numpy
+Differs: functions of `numpy.random` have counterparts and are no nodes: they would draw other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from refimpl._torch import FakeTensor, torch_numpy
+
+# Modules of numpy -> those with the same functions on tensors.
+NP_TO_TNP_MODULE: dict[ModuleType, Any] = {
+    np: torch_numpy,
+    np.fft: torch_numpy.fft,
+    np.linalg: torch_numpy.linalg,
+    np.random: torch_numpy.random,
+}
+NP_SUPPORTED_MODULES: tuple[ModuleType, ...] = tuple(NP_TO_TNP_MODULE)
+_ARRAY: type[Any] = torch_numpy.ndarray
+_RANDOM = np.random
+
+
+def _functions() -> dict[int, tuple[Any, Any]]:
+    found: dict[int, tuple[Any, Any]] = {}
+    for module, of_tensors in NP_TO_TNP_MODULE.items():
+        if module is _RANDOM:
+            continue
+        for name, counterpart in vars(of_tensors).items():
+            function = getattr(module, name, None)
+            is_kind = isinstance(function, (type, ModuleType)) or isinstance(counterpart, (type, ModuleType))
+            if not name.startswith("_") and callable(function) and callable(counterpart) and not is_kind:
+                found[id(function)] = function, counterpart
+    return found
+
+
+_FUNCTIONS = _functions()  # by id, with the function itself, so that the number stays its own
+
+
+def counterpart_of(function: Any) -> Callable[..., Any] | None:
+    """The function on tensors that does what a function of numpy does; None for others."""
+    found = _FUNCTIONS.get(id(function))
+    return None if found is None else found[1]
+
+
+def to_numpy_helper(value: Any) -> Any:
+    """Arrays in the place of tensors, also in lists and tuples; tensors without data, and everything else, as they are."""
+    if isinstance(value, FakeTensor):
+        return value
+    if isinstance(value, _ARRAY):
+        return to_numpy_helper(value.tensor)
+    if isinstance(value, torch.Tensor):
+        return value.numpy(force=True)
+    return _mapped(to_numpy_helper, value)
+
+
+def to_numpy_scalar(value: torch.Tensor) -> Any:
+    """The number of numpy that a tensor of one element holds."""
+    return to_numpy_helper(value)[()]
+
+
+def numpy_to_tensor(value: Any) -> Any:
+    """Tensors in the place of arrays, over the same memory, also in lists and tuples; everything else as it is."""
+    if isinstance(value, np.ndarray):
+        return torch.as_tensor(value)
+    if isinstance(value, _ARRAY):
+        return value.tensor
+    return _mapped(numpy_to_tensor, value)
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    if not isinstance(value, (tuple, list)):
+        return value
+    items = [function(item) for item in value]
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def _as_array(value: Any) -> Any:
+    """The form in which a tensor has numpy's methods and operators."""
+    return _ARRAY(value) if isinstance(value, torch.Tensor) else value
+
+
+class numpy_to_tensor_wrapper:  # noqa: N801 - upstream's name
+    """A function of numpy's counterpart that takes and gives tensors."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        self.f = f
+        self.__name__ = f"wrapped_{f.__name__}"
+
+    def __repr__(self) -> str:
+        return f"<Wrapped function <original {self.f.__name__}>>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return numpy_to_tensor(self.f(*args, **kwargs))
+
+
+def numpy_attr_wrapper(obj: Any, name: str) -> Any:
+    """`obj.name` of an array that is a tensor, as a tensor where it is an array."""
+    return numpy_to_tensor(getattr(_as_array(obj), name))
+
+
+class numpy_method_wrapper:  # noqa: N801 - upstream's name
+    """A method of arrays, of tensors."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.__name__ = f"wrapped_{method}"
+
+    def __repr__(self) -> str:
+        return f"<Wrapped method <original {self.method}>>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return numpy_to_tensor(getattr(_as_array(args[0]), self.method)(*args[1:], **kwargs))
+
+
+class numpy_operator_wrapper:  # noqa: N801 - upstream's name
+    """An operator of arrays, of tensors. Raises AssertionError for keywords: operators have none."""
+
+    def __init__(self, op: Callable[..., Any]) -> None:
+        self.op = op
+        self.__name__ = f"wrapped_{op.__name__}"
+
+    def __repr__(self) -> str:
+        return f"<Wrapped operator <original {self.op.__name__}>>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        assert not kwargs, f"{self.__name__} is given {kwargs}\n  expected: operands alone"
+        return numpy_to_tensor(self.op(*map(_as_array, args)))
+
+
+def is_tensor_like(array: np.ndarray[Any, Any] | np.generic) -> bool:
+    """Whether a tensor can be over the memory of an array: its dtype, strides and place fit, and it may be written to."""
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    elif not array.flags.writeable:
+        return False
+    try:
+        return torch.as_tensor(array).numpy().dtype == array.dtype
+    except (TypeError, ValueError, RuntimeError):
+        return False
