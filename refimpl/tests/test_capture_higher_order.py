@@ -214,6 +214,25 @@ def test_values_are_those_of_eager_behind_aot_autograd(program: Callable[..., An
         assert close(observed(captured, x, differentiates=False), observed(plain(program), x, differentiates=False))
 
 
+@pytest.mark.parametrize("differentiates", [False, True])
+@pytest.mark.parametrize("program", DIFFERENTIATED, ids=lambda program: program.__name__)
+def test_a_graph_that_has_them_is_captured_again(program: Callable[..., Any], differentiates: bool) -> None:
+    first, recorder, _ = captured_with(program, fullgraph=True)
+    first(inputs()[0].requires_grad_(differentiates))
+    (graph,) = recorder.graphs
+    names = [node.target for node in graph.graph.nodes if node.op == "placeholder"]
+    rest = [WEIGHT] if len(names) > 1 else []
+    again, recorder, _ = captured_with(lambda x: graph(x, *rest), fullgraph=True)
+    for x in inputs():
+        expected = observed(lambda y: graph(y, *rest), x, differentiates=differentiates)
+        assert same(observed(again, x, differentiates=differentiates), expected)
+    assert [*_operators(recorder.graphs[0])] == [*_operators(graph)]
+
+
+def _operators(graph: torch.fx.GraphModule) -> list[Any]:
+    return [node.target for node in graph.graph.nodes if str(node.target) in ("cond", "map_impl", "while_loop", "scan")]
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("program", DIFFERENTIATED, ids=lambda program: program.__name__)
 def test_gradients_are_those_of_eager(program: Callable[..., Any], backend: str) -> None:

@@ -109,6 +109,18 @@ def test_they_are_those_of_eager_behind_aot_autograd(program: Callable[..., Any]
         assert same(observed(captured, x), observed(program, x))
 
 
+@pytest.mark.parametrize("program", [one, nested, random], ids=lambda program: program.__name__)
+def test_a_graph_that_has_them_is_captured_again(program: Callable[..., Any]) -> None:
+    first, recorder, _ = captured_with(program, fullgraph=True)
+    first(inputs()[0].requires_grad_())
+    (graph,) = recorder.graphs
+    rest = [WEIGHT for node in graph.graph.nodes if node.op == "placeholder"][1:]
+    again, recorder, _ = captured_with(lambda x: graph(x, *rest)[0], fullgraph=True)
+    for x in inputs():
+        assert same(observed(again, x), observed(program, x))
+    assert "activation_checkpoint" in recorder.targets
+
+
 def kept_by(function: Callable[..., Any], x: torch.Tensor) -> int:
     """How many elements are kept for backward, but for arguments."""
     kept: dict[int, int] = {}

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import LazyGraphModule
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.normalize import normalize
@@ -283,6 +284,8 @@ class SymbolicCalls(SymbolicBase):
 
     def _call_module(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         class_ = type(function.object)
+        if is_a(function.object, LazyGraphModule):
+            LazyGraphModule.force_recompile(function.object)  # its `forward` is not there before
         if class_.__call__ is _MODULE_CALL and function.source is not None and not self.hooks_of(function):
             forward = self.state.wrap(class_.forward, AttributeSource(class_source(function.object), "forward"))
             return self.call(frame, forward, [function, *args], kwargs)

@@ -52,6 +52,11 @@ def _checkpoint(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
         return _node(domain, [function, SequenceValue(tuple, given), domain.named(named)], settings)
 
 
+def _checkpoint_again(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The node of a graph that is captured."""
+    return _checkpoint(domain, frame, args, {**kwargs, "use_reentrant": ConstantValue(False)})
+
+
 def _node(domain: Any, args: list[Any], settings: dict[str, Any]) -> Value:
     around = domain.state.graph
     graph = SubGraph(around)
@@ -76,4 +81,7 @@ def _node(domain: Any, args: list[Any], settings: dict[str, Any]) -> Value:
     return result
 
 
-CHECKPOINT_RULES: dict[int, Rule] = {id(checkpointing.checkpoint): _checkpoint}
+CHECKPOINT_RULES: dict[int, Rule] = {
+    id(checkpointing.checkpoint): _checkpoint,
+    id(activation_checkpoint): _checkpoint_again,
+}

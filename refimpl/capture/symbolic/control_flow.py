@@ -20,6 +20,7 @@ from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.bodies import Body, check_same, has_unknown_size, is_int, merged, results, unknown_int
 from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.graph_functions import differentiable_scan
@@ -29,6 +30,8 @@ from refimpl.capture.symbolic.trees import Tree, flatten, unflatten
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     NumberValue,
+    ObjectValue,
+    PartialValue,
     SequenceValue,
     TensorValue,
     Value,
@@ -240,6 +243,37 @@ def _as_tuple(tree: Tree) -> Tree:
     return (tuple, *tree[1:]) if tree and tree[0] is list else tree
 
 
+# ------------------------------------------------------------------------------------------------- operators by themselves
+
+
+def _flat(polyfill: Any, *first: Any) -> PartialValue:
+    """A function in the form that torch's own function takes, of one that the operator takes."""
+    return PartialValue(ObjectValue(polyfill), [*first], {})
+
+
+def _map_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`map_impl(f, xs, pos_args)`, of lists."""
+    function, xs, rest = _bound("map_impl", ("f", "xs", "pos_args"), args, kwargs)
+    return _map(domain, frame, [_flat(polyfills.called_with_both, function), xs, *domain.elements(rest)], {})
+
+
+def _while_loop_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)`."""
+    names = ("cond_fn", "body_fn", "carried_inputs", "additional_inputs")
+    cond_fn, body_fn, carried, rest = _bound("while_loop", names, args, kwargs)
+    functions = [_flat(polyfills.called_before, function, rest) for function in (cond_fn, body_fn)]
+    return _while_loop(domain, frame, [*functions, carried], {})
+
+
+def _scan_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`scan(combine_fn, init, xs, additional_inputs)`, of lists; one tuple comes out."""
+    combine_fn, init, xs, rest = _bound("scan", ("combine_fn", "init", "xs", "additional_inputs"), args, kwargs)
+    step = _flat(polyfills.combined, combine_fn, ConstantValue(len(domain.elements(init))), rest)
+    carried = SequenceValue(list, [*domain.elements(init)])
+    parts = domain.elements(_scan(domain, frame, [step, carried, xs], {}))
+    return SequenceValue(tuple, [item for part in parts for item in domain.elements(part)])
+
+
 # ---------------------------------------------------------------------------------------------------------- what they share
 
 
@@ -310,6 +344,10 @@ def _node(domain: Any, operator: Any, args: tuple[Any, ...], parts: list[Any]) -
 CONTROL_FLOW_RULES: dict[int, Rule] = {
     id(torch.cond): _cond,
     id(_COND): _cond,
+    id(_MAP): _map_operator,
+    id(_WHILE_LOOP): _while_loop_operator,
+    id(_SCAN): _scan_operator,
+    id(differentiable_scan): _scan_operator,
     id(map_function): _map,
     id(while_loop_function): _while_loop,
     id(scan_function): _scan,

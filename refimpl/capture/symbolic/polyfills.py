@@ -418,6 +418,22 @@ def called_named(function: Any, args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+def called_with_both(function: Any, first: Any, *rest: Any) -> Any:
+    """A function that takes what is in a list and the rest."""
+    return function(*first, *rest)
+
+
+def called_before(function: Any, last: Any, *first: Any) -> Any:
+    """The same, of the arguments that come last."""
+    return function(*first, *last)
+
+
+def combined(function: Any, count: int, last: Any, carried: Any, elements: Any) -> Any:
+    """A step of a scan, of a function that gives what is carried and what comes out in one."""
+    results = function(*carried, *elements, *last)
+    return [*results[:count]], [*results[count:]]
+
+
 def applied_forward(function: Any, context: Any, args: Any) -> Any:
     """`forward` or `backward` of a `torch.autograd.Function`."""
     return function(context, *args)
