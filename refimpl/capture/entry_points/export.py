@@ -22,7 +22,7 @@ from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.entry_points.contexts import function_of, innermost_fn
 from refimpl.capture.entry_points.export_free_tensors import check_signature_rewritable, note_free_tensors
-from refimpl.capture.entry_points.export_shapes import specified_sizes
+from refimpl.capture.entry_points.export_shapes import SpecifiedSizes, specified_sizes
 from refimpl.capture.entry_points.export_signature import Captured, with_signature
 from refimpl.capture.entry_points.reset import remove_from_cache
 from refimpl.capture.interpreter.concrete_calls import frame_of
@@ -130,7 +130,9 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     signature = inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f)
     flat_args, in_spec = pytree.tree_flatten((args, kwargs))
     sizes = None
-    if options.dynamic_shapes is not None:
+    if isinstance(options.dynamic_shapes, SpecifiedSizes):
+        sizes = options.dynamic_shapes
+    elif options.dynamic_shapes is not None:
         sizes = specified_sizes(options.dynamic_shapes, signature, args, kwargs, is_strict=options.is_strict)
     segment, kept, frames = _captured(function, (*receiver, *args), kwargs, options, sizes)
     remove_from_cache(f)
