@@ -48,9 +48,17 @@ def istype(obj: object, allowed_types: Any) -> bool:
     return type(obj) is allowed_types
 
 
+# Written in C from Python 3.12 on, and then not derived from what the others are derived from.
+_TYPE_PARAMETERS = tuple(
+    getattr(typing, name)
+    for name in ("TypeVar", "ParamSpec", "ParamSpecArgs", "ParamSpecKwargs", "TypeVarTuple", "TypeAliasType")
+    if hasattr(typing, name)
+)
+
+
 def is_typing(value: Any) -> bool:
     """Whether it is a thing for annotations: of `typing`, or a generic alias."""
-    return isinstance(value, typing._Final) or value is typing.Generic
+    return isinstance(value, (typing._Final, *_TYPE_PARAMETERS)) or value is typing.Generic
 
 
 def hashable(x: Any) -> bool:

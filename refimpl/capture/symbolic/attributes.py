@@ -452,7 +452,7 @@ class SymbolicAttributes(SymbolicBase):
 
     def load_super_attr(self, frame: FrameState, super_: Any, class_: Any, self_: Any, name: str, given: bool) -> Any:
         super_ = self.state.see(super_)
-        if not isinstance(super_, ObjectValue) or super_.object is not super or not given:
+        if not isinstance(super_, ObjectValue) or super_.object is not super:
             unsupported("super()", super_)
         return self._of_super(self.super_value(class_, self_), name)
 
