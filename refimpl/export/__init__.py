@@ -1,0 +1,48 @@
+"""Export: a module as one graph, with what goes in and comes out, its state, and the sizes it holds for."""
+
+from refimpl.export.dims import Dim, dims
+from refimpl.export.entry_points import export, register_dataclass
+from refimpl.export.errors import SpecViolationError
+from refimpl.export.exported_program import ExportedProgram
+from refimpl.export.graph_signature import (
+    ConstantArgument,
+    CustomObjArgument,
+    ExportBackwardSignature,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+    TokenArgument,
+)
+from refimpl.export.module_call_graph import ModuleCallEntry, ModuleCallSignature
+from refimpl.export.shapes_collection import ShapesCollection
+
+__all__ = [
+    "ConstantArgument",
+    "CustomObjArgument",
+    "Dim",
+    "ExportBackwardSignature",
+    "ExportGraphSignature",
+    "ExportedProgram",
+    "InputKind",
+    "InputSpec",
+    "ModuleCallEntry",
+    "ModuleCallSignature",
+    "OutputKind",
+    "OutputSpec",
+    "ShapesCollection",
+    "SpecViolationError",
+    "SymBoolArgument",
+    "SymFloatArgument",
+    "SymIntArgument",
+    "TensorArgument",
+    "TokenArgument",
+    "dims",
+    "export",
+    "register_dataclass",
+]

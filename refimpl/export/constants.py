@@ -1,0 +1,32 @@
+"""Tensors that a module has as plain attributes: constants of its exported program.
+
+Counterpart: torch/_export/passes/lift_constants_pass.py ConstantAttrMap; torch/export/_trace.py _gather_constant_attrs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from refimpl._torch import is_opaque_object
+
+
+def constant_attributes(module: torch.nn.Module) -> dict[int, tuple[Any, list[str]]]:
+    """Tensors and script objects that are attributes, by identity, with their full names; neither parameters nor buffers."""
+    state = {id(value) for value in (*module.parameters(), *module.buffers())}
+    found: dict[int, tuple[Any, list[str]]] = {}
+    for name, value in _attributes(module):
+        if id(value) not in state:
+            found.setdefault(id(value), (value, []))[1].append(name)
+    return found
+
+
+def _attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    for path, submodule in module.named_modules(remove_duplicate=False):
+        if isinstance(submodule, torch.jit.ScriptModule):
+            continue
+        for name, value in submodule.__dict__.items():
+            if isinstance(value, torch.Tensor) or is_opaque_object(value):
+                yield (f"{path}.{name}" if path else name), value

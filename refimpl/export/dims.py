@@ -1,0 +1,152 @@
+"""Names for the sizes of inputs: free within bounds, derived from another, or left to export.
+
+Counterpart: torch/export/dynamic_shapes.py Dim, _DimHint, dims
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from refimpl.errors import BadParameter
+
+# What stands for "no upper bound" where a number is asked for.
+NO_LIMIT = sys.maxsize - 1
+
+
+class DimHintType(Enum):
+    """Of a size without a name: whatever export finds, surely a symbol, or surely a number."""
+
+    AUTO = auto()
+    STATIC = auto()
+    DYNAMIC = auto()
+
+
+@dataclass(frozen=True)
+class DimHint:
+    """`Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`. The first two may be called with bounds."""
+
+    type: DimHintType
+    min: int | None = None
+    max: int | None = None
+    _factory: bool = True  # whether it may be called
+
+    @staticmethod
+    def AUTO() -> DimHint:  # noqa: N802 (upstream's name)
+        """Export decides."""
+        return DimHint(DimHintType.AUTO)
+
+    @staticmethod
+    def DYNAMIC() -> DimHint:  # noqa: N802
+        """A program that takes one size only is refused."""
+        return DimHint(DimHintType.DYNAMIC)
+
+    @staticmethod
+    def STATIC() -> DimHint:  # noqa: N802
+        """The size of the example."""
+        return DimHint(DimHintType.STATIC)
+
+    def __call__(self, min: int | None = None, max: int | None = None) -> DimHint:
+        if not self._factory:
+            raise TypeError(f"{self!r} has its bounds and is not called a second time")
+        if self.type is DimHintType.STATIC:
+            raise BadParameter(seen="bounds of Dim.STATIC", expected="Dim.AUTO(min=, max=) or Dim.DYNAMIC(min=, max=)")
+        _check_bounds("a Dim", 0 if min is None else min, NO_LIMIT if max is None else max)
+        return DimHint(self.type, min, max, _factory=False)
+
+    def __repr__(self) -> str:
+        bounds = ", ".join(f"{n}={v}" for n, v in (("min", self.min), ("max", self.max)) if v is not None)
+        return f"DimHint({self.type.name}{', ' if bounds else ''}{bounds})"
+
+
+def _check_bounds(name: str, low: int, high: int) -> None:
+    if low < 0:
+        raise BadParameter(seen=f"{name} with min = {low}", expected="a size, 0 or more")
+    if high <= low:
+        raise BadParameter(
+            seen=f"Cannot create Dim {name} with inconsistent min={low}, max={high}", expected="a max above min"
+        )
+
+
+class Dim:
+    """A size with a name; inputs that share the name share the size. `2 * dim + 1` is the size derived from it.
+
+    min, max: bounds, both included. Raises AssertionError for a name that is no identifier and for bounds without a number
+    between them; NotImplementedError for other arithmetic than increasing linear functions with integers.
+    """
+
+    AUTO = DimHint.AUTO()
+    DYNAMIC = DimHint.DYNAMIC()
+    STATIC = DimHint.STATIC()
+
+    def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
+        if not name.isidentifier():
+            raise BadParameter(seen=f"Dim name must be a valid identifier, got {name}", expected="letters, digits, _")
+        self.__name__ = name
+        self.min = 0 if min is None else min
+        self.max = NO_LIMIT if max is None else max
+        _check_bounds(repr(name), self.min, self.max)
+
+    def __add__(self, other: Any) -> Dim:
+        return DerivedDim(f"{self.__name__} + {_integer(other, 'add')}", self, lambda x: x + other)
+
+    def __radd__(self, other: Any) -> Dim:
+        return self + other
+
+    def __sub__(self, other: Any) -> Dim:
+        return DerivedDim(f"{self.__name__} - {_integer(other, 'subtract')}", self, lambda x: x - other)
+
+    def __rsub__(self, other: Any) -> Dim:
+        raise _not_linear(f"negate {self.__name__}")
+
+    def __mul__(self, other: Any) -> Dim:
+        if _integer(other, "multiply") <= 0:
+            raise _not_linear(f"multiply {self.__name__} with {other}, where a positive integer was expected")
+        return DerivedDim(f"{other}*{self.__name__}", self, lambda x: x * other)
+
+    def __rmul__(self, other: Any) -> Dim:
+        return self * other
+
+    def __repr__(self) -> str:
+        bounds = [f"min={self.min}"] if self.min else []
+        bounds += [f"max={self.max}"] if self.max != NO_LIMIT else []
+        return f"Dim({', '.join([repr(self.__name__), *bounds])})"
+
+
+class DerivedDim(Dim):
+    """A size that is an increasing linear function of another one, `root`."""
+
+    def __init__(self, name: str, base: Dim, function: Callable[[int], int]) -> None:
+        self.__name__ = name
+        outer = base.fn if isinstance(base, DerivedDim) else _same
+        self.root: Dim = base.root if isinstance(base, DerivedDim) else base
+        self.fn: Callable[[int], int] = lambda x: function(outer(x))
+        self.min = self.fn(self.root.min)
+        self.max = NO_LIMIT if self.root.max == NO_LIMIT else self.fn(self.root.max)
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+
+def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:
+    """Several Dims with the same bounds."""
+    return tuple(Dim(name, min=min, max=max) for name in names)
+
+
+def _same(value: int) -> int:
+    return value
+
+
+def _integer(value: Any, verb: str) -> int:
+    if type(value) is not int:
+        raise _not_linear(f"{verb} {value}, where an integer was expected")
+    return value
+
+
+def _not_linear(what: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"Attempted to {what}. (Only increasing linear operations with integer coefficients are supported.)"
+    )

@@ -1,0 +1,125 @@
+"""`export`: the whole of a module as one graph.
+
+Counterpart: torch/export/__init__.py export; torch/export/_trace.py _export, _export_for_training
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from refimpl._torch import pytree, without_fake_mode
+from refimpl.aot.attribute_assignment import _detect_attribute_assignment
+from refimpl.capture.entry_points.export_signature import check_leaves
+from refimpl.capture.public.errors import UserErrorType
+from refimpl.capture.public.running import capturing
+from refimpl.export.errors import invalid_input, translated
+from refimpl.export.exported_program import ExportedProgram
+from refimpl.export.lifted_graph import lifted
+from refimpl.export.module_call_graph import module_call_graph
+from refimpl.export.non_strict import non_strict_program
+from refimpl.export.range_constraints import call_conditions, check_promises, range_constraints
+from refimpl.export.shape_policies import argument_names, input_leaves, signature_of
+from refimpl.export.shapes_collection import ShapesCollection
+from refimpl.export.strict import strict_program
+from refimpl.export.traced_program import FakeProgram, traced
+from refimpl.export.verifier import TrainingIRVerifier, verify_metadata, verify_placeholder_names
+
+
+def export(
+    mod: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """The ExportedProgram of `mod(*args, **kwargs)`, in the mode (training or not) the module is in.
+
+    args, kwargs: example inputs; tensors and numbers, in containers that torch.utils._pytree knows. Numbers and strings are
+        constants: other ones are refused at calls.
+    dynamic_shapes: by argument, which sizes may vary: for a tensor a dict from dimension to `Dim`, int or None, or a list;
+        for a container the same container; None where all are fixed. Or a ShapesCollection.
+    strict: read bytecode (capture), in place of running Python: effects on Python objects are then seen, and refused or replayed.
+    prefer_deferred_runtime_asserts_over_guards: conditions on sizes are assertions in the graph.
+
+    The graph has operators above autograd and writes in place; `run_decompositions` makes it functional.
+
+    Raises ValueError for what is no module; UserError for arguments that do not fit each other, values that no graph takes or
+    gives, sizes that were promised and do not fit (with what to promise instead), and control flow that depends on data;
+    UnsupportedByRefimpl for kinds of tensors that have no symbolic sizes; with `strict` what capture raises for a graph break.
+    """
+    _check(mod, args, kwargs, preserve_module_call_signature)
+    kwargs = dict(kwargs or {})
+    if isinstance(dynamic_shapes, ShapesCollection) or hasattr(dynamic_shapes, "dynamic_shapes"):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    signature = signature_of(mod)
+    leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
+    check_leaves([leaf.value for leaf in leaves], UserErrorType.INVALID_INPUT, "inputs")
+    first_half = strict_program if strict else non_strict_program
+    with without_fake_mode(), capturing():
+        try:
+            program = first_half(
+                mod, args, kwargs, leaves, argument_names(signature, args, kwargs),
+                prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+            )  # fmt: skip
+        except RuntimeError as error:
+            known = translated(error)
+            if known is error:
+                raise
+            raise known from error
+        with _detect_attribute_assignment(mod):
+            return exported_program(program, (args, kwargs))
+
+
+def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]) -> None:
+    if not isinstance(mod, torch.nn.Module):
+        raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
+    if isinstance(mod, torch.jit.ScriptModule):
+        raise ValueError(
+            "Exporting a ScriptModule is not supported. Maybe try converting your ScriptModule to an ExportedProgram using "
+            "`TS2EPConverter(mod, args, kwargs).convert()` instead."
+        )
+    if not isinstance(args, tuple):
+        raise invalid_input(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise invalid_input(f"Expecting `kwargs` to be a dict of example keyword inputs, got {type(kwargs)}")
+    known = {name for name, _ in mod.named_modules(remove_duplicate=False)}
+    missing = [name for name in preserved if name not in known]
+    if missing:
+        raise invalid_input(f"preserve_module_call_signature names {missing}\n  expected: names of submodules")
+
+
+def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> ExportedProgram:
+    """The second half, the same for both modes: trace, check what was promised, make inputs of state, specify, verify."""
+    graph = traced(program)
+    check_promises(program.shape_env)
+    made = lifted(program, graph)
+    verify_metadata(made.graph_module)
+    verify_placeholder_names(made.graph_module, made.signature)
+    root = program.root
+    state: dict[str, torch.Tensor] = {
+        name: value for name, value in root.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)
+    }
+    return ExportedProgram(
+        root=made.graph_module,
+        graph=made.graph_module.graph,
+        graph_signature=made.signature,
+        state_dict=state,
+        range_constraints=range_constraints(program.shape_env, program.inputs, made.graph_module.graph.nodes),
+        module_call_graph=module_call_graph(root, program.in_spec, graph.out_spec, program.argument_names),
+        example_inputs=examples,
+        constants=made.constants,
+        verifiers=[TrainingIRVerifier],
+        guards=call_conditions(program.shape_env),
+        input_names=[f"{leaf.argument}{leaf.path}" for leaf in program.leaves],
+    )
+
+
+def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
+    """Make a dataclass a container of inputs and results, with its fields for children."""
+    pytree.register_dataclass(cls, serialized_type_name=serialized_type_name)

@@ -1,0 +1,52 @@
+"""What export raises to its user.
+
+Counterpart: torch/_export/verifier.py SpecViolationError; torch/_dynamo/exc.py UserError as export uses it
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refimpl._torch import pytree, upstream_shape_error
+from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.errors import RefimplError
+
+
+class SpecViolationError(RefimplError):
+    """A graph is not in the dialect that an exported program promises."""
+
+
+class InputMismatch(RefimplError, AssertionError, RuntimeError):
+    """An exported program is called with what it was not exported for. Upstream raises one type or the other, by version."""
+
+    def __init__(self, *, seen: str, expected: str) -> None:
+        super().__init__(
+            f"{seen}\n  expected: {expected}\n  what to do: call it with such inputs, or export it again for these"
+        )
+
+
+class StructureMismatch(InputMismatch, ValueError, TypeError):
+    """The containers of the inputs are other ones."""
+
+    def __init__(self, received: Any, expected: pytree.TreeSpec) -> None:
+        super().__init__(
+            seen=f"Treespec of the inputs does not match with exported module: {received}", expected=str(expected)
+        )
+
+
+def invalid_input(message: str) -> UserError:
+    """The arguments of export do not make sense."""
+    return UserError(UserErrorType.INVALID_INPUT, message)
+
+
+def translated(error: Exception) -> Exception:
+    """The UserError for what a trace raises because of the program, if it is one of those; else the error itself."""
+    if isinstance(error, upstream_shape_error("ConstraintViolationError")):
+        return UserError(UserErrorType.CONSTRAINT_VIOLATION, str(error))
+    if isinstance(error, upstream_shape_error("GuardOnDataDependentSymNode")):
+        return UserError(
+            UserErrorType.ANTI_PATTERN,
+            "Consider annotating your code using torch._check*(): its course depends on data.\n" + str(error),
+            case_name="constrain_as_size_example",
+        )
+    return error

@@ -1,0 +1,304 @@
+"""What every input and output of an exported graph is: parameter, buffer, constant, the user's own, an update of one of these.
+
+Counterpart: torch/export/graph_signature.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A tensor: the node of that name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TokenArgument:
+    """An order of side effects."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SymIntArgument:
+    """An integer that the graph computes with."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SymFloatArgument:
+    """A float that the graph computes with."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SymBoolArgument:
+    """A truth value that the graph computes with."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class CustomObjArgument:
+    """A script object of class `class_fqn`, and its fake."""
+
+    name: str
+    class_fqn: str
+    fake_val: Any = None
+
+
+@dataclass(frozen=True)
+class ConstantArgument:
+    """A number, string or None that is the same at every call. As an input it has a node's name, as an output none."""
+
+    name: str
+    value: int | float | bool | str | None
+
+
+ArgumentSpec = (
+    TensorArgument
+    | SymIntArgument
+    | SymFloatArgument
+    | SymBoolArgument
+    | ConstantArgument
+    | CustomObjArgument
+    | TokenArgument
+)
+ARGUMENT_TYPES = (
+    TensorArgument,
+    SymIntArgument,
+    SymFloatArgument,
+    SymBoolArgument,
+    ConstantArgument,
+    CustomObjArgument,
+    TokenArgument,
+)
+
+
+class InputKind(Enum):
+    """Where an input comes from."""
+
+    USER_INPUT = auto()
+    PARAMETER = auto()
+    BUFFER = auto()
+    CONSTANT_TENSOR = auto()
+    CUSTOM_OBJ = auto()
+    TOKEN = auto()
+
+
+class OutputKind(Enum):
+    """What becomes of an output."""
+
+    USER_OUTPUT = auto()
+    LOSS_OUTPUT = auto()
+    BUFFER_MUTATION = auto()
+    PARAMETER_MUTATION = auto()
+    GRADIENT_TO_PARAMETER = auto()
+    GRADIENT_TO_USER_INPUT = auto()
+    USER_INPUT_MUTATION = auto()
+    TOKEN = auto()
+
+
+def _check_argument(arg: object) -> None:
+    assert isinstance(arg, ARGUMENT_TYPES), (
+        f"got {type(arg)}\n  expected: one of {', '.join(kind.__name__ for kind in ARGUMENT_TYPES)}"
+    )
+
+
+@dataclass
+class InputSpec:
+    """One placeholder. `target` is the name of a parameter, buffer or constant; `persistent` is said of buffers only."""
+
+    kind: InputKind
+    arg: ArgumentSpec
+    target: str | None
+    persistent: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is InputKind.BUFFER:
+            assert self.persistent is not None, "Failed to specify persistent flag on BUFFER."
+        _check_argument(self.arg)
+
+    def __str__(self) -> str:
+        shown = f"{self.arg.name}: {self.kind.name}"
+        shown += "" if self.target is None else f" target={self.target!r}"
+        return shown if self.persistent is None else f"{shown} persistent={self.persistent}"
+
+
+@dataclass
+class OutputSpec:
+    """One output. `target` is what an update or gradient belongs to: a parameter or buffer, or the name of a user input."""
+
+    kind: OutputKind
+    arg: ArgumentSpec
+    target: str | None
+
+    def __post_init__(self) -> None:
+        _check_argument(self.arg)
+
+    def __str__(self) -> str:
+        shown = f"{self.arg.name}: {self.kind.name}"
+        return shown if self.target is None else f"{shown} target={self.target!r}"
+
+
+@dataclass(frozen=True)
+class ExportBackwardSignature:
+    """Of a joint graph: which output is whose gradient, and which is the loss."""
+
+    gradients_to_parameters: dict[str, str]
+    gradients_to_user_inputs: dict[str, str]
+    loss_output: str
+
+
+@dataclass
+class ExportGraphSignature:
+    """Inputs and outputs of a graph, in its order. Updates precede what the user gets."""
+
+    input_specs: list[InputSpec]
+    output_specs: list[OutputSpec]
+
+    def _targets(self, kind: InputKind) -> tuple[str, ...]:
+        return tuple(spec.target for spec in self.input_specs if spec.kind is kind and spec.target is not None)
+
+    def _inputs_to(self, kind: InputKind) -> Mapping[str, str]:
+        return {s.arg.name: s.target for s in self.input_specs if s.kind is kind and s.target is not None}
+
+    def _outputs_to(self, kind: OutputKind) -> Mapping[str, str]:
+        return {s.arg.name: s.target for s in self.output_specs if s.kind is kind and s.target is not None}
+
+    @property
+    def parameters(self) -> Collection[str]:
+        """Full names, in the order of the inputs."""
+        return self._targets(InputKind.PARAMETER)
+
+    @property
+    def buffers(self) -> Collection[str]:
+        """Full names, in the order of the inputs."""
+        return self._targets(InputKind.BUFFER)
+
+    @property
+    def non_persistent_buffers(self) -> Collection[str]:
+        """Full names of buffers that are not in a state dict."""
+        return tuple(s.target for s in self.input_specs if s.persistent is False and s.target is not None)
+
+    @property
+    def lifted_tensor_constants(self) -> Collection[str]:
+        """Names in `constants`."""
+        return self._targets(InputKind.CONSTANT_TENSOR)
+
+    @property
+    def lifted_custom_objs(self) -> Collection[str]:
+        """Names in `constants`."""
+        return self._targets(InputKind.CUSTOM_OBJ)
+
+    @property
+    def user_inputs(self) -> Collection[Any]:
+        """Names of placeholders; of a constant its value."""
+        args = (spec.arg for spec in self.input_specs if spec.kind is InputKind.USER_INPUT)
+        return tuple(arg.value if isinstance(arg, ConstantArgument) else arg.name for arg in args)
+
+    @property
+    def user_outputs(self) -> Collection[Any]:
+        """Names of nodes; of a constant its value."""
+        kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        args = (spec.arg for spec in self.output_specs if spec.kind in kinds)
+        return tuple(arg.value if isinstance(arg, ConstantArgument) else arg.name for arg in args)
+
+    @property
+    def inputs_to_parameters(self) -> Mapping[str, str]:
+        """From a placeholder's name to the full name."""
+        return self._inputs_to(InputKind.PARAMETER)
+
+    @property
+    def inputs_to_buffers(self) -> Mapping[str, str]:
+        """From a placeholder's name to the full name."""
+        return self._inputs_to(InputKind.BUFFER)
+
+    @property
+    def inputs_to_lifted_tensor_constants(self) -> Mapping[str, str]:
+        """From a placeholder's name to the name in `constants`."""
+        return self._inputs_to(InputKind.CONSTANT_TENSOR)
+
+    @property
+    def inputs_to_lifted_custom_objs(self) -> Mapping[str, str]:
+        """From a placeholder's name to the name in `constants`."""
+        return self._inputs_to(InputKind.CUSTOM_OBJ)
+
+    @property
+    def buffers_to_mutate(self) -> Mapping[str, str]:
+        """From the name of an output's node to the full name."""
+        return self._outputs_to(OutputKind.BUFFER_MUTATION)
+
+    @property
+    def parameters_to_mutate(self) -> Mapping[str, str]:
+        """From the name of an output's node to the full name."""
+        return self._outputs_to(OutputKind.PARAMETER_MUTATION)
+
+    @property
+    def user_inputs_to_mutate(self) -> Mapping[str, str]:
+        """From the name of an output's node to that of a placeholder."""
+        return self._outputs_to(OutputKind.USER_INPUT_MUTATION)
+
+    @property
+    def backward_signature(self) -> ExportBackwardSignature | None:
+        """None for a graph without gradients."""
+        losses = [spec.arg.name for spec in self.output_specs if spec.kind is OutputKind.LOSS_OUTPUT]
+        if not losses:
+            return None
+        return ExportBackwardSignature(
+            gradients_to_parameters=dict(self._outputs_to(OutputKind.GRADIENT_TO_PARAMETER)),
+            gradients_to_user_inputs=dict(self._outputs_to(OutputKind.GRADIENT_TO_USER_INPUT)),
+            loss_output=losses[0],
+        )
+
+    @property
+    def assertion_dep_token(self) -> Mapping[int, str] | None:
+        """None: assertions are not ordered by tokens."""
+        return None
+
+    @property
+    def input_tokens(self) -> Collection[str]:
+        """Names of placeholders."""
+        return tuple(spec.arg.name for spec in self.input_specs if spec.kind is InputKind.TOKEN)
+
+    @property
+    def output_tokens(self) -> Collection[str]:
+        """Names of nodes."""
+        return tuple(spec.arg.name for spec in self.output_specs if spec.kind is OutputKind.TOKEN)
+
+    def replace_all_uses(self, old: str, new: str) -> None:
+        """Rename a node wherever an input or output is it."""
+        for name in (old, new):
+            assert isinstance(name, str), f"names are strings, not {name!r}"
+
+        def renamed(spec: Any) -> None:
+            if spec.arg.name == old and old:
+                spec.arg = replace(spec.arg, name=new)
+
+        for spec in (*self.input_specs, *self.output_specs):
+            renamed(spec)
+        for output in self.output_specs:
+            if output.kind is OutputKind.USER_INPUT_MUTATION and output.target == old:
+                output.target = new
+
+    def get_replace_hook(self, replace_inputs: bool = False) -> Callable[[Any, str, Any], None]:
+        """For GraphModule's replace hooks: outputs follow a node that another takes the place of, inputs if asked for."""
+
+        def hook(old: Any, new: str, user: Any) -> None:
+            if user.op == "output" or (replace_inputs and old.op == "placeholder"):
+                self.replace_all_uses(old.name, new)
+
+        return hook
+
+    def __str__(self) -> str:
+        inputs = "\n".join(map(str, self.input_specs))
+        outputs = "\n".join(map(str, self.output_specs))
+        return f"\n# inputs\n{inputs}\n\n# outputs\n{outputs}\n"

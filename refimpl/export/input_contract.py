@@ -1,0 +1,170 @@
+"""Which inputs an exported program takes: containers, kinds, dtypes, sizes, constants, conditions on sizes.
+
+Counterpart: torch/_export/utils.py _check_input_constraints_for_graph; the `_guards_fn` of torch/export/_unlift.py
+Differs: dtypes are checked as well. Sizes of 0 and 1 are let through where only the default range, which starts at 2, says
+otherwise, as upstream does.
+
+Note [Where symbols are read]
+A symbol is read from the first size that is it, or else from one that is a linear function of it alone. All other sizes, and
+conditions, are then computed from the symbols and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.export.errors import InputMismatch
+from refimpl.symbolic.guards import PRINTED_NAMES, python_source
+
+DEFAULT_LOWER = 2  # sizes of 0 and 1 are not symbols
+
+Numbers = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """A number that an input has, and what it is said to be."""
+
+    leaf: int
+    dim: int | None  # None: the leaf is the number
+    name: str
+    expr: Any
+
+
+class InputContract:
+    """Checks the leaves of inputs. Made once for an exported program."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        values: Sequence[Any],
+        ranges: Mapping[Any, Any],
+        guards: Sequence[Any] = (),
+    ) -> None:
+        """names: of the leaves, for messages. values: tensors without data, symbols and constants that the program was traced
+        with. ranges: of symbols. guards: conditions on the symbols that have to hold besides."""
+        self._names = list(names)
+        self._values = list(values)
+        sizes = [size for i, value in enumerate(values) for size in _sizes(i, names[i], value)]
+        self._fixed = [size for size in sizes if size.expr.is_number]
+        symbolic = [size for size in sizes if not size.expr.is_number]
+        self._readers: list[tuple[str, _Size, int, int]] = []  # symbol, size, scale, offset
+        by_symbol: dict[Any, str] = {}
+        for size in sorted(symbolic, key=lambda size: not size.expr.is_Symbol):
+            read = _linear(size.expr)
+            if read is not None and read[0] not in by_symbol:
+                symbol, scale, offset = read
+                by_symbol[symbol] = size.name if scale == 1 and not offset else str(symbol)
+                self._readers.append((str(symbol), size, scale, offset))
+        known = set(by_symbol)
+        self._computed = [(s, _compiled(s.expr)) for s in symbolic if s.expr.free_symbols <= known]
+        self._ranges = [
+            (str(symbol), by_symbol[symbol], bounds.lower, bounds.upper)
+            for symbol, bounds in ranges.items()
+            if symbol in known
+        ]
+        self._guards = [
+            (python_source(guard, lambda symbol: by_symbol[symbol]), _compiled(guard))
+            for guard in guards
+            if guard.free_symbols and guard.free_symbols <= known
+        ]
+
+    def check(self, leaves: Sequence[Any]) -> None:
+        """Raises InputMismatch that says what does not fit."""
+        for name, expected, leaf in zip(self._names, self._values, leaves, strict=True):
+            _check_kind(name, expected, leaf)
+        for size in self._fixed:
+            found = _number(size, leaves)
+            if found != int(size.expr):
+                raise _failed(f"{size.name} == {size.expr}", found)
+        numbers: Numbers = {}
+        for symbol, size, scale, offset in self._readers:
+            found = _number(size, leaves)
+            numbers[symbol], rest = divmod(found - offset, scale)
+            if rest:
+                raise _failed(f"{size.name} == {size.expr} for an integer {symbol}", found)
+        for size, compute in self._computed:
+            found = _number(size, leaves)
+            if compute(numbers) != found:
+                raise _failed(f"{size.name} == {size.expr}", found)
+        for symbol, name, lower, upper in self._ranges:
+            value = numbers[symbol]
+            if value < lower and lower > DEFAULT_LOWER:
+                raise _failed(f"{name} >= {lower}", value)
+            if value > upper:
+                raise _failed(f"{name} <= {upper}", value)
+        for text, holds in self._guards:
+            if not holds(numbers):
+                raise InputMismatch(seen=f"Guard failed: {text}", expected=f"sizes for which it holds, not {numbers}")
+
+
+def _sizes(leaf: int, name: str, value: Any) -> list[_Size]:
+    if isinstance(value, torch.SymInt):
+        return [_Size(leaf=leaf, dim=None, name=name, expr=value.node.expr)]
+    if not isinstance(value, torch.Tensor):
+        return []
+    return [
+        _Size(leaf=leaf, dim=dim, name=f"{name}.size()[{dim}]", expr=sympy.sympify(getattr(getattr(s, "node", s), "expr", s)))
+        for dim, s in enumerate(value.shape)
+    ]  # fmt: skip
+
+
+def _number(size: _Size, leaves: Sequence[Any]) -> int:
+    leaf = leaves[size.leaf]
+    return leaf if size.dim is None else leaf.shape[size.dim]
+
+
+def _linear(expr: Any) -> tuple[Any, int, int] | None:
+    """(symbol, scale, offset) of an expression that is a linear function of one symbol."""
+    if expr.is_Symbol:
+        return expr, 1, 0
+    symbols = list(expr.free_symbols)
+    if len(symbols) != 1 or not isinstance(expr, (sympy.Add, sympy.Mul)):
+        return None
+    polynomial = expr.as_poly(symbols[0])
+    if polynomial is None or polynomial.degree() != 1:
+        return None
+    scale, offset = polynomial.all_coeffs()
+    return (symbols[0], int(scale), int(offset)) if scale.is_Integer and offset.is_Integer and scale > 0 else None
+
+
+def _compiled(expr: Any) -> Callable[[Numbers], Any]:
+    """A function of the values of symbols."""
+    code = compile(python_source(expr, lambda symbol: f"_numbers[{str(symbol)!r}]"), "<condition on sizes>", "eval")
+    names = {**PRINTED_NAMES, "__builtins__": {}}
+    return lambda numbers: eval(code, names, {"_numbers": numbers})
+
+
+def _check_kind(name: str, expected: Any, leaf: Any) -> None:
+    if isinstance(expected, torch.Tensor):
+        if not isinstance(leaf, torch.Tensor):
+            raise InputMismatch(seen=f"Expected input {name} to be a tensor, but got {type(leaf)}", expected="a tensor")
+        if leaf.dim() != expected.dim():
+            raise InputMismatch(
+                seen=f"Guard failed: len({name}.size()) == {expected.dim()}; the shape is {tuple(leaf.shape)}",
+                expected=f"{expected.dim()} dimensions",
+            )
+        if leaf.dtype != expected.dtype:
+            raise InputMismatch(seen=f"Guard failed: {name}.dtype == {expected.dtype}; it is {leaf.dtype}",
+                                expected=str(expected.dtype))  # fmt: skip
+    elif isinstance(expected, torch.SymInt):
+        if not isinstance(leaf, (int, torch.SymInt)):
+            raise InputMismatch(seen=f"Expected input {name} to be an int, but got {type(leaf)}", expected="an int")
+    elif isinstance(expected, (bool, int, float, str, type(None))) and not _is_same(expected, leaf):
+        raise InputMismatch(seen=f"Guard failed: {name} == {expected!r}; it is {leaf!r}", expected=repr(expected))
+
+
+def _is_same(expected: Any, leaf: Any) -> bool:
+    if isinstance(expected, float) and isinstance(leaf, float) and math.isnan(expected):
+        return math.isnan(leaf)
+    return type(expected) is type(leaf) and expected == leaf
+
+
+def _failed(condition: str, found: Any) -> InputMismatch:
+    return InputMismatch(seen=f"Guard failed: {condition}; it is {found}", expected="what the program was exported for")

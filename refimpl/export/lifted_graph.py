@@ -1,0 +1,204 @@
+"""The graph of an exported program: parameters, buffers and constants are inputs, and every input and output is specified.
+
+Counterpart: torch/_export/passes/lift_constants_pass.py; _convert_to_export_graph_signature and _make_argument_spec of
+torch/export/_trace.py
+Differs: the graph is built anew with placeholders that have their final names, so that no node has to be renamed. A parameter
+that the program got hold of behind its module's back (out of a list, say) is still that parameter, not a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from refimpl._torch import is_opaque_object
+from refimpl.export.constants import constant_attributes
+from refimpl.export.graph_signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    CustomObjArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
+from refimpl.export.module_stacks import normalise_module_stacks
+from refimpl.export.placeholder_names import TakenNames, name_of_input, name_of_state
+from refimpl.export.traced_program import FakeProgram, TracedProgram
+
+_SYMBOLIC: dict[type, Any] = {
+    torch.SymInt: SymIntArgument,
+    torch.SymFloat: SymFloatArgument,
+    torch.SymBool: SymBoolArgument,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiftedProgram:
+    """What there is of an exported program once its inputs are known. `constants`: by name, non-persistent buffers included."""
+
+    graph_module: fx.GraphModule
+    signature: ExportGraphSignature
+    constants: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Input:
+    """One placeholder to be: what it stands for, and the nodes of the traced graph that are it."""
+
+    kind: InputKind
+    name: str
+    nodes: list[fx.Node]
+    target: str | None = None
+    persistent: bool | None = None
+    value: Any = None  # of a constant
+
+
+def lifted(program: FakeProgram, traced: TracedProgram) -> LiftedProgram:
+    """Inputs are (parameters, buffers, constants, the user's)."""
+    old = traced.graph_module.graph
+    placeholders = list(old.find_nodes(op="placeholder"))
+    state, users = _state_inputs(program, placeholders), _user_inputs(program, placeholders)
+    constants = _constant_inputs(program, traced.graph_module, state)
+    inputs = [*state, *constants, *users]
+    _choose_names(inputs, users)
+    graph, signature = _rebuilt(old, inputs)
+    graph_module = fx.GraphModule(traced.graph_module, graph)
+    normalise_module_stacks(graph_module, type(program.root))
+    return LiftedProgram(
+        graph_module=graph_module, signature=signature, constants=_constant_values(program.root, state, constants)
+    )
+
+
+def non_persistent_buffers(root: torch.nn.Module) -> set[str]:
+    """Full names of buffers that are not in the state dict."""
+    return {
+        f"{path}.{name}" if path else name
+        for path, module in root.named_modules(remove_duplicate=False)
+        for name in module._non_persistent_buffers_set
+    }
+
+
+def _state_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Input]:
+    absent = non_persistent_buffers(program.root)
+    inputs: list[_Input] = []
+    for name in program.parameters:
+        node = placeholders[len(inputs)]
+        inputs.append(_Input(InputKind.PARAMETER, name_of_state(InputKind.PARAMETER, name), [node], name))
+    for name in program.buffers:
+        node = placeholders[len(inputs)]
+        wanted = name_of_state(InputKind.BUFFER, name)
+        inputs.append(_Input(InputKind.BUFFER, wanted, [node], name, persistent=name not in absent))
+    return inputs
+
+
+def _user_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Input]:
+    first = len(program.parameters) + len(program.buffers)
+    return [
+        _Input(InputKind.USER_INPUT, name_of_input(leaf.words), [node])
+        for leaf, node in zip(program.leaves, placeholders[first:], strict=True)
+    ]
+
+
+def _constant_inputs(program: FakeProgram, module: fx.GraphModule, state: list[_Input]) -> list[_Input]:
+    """What the graph reads of attributes, besides the functions of operators."""
+    named = constant_attributes(program.root)
+    known = {id(program.root.get_parameter(i.target)): i for i in state if i.kind is InputKind.PARAMETER and i.target}
+    known |= {id(program.root.get_buffer(i.target)): i for i in state if i.kind is InputKind.BUFFER and i.target}
+    constants: dict[int, _Input] = {}
+    number = 0
+    for node in module.graph.find_nodes(op="get_attr"):
+        value = _attribute(module, str(node.target))
+        if not isinstance(value, torch.Tensor) and not is_opaque_object(value):
+            continue
+        if id(value) in known:
+            known[id(value)].nodes.append(node)
+            continue
+        kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
+        names = named.get(id(value), (value, []))[1]
+        if not names:
+            names = [f"lifted_{'tensor' if kind is InputKind.CONSTANT_TENSOR else 'custom'}_{number}"]
+            number += 1
+        known[id(value)] = constants[id(value)] = _Input(
+            kind, name_of_state(kind, names[0]), [node], names[0], value=value
+        )
+    return list(constants.values())
+
+
+def _attribute(module: torch.nn.Module, path: str) -> Any:
+    owner, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(owner), name)
+
+
+def _constant_values(root: torch.nn.Module, state: list[_Input], constants: list[_Input]) -> dict[str, Any]:
+    """Under all names that the module has for each."""
+    values: dict[str, Any] = {i.target: root.get_buffer(i.target) for i in state if i.persistent is False and i.target}
+    named = constant_attributes(root)
+    for constant in constants:
+        assert constant.target is not None
+        _, names = named.get(id(constant.value), (None, [constant.target]))
+        values.update(dict.fromkeys(names, constant.value))
+    return values
+
+
+def _choose_names(inputs: list[_Input], users: list[_Input]) -> None:
+    """The user's names go before those of the state."""
+    taken = TakenNames()
+    for wanted in (*users, *(i for i in inputs if i.kind is not InputKind.USER_INPUT)):
+        wanted.name = taken.unique(wanted.name)
+
+
+def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraphSignature]:
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    input_specs: list[InputSpec] = []
+    for each in inputs:
+        node = graph.placeholder(each.name)
+        node.name = node.target = (
+            each.name
+        )  # fx keeps names of builtins, like `input`, from nodes; an argument may have one
+        node.meta = dict(each.nodes[0].meta)
+        copies.update(dict.fromkeys(each.nodes, node))
+        arg = argument_of(node)
+        input_specs.append(InputSpec(each.kind, arg, each.target, each.persistent))
+    for node in old.nodes:
+        if node not in copies and node.op != "output":
+            copies[node] = graph.node_copy(node, lambda inner: copies[inner])
+    returned = old.output_node().args[0]
+    output = graph.output(fx.map_arg(returned, lambda inner: copies[inner]))
+    output.meta = dict(old.output_node().meta)
+    specs = [OutputSpec(OutputKind.USER_OUTPUT, argument_of(value), None) for value in output.args[0]]  # type: ignore[union-attr]
+    return graph, ExportGraphSignature(input_specs, specs)
+
+
+def argument_of(value: Any) -> ArgumentSpec:
+    """The spec of an input, which is a node, or of an output, which may be a constant. AssertionError for other objects."""
+    if not isinstance(value, fx.Node):
+        return ConstantArgument(name="", value=value)
+    assert "val" in value.meta, (
+        f"{value} has no 'val' in its meta\n  expected: what every traced node says of its result"
+    )
+    seen = value.meta["val"]
+    if isinstance(seen, torch.Tensor):
+        return TensorArgument(name=value.name)
+    for kind, made in _SYMBOLIC.items():
+        if isinstance(seen, kind):
+            return made(name=value.name)
+    if is_opaque_object(seen):
+        return CustomObjArgument(name=value.name, class_fqn=_class_name(seen))
+    return ConstantArgument(name=value.name, value=seen)
+
+
+def _class_name(value: Any) -> str:
+    if isinstance(value, torch.ScriptObject):
+        return value._type().qualified_name()
+    return getattr(value, "script_class_name", f"{type(value).__module__}.{type(value).__qualname__}")

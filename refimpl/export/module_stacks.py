@@ -1,0 +1,49 @@
+"""`nn_module_stack` as exported programs have it: from the root on, by the paths of modules, on nodes that compute only.
+
+Counterpart: torch/export/_trace.py _normalize_nn_module_stack, _fixup_key, _strip_root
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch import fx
+
+ROOT_KEY = "L__self__"
+
+
+def normalise_module_stacks(graph_module: fx.GraphModule, root: type) -> None:
+    """In all graphs. Placeholders and outputs have neither `nn_module_stack` nor `stack_trace` afterwards."""
+    root_entry = ("", f"{root.__module__}.{root.__qualname__}")
+    for module in graph_module.modules():
+        if not isinstance(module, fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                node.meta.pop("nn_module_stack", None)
+                node.meta.pop("stack_trace", None)
+            else:
+                node.meta["nn_module_stack"] = _normalised(node.meta.get("nn_module_stack") or {}, root_entry)
+
+
+def _normalised(stack: dict[str, Any], root_entry: tuple[str, str]) -> dict[str, tuple[str, str]]:
+    found = {ROOT_KEY: root_entry}
+    for key, (source, kind) in stack.items():
+        path = _path_of_source(source)
+        if path:
+            _, _, call = str(key).partition("@")
+            name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+            found[f"{ROOT_KEY}{path}{'@' if call else ''}{call}"] = (path, name)
+    return found
+
+
+_SOURCE_OF_ROOT = "L['self']"
+_INDEX = re.compile(r"""\[['"]?([^]'"]+)['"]?\]""")
+
+
+def _path_of_source(source: str) -> str:
+    """`a.0` of `L['self'].a[0]`, which is how capture names a module; a path is left as it is."""
+    if not source.startswith(_SOURCE_OF_ROOT):
+        return source
+    return _INDEX.sub(r".\1", source.removeprefix(_SOURCE_OF_ROOT)).replace("._modules.", ".").lstrip(".")

@@ -1,0 +1,83 @@
+"""Export by running the program's Python on tensors without data.
+
+Counterpart: torch/export/_trace.py _non_strict_export; torch/_export/non_strict_utils.py make_fake_inputs
+Differs: inputs that are one tensor, or share memory, have fakes of their own: the program is exported for inputs that are
+distinct, and a write to one is none to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensorMode, pytree
+from refimpl.aot.functional_call import call_and_read_buffers
+from refimpl.export.shape_policies import InputLeaf
+from refimpl.export.traced_program import FakeProgram
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
+from refimpl.symbolic.fake_inputs import InputFaker, symbolic_fake_mode
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sources import Source
+
+
+def non_strict_program(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    leaves: Sequence[InputLeaf],
+    argument_names: Sequence[str],
+    *,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> FakeProgram:
+    """The module with fakes for its state and inputs. Raises UnsupportedByRefimpl for tensors that have none."""
+    env = ShapeEnv(
+        duck_shape=False,
+        prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+    )
+    fake_mode = symbolic_fake_mode(env, allow_non_fake_inputs=True)
+
+    def call(values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return call_and_read_buffers(module, values, args, kwargs)
+
+    state = fake_state(module, fake_mode, env)
+    num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
+    return FakeProgram(
+        root=module,
+        call=call,
+        scopes=module,
+        parameters=dict(list(state.items())[:num_parameters]),
+        buffers=dict(list(state.items())[num_parameters:]),
+        leaves=leaves,
+        inputs=[fake_leaf(leaf, fake_mode, env) for leaf in leaves],
+        in_spec=pytree.tree_structure((args, dict(kwargs))),
+        argument_names=argument_names,
+        fake_mode=fake_mode,
+        shape_env=env,
+    )
+
+
+def fake_state(module: torch.nn.Module, fake_mode: FakeTensorMode, env: ShapeEnv) -> dict[str, torch.Tensor]:
+    """Parameters, then buffers, by all their names; their sizes are numbers. What is one tensor has one fake."""
+    faker = InputFaker(fake_mode, env)
+    named = {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+    return {name: faker.tensor(value, Source(name, name), static_policy(value)) for name, value in named.items()}
+
+
+def static_policy(tensor: torch.Tensor) -> InputPolicy:
+    """All sizes are numbers."""
+    return InputPolicy({dim: DimSpec.static() for dim in range(tensor.dim())})
+
+
+def fake_leaf(leaf: InputLeaf, fake_mode: FakeTensorMode, env: ShapeEnv) -> Any:
+    """A fake of a tensor, a symbol for an integer that may vary, any other value as it is."""
+    source = Source(leaf.source, leaf.source)
+    if isinstance(leaf.value, torch.Tensor):
+        return InputFaker(fake_mode, env).tensor(leaf.value, source, leaf.policy)
+    if leaf.number is not None:
+        return env.create_symintnode(env.create_dim(leaf.value, source, leaf.number), hint=leaf.value)
+    return leaf.value

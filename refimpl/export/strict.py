@@ -1,0 +1,197 @@
+"""Export by reading the program's bytecode: the graph that capture makes is traced once more.
+
+Counterpart: torch/export/_trace.py _strict_export, _export_to_torch_ir, _rewrite_dynamo_tensor_constants
+Differs: parameters and buffers are known by identity throughout, so that no names have to be put right afterwards; those that the
+program does not use are inputs too, as in non-strict export. What capture does to the module's attributes is taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx import traceback as fx_traceback
+
+from refimpl._torch import FakeTensor, FakeTensorMode, graph_codegen, pytree
+from refimpl.aot.attribute_assignment import _detect_attribute_assignment
+from refimpl.capture.entry_points.export import export as capture_graph
+from refimpl.capture.entry_points.export_shapes import SpecifiedSizes
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.non_strict import fake_leaf, fake_state, non_strict_program
+from refimpl.export.shape_policies import InputLeaf
+from refimpl.export.traced_program import FakeProgram
+from refimpl.symbolic.shape_env import ShapeEnv
+
+
+def strict_program(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    leaves: Sequence[InputLeaf],
+    argument_names: Sequence[str],
+    *,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> FakeProgram:
+    """The captured graph with fakes for state and inputs. Raises what capture raises where there is no one graph."""
+    if any(leaf.number is not None for leaf in leaves):
+        raise UnsupportedByRefimpl(
+            seen="a symbol for an integer among the inputs, in strict export",
+            supported="integers as constants",
+            do="export with strict=False, or leave the integer out of dynamic_shapes",
+        )
+    values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
+    distinct = _distinct(values)
+    policies = {id(value): leaf.policy for value, leaf in zip(distinct, leaves, strict=True) if leaf.policy is not None}
+    args, given = pytree.tree_unflatten(distinct, in_spec)
+    with _state_kept(module) as assigned:
+        graph_module = capture_graph(
+            module,
+            dynamic_shapes=SpecifiedSizes(policies=policies),
+            assume_static_by_default=True,
+            _log_export_usage=False,
+        )(*args, **given).graph_module
+    mode = _fake_mode(graph_module)
+    if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
+        return non_strict_program(module, args, given, leaves, argument_names)
+    env: Any = mode.shape_env
+    mode.allow_non_fake_inputs = True  # constants, which capture has as inputs of its graph
+    state = fake_state(module, mode, env)
+    num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
+    return FakeProgram(
+        root=module,
+        call=_CapturedCall(graph_module, module, assigned),
+        scopes=None,
+        parameters=dict(list(state.items())[:num_parameters]),
+        buffers=dict(list(state.items())[num_parameters:]),
+        leaves=leaves,
+        inputs=_inputs(graph_module, leaves, mode, env),
+        in_spec=in_spec,
+        argument_names=argument_names,
+        fake_mode=mode,
+        shape_env=env,
+    )
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """The values, with copies of tensors whose memory an earlier one has as well."""
+    seen: set[int] = set()
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided and not isinstance(value, FakeTensor):
+            storage = value.untyped_storage()
+            if storage.data_ptr() in seen and storage.nbytes():
+                value = _copied(value)
+            seen.add(storage.data_ptr())
+        found.append(value)
+    return found
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_leaf:
+        return tensor.clone()
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+@contextlib.contextmanager
+def _state_kept(module: torch.nn.Module) -> Iterator[dict[str, Any]]:
+    """What the block assigns to buffers is in the dictionary afterwards, and no longer in the module."""
+    before = {path: dict(inner._buffers) for path, inner in module.named_modules()}
+    assigned: dict[str, Any] = {}
+    with _detect_attribute_assignment(module):
+        try:
+            yield assigned
+        finally:
+            for path, inner in module.named_modules():
+                for name, value in list(inner._buffers.items()):
+                    if value is not before[path].get(name):
+                        assigned[f"{path}.{name}" if path else name] = value
+                inner._buffers.clear()
+                inner._buffers.update(before[path])
+
+
+def _fake_mode(graph_module: fx.GraphModule) -> FakeTensorMode | None:
+    for node in graph_module.graph.nodes:
+        value = node.meta.get("val")
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, FakeTensor):
+                return leaf.fake_mode
+    return None
+
+
+def _inputs(
+    graph_module: fx.GraphModule, leaves: Sequence[InputLeaf], mode: FakeTensorMode, env: ShapeEnv
+) -> list[Any]:
+    """The fakes that capture has made; of inputs that it did not look at new ones."""
+    inputs: list[Any] = []
+    for node, leaf in zip(graph_module.graph.find_nodes(op="placeholder"), leaves, strict=True):
+        value = node.meta.get("val")
+        inputs.append(value if isinstance(value, torch.Tensor) else fake_leaf(leaf, mode, env))
+    return inputs
+
+
+class _CapturedCall:
+    """Runs the captured graph with other values for the module's state."""
+
+    def __init__(self, graph_module: fx.GraphModule, module: torch.nn.Module, assigned: Mapping[str, Any]) -> None:
+        self._graph_module = graph_module
+        names: dict[int, str] = {}
+        for name, value in (
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        ):
+            names.setdefault(id(value), name)
+        self._names = {
+            name: names[id(value)]
+            for name, value in (*graph_module.named_parameters(), *graph_module.named_buffers())
+            if id(value) in names
+        }
+        self._out_spec = _out_spec(graph_module)
+        self._assigned = list(assigned)
+        self._return_also(assigned)
+
+    def _return_also(self, assigned: Mapping[str, Any]) -> None:
+        """What was assigned to buffers are outputs."""
+        by_value = {id(node.meta["val"]): node for node in self._graph_module.graph.nodes if "val" in node.meta}
+        output = self._graph_module.graph.output_node()
+        also: list[Any] = []
+        for name, value in assigned.items():
+            node = by_value.get(id(value))
+            if node is None:
+                raise UnsupportedByRefimpl(
+                    seen=f"{type(value).__name__} assigned to the buffer {name!r} that the graph does not compute",
+                    supported="what is computed from inputs and state",
+                    do="use copy_ on the buffer",
+                )
+            also.append(node)
+        output.args = ((*list(output.args[0]), *also),)  # type: ignore[arg-type]
+
+    def __call__(
+        self, values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        interpreter = _StateInterpreter(self._graph_module, {name: values[fqn] for name, fqn in self._names.items()})
+        with fx_traceback.preserve_node_meta():
+            results = interpreter.run(*pytree.tree_leaves((args, kwargs)), enable_io_processing=False)
+        count = len(results) - len(self._assigned)
+        assigned = dict(zip(self._assigned, results[count:], strict=True))
+        return pytree.tree_unflatten(list(results[:count]), self._out_spec), assigned
+
+
+class _StateInterpreter(fx.Interpreter):
+    """Reads some attributes from a dictionary."""
+
+    def __init__(self, module: fx.GraphModule, values: Mapping[str, Any]) -> None:
+        super().__init__(module)
+        self._values = values
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._values[target] if target in self._values else super().get_attr(target, args, kwargs)
+
+
+def _out_spec(graph_module: fx.GraphModule) -> pytree.TreeSpec:
+    codegen: Any = graph_codegen(graph_module.graph)
+    spec = codegen.pytree_info.out_spec
+    assert spec is not None, "a captured graph knows the containers of its result"
+    return spec

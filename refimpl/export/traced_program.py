@@ -1,0 +1,142 @@
+"""A program traced above autograd, without functionalization: what both ways of exporting end in.
+
+Counterpart: torch/export/_trace.py _export_to_aten_ir_make_fx
+Differs: conditions on numbers that are known only at run time become assertions while the trace still runs, and are then moved to
+where their numbers are known; upstream inserts them by a pass that interprets the graph anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensorMode, pytree
+from refimpl.capture.entry_points.export_signature import check_leaves
+from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.export.errors import translated
+from refimpl.export.shape_policies import InputLeaf
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.tracing import Trace
+
+# A function of (values of parameters and buffers by name, args, kwargs) that gives what the program returns, and what it has
+# assigned to buffers.
+ProgramCall = Callable[
+    [Mapping[str, torch.Tensor], tuple[Any, ...], dict[str, Any]], tuple[Any, Mapping[str, torch.Tensor]]
+]
+
+OPTIONS = TraceOptions(
+    tracing_mode="symbolic",
+    pre_dispatch=True,
+    record_module_stack=True,
+    specializes_integers=True,
+    allow_non_fake_inputs=True,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeProgram:
+    """A program with fake values for all it reads, ready to be traced."""
+
+    root: torch.nn.Module
+    """The user's module: parameters, buffers and constants are known by their names in it."""
+    call: ProgramCall
+    scopes: torch.nn.Module | None
+    """Whose calls `nn_module_stack` tells of; None where nodes bring one."""
+    parameters: Mapping[str, torch.Tensor]
+    buffers: Mapping[str, torch.Tensor]
+    leaves: Sequence[InputLeaf]
+    inputs: Sequence[Any]
+    """Fake, in the order of `leaves`."""
+    in_spec: pytree.TreeSpec
+    argument_names: Sequence[str]
+    fake_mode: FakeTensorMode
+    shape_env: ShapeEnv
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedProgram:
+    """The graph takes (*parameters, *buffers, *leaves) and returns the leaves of the result."""
+
+    graph_module: torch.fx.GraphModule
+    out_spec: pytree.TreeSpec
+
+
+def traced(program: FakeProgram) -> TracedProgram:
+    """Raises UserError for results that no graph gives, for data-dependent control flow and for sizes that were promised and do
+    not fit; and what the program raises."""
+    names = (*program.parameters, *program.buffers)
+    marks: list[int] = []
+    specs: list[pytree.TreeSpec] = []
+    trace = Trace(OPTIONS)
+
+    def run(*values: Any) -> tuple[Any, ...]:
+        named = dict(zip(names, values, strict=False))
+        args, kwargs = pytree.tree_unflatten(list(values[len(names) :]), program.in_spec)
+        result, assigned = program.call(named, args, kwargs)
+        _write_assigned(named, assigned)
+        leaves, spec = pytree.tree_flatten(result)
+        check_leaves(leaves, UserErrorType.INVALID_OUTPUT, "outputs")
+        specs.append(spec)
+        marks.append(len(trace.builder.graph.nodes))
+        _assert_conditions(program.shape_env)
+        return tuple(leaves)
+
+    if program.scopes is not None:
+        run._orig_mod = program.scopes  # type: ignore[attr-defined]
+    try:
+        graph_module = trace.run(run, (*program.parameters.values(), *program.buffers.values(), *program.inputs))
+    except RuntimeError as error:
+        known = translated(error)
+        if known is error:
+            raise
+        raise known from error
+    _hoist(list(graph_module.graph.nodes)[marks[0] : -1])
+    return TracedProgram(graph_module=graph_module, out_spec=specs[0])
+
+
+def _write_assigned(values: Mapping[str, torch.Tensor], assigned: Mapping[str, torch.Tensor]) -> None:
+    for name, value in assigned.items():
+        buffer = values.get(name)
+        if buffer is None:
+            continue  # registered by forward itself, and gone again with it
+        fits = isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (buffer.shape, buffer.dtype)
+        if not fits:
+            raise UserError(
+                UserErrorType.ANTI_PATTERN,
+                f"forward assigns {_described(value)} to the buffer {name!r}, which is {_described(buffer)}\n"
+                "  expected: a tensor of the same shape and dtype\n  what to do: keep such values in something that is no buffer",
+            )
+        buffer.copy_(value)
+
+
+def _described(value: Any) -> str:
+    return f"a {value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _assert_conditions(env: ShapeEnv) -> None:
+    """Records an assertion for everything that was taken to hold of numbers that are known only at run time."""
+    for conditions in list(env.deferred_runtime_asserts.values()):
+        for condition in conditions:
+            place = condition.stack.user_line() or condition.msg
+            message = f"Runtime assertion failed for expression {condition.expr} at {place}"
+            torch.ops.aten._assert_scalar.default(env.create_symboolnode(condition.expr), message)
+
+
+def _hoist(nodes: Sequence[torch.fx.Node]) -> None:
+    """Moves each of the nodes, the last of their graph, to behind the last node that it needs."""
+    if not nodes:
+        return
+    graph = nodes[0].graph
+    order: dict[torch.fx.Node, tuple[int, int]] = {node: (index, 0) for index, node in enumerate(graph.nodes)}
+    inputs = list(graph.find_nodes(op="placeholder"))  # the last one, for nodes go behind all of them
+    last_at: dict[int, torch.fx.Node] = {}
+    for number, node in enumerate(nodes, 1):
+        latest = max((*node.all_input_nodes, *inputs[-1:]), key=lambda needed: order[needed])
+        place = order[latest][0]
+        last_at.get(place, latest).append(node)
+        last_at[place] = node
+        order[node] = (place, number)

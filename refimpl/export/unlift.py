@@ -1,0 +1,220 @@
+"""An exported program as a module that is called like the one it was made of.
+
+Counterpart: torch/export/_unlift.py _unlift_exported_program_lifted_states
+Differs: inputs are checked before the graph runs, by a hook, not by a node. What was passed by position may be passed by name and
+the other way round, as in forward.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+
+from refimpl._torch import PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl.export.errors import StructureMismatch
+from refimpl.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
+from refimpl.export.input_contract import InputContract
+from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
+
+_UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+_STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
+
+
+class Program(Protocol):
+    """What of an ExportedProgram is needed here."""
+
+    @property
+    def graph_module(self) -> fx.GraphModule: ...
+    @property
+    def graph_signature(self) -> ExportGraphSignature: ...
+    @property
+    def state_dict(self) -> dict[str, torch.Tensor]: ...
+    @property
+    def constants(self) -> dict[str, Any]: ...
+    @property
+    def call_spec(self) -> CallSpec: ...
+    @property
+    def module_call_graph(self) -> list[ModuleCallEntry]: ...
+
+
+def unlifted_module(program: Program, contract: InputContract | None) -> fx.GraphModule:
+    """State is in attributes by full name, the program's own tensors. `contract` checks the leaves of every call."""
+    root = _state_module(program)
+    graph = _unlifted_graph(program)
+    signature = program.module_call_graph[0].signature
+    assert signature is not None
+    names = signature.forward_arg_names or []
+    graph.set_codegen(PyTreeCodeGen(PyTreeInfo(list(names), signature.in_spec, signature.out_spec)))
+    module = fx.GraphModule(root, graph)
+    for (
+        owner_name,
+        owner,
+    ) in root.named_modules():  # fx takes over what nodes name; the rest of the state is the module's too
+        _copy_state(owner, _submodule(module, owner_name))
+    module.meta.update(program.graph_module.meta)
+    module.register_forward_pre_hook(_input_hook(program.call_spec.in_spec, names, contract), with_kwargs=True)
+    module.train = types.MethodType(_no_train, module)
+    module.eval = types.MethodType(_no_eval, module)
+    return module
+
+
+def _no_train(self: torch.nn.Module, mode: bool = True) -> Any:
+    raise NotImplementedError(
+        "Calling train() is not supported yet: the mode of an exported program is that it was exported in"
+    )
+
+
+def _no_eval(self: torch.nn.Module) -> Any:
+    raise NotImplementedError(
+        "Calling eval() is not supported yet: the mode of an exported program is that it was exported in"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- state
+
+
+def _state_module(program: Program) -> torch.nn.Module:
+    """A tree of modules that has the state, and the graphs of operators."""
+    root = torch.nn.Module()
+    for spec in program.graph_signature.input_specs:
+        if spec.kind not in _STATE or spec.target is None:
+            continue
+        is_absent = spec.persistent is False or spec.kind in (InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
+        value = (program.constants if is_absent else program.state_dict)[spec.target]
+        _put(root, spec.target, value, spec.kind, is_persistent=spec.persistent is not False)
+    for name, value in program.state_dict.items():  # what the graph does not read
+        if not _has(root, name):
+            kind = InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else InputKind.BUFFER
+            _put(root, name, value, kind, is_persistent=True)
+    for name, child in program.graph_module.named_children():
+        if name not in root._modules:
+            root.add_module(name, child)
+    return root
+
+
+def _has(root: torch.nn.Module, name: str) -> bool:
+    path, _, last = name.rpartition(".")
+    owner = root
+    for part in path.split(".") if path else ():
+        owner = owner._modules.get(part)
+        if owner is None:
+            return False
+    return hasattr(owner, last)
+
+
+def _put(root: torch.nn.Module, name: str, value: Any, kind: InputKind, *, is_persistent: bool) -> None:
+    path, _, last = name.rpartition(".")
+    owner = root
+    for part in path.split(".") if path else ():
+        if part not in owner._modules:
+            owner.add_module(part, torch.nn.Module())
+        owner = getattr(owner, part)
+    if kind is InputKind.PARAMETER and isinstance(value, torch.nn.Parameter):
+        owner.register_parameter(last, value)
+    elif kind in (InputKind.BUFFER, InputKind.PARAMETER):
+        owner.register_buffer(last, value, persistent=is_persistent)
+    else:
+        setattr(owner, last, value)
+
+
+def _submodule(root: torch.nn.Module, path: str) -> torch.nn.Module:
+    for part in path.split(".") if path else ():
+        if part not in root._modules:
+            root.add_module(part, torch.nn.Module())
+        root = getattr(root, part)
+    return root
+
+
+def _copy_state(source: torch.nn.Module, target: torch.nn.Module) -> None:
+    if source is target or isinstance(source, fx.GraphModule):
+        return
+    for name, parameter in source._parameters.items():
+        target._parameters[name] = parameter
+    for name, buffer in source._buffers.items():
+        target.register_buffer(name, buffer, persistent=name not in source._non_persistent_buffers_set)
+
+
+# ------------------------------------------------------------------------------------------------------------- graph
+
+
+def _unlifted_graph(program: Program) -> fx.Graph:
+    """State is read from attributes; updates are written to what they belong to, and are no outputs."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    by_target: dict[str, fx.Node] = {}
+    old = program.graph_module.graph
+    for node in old.find_nodes(op="placeholder"):
+        if specs[node.name].kind is InputKind.USER_INPUT:
+            copies[node] = by_target[node.name] = graph.node_copy(node)
+            copies[node].name = node.name
+    for node in old.nodes:
+        if node.op == "placeholder":
+            if node not in copies:
+                target = specs[node.name].target
+                assert target is not None
+                copies[node] = by_target[target] = graph.get_attr(target)
+                copies[node].meta = dict(node.meta)
+        elif node.op != "output":
+            copies[node] = graph.node_copy(node, lambda inner: copies[inner])
+    returned = fx.map_arg(old.output_node().args[0], lambda inner: copies[inner])
+    outputs = []
+    for value, spec in zip(returned, program.graph_signature.output_specs, strict=True):  # type: ignore[arg-type]
+        if spec.kind in _UPDATES:
+            assert spec.target is not None
+            _write(graph, by_target[spec.target], value, is_parameter=spec.kind is OutputKind.PARAMETER_MUTATION)
+        elif spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
+            outputs.append(value)
+    graph.output(tuple(outputs))
+    return graph
+
+
+def _write(graph: fx.Graph, target: fx.Node, value: Any, *, is_parameter: bool) -> None:
+    if is_parameter:  # autograd does not let a leaf be written, as the program has done it under no_grad
+        target = graph.call_function(torch.ops.aten.detach.default, (target,))
+    graph.call_function(torch.ops.aten.copy_.default, (target, value))
+
+
+# ------------------------------------------------------------------------------------------------------------ inputs
+
+Hook = Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str], contract: InputContract | None) -> Hook:
+    """Puts arguments where the graph has them, and checks containers and leaves."""
+    num_args = in_spec.children()[0].num_children
+    keywords = list(in_spec.children()[1].context or ())
+
+    def hook(
+        module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = _placed(args, kwargs, num_args, names, keywords)
+        leaves, received = pytree.tree_flatten((args, kwargs))
+        if received != in_spec:
+            raise StructureMismatch(received, in_spec)
+        if contract is not None:
+            contract.check(leaves)
+        return args, kwargs
+
+    return hook
+
+
+def _placed(
+    args: tuple[Any, ...], kwargs: dict[str, Any], num_args: int, names: Sequence[str], keywords: Sequence[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if len(args) == num_args and list(kwargs) == list(keywords):
+        return args, kwargs
+    kwargs = dict(kwargs)
+    positional = list(args[:num_args])
+    for name in names[len(positional) : num_args]:
+        if name not in kwargs:
+            break
+        positional.append(kwargs.pop(name))
+    for name, value in zip(keywords, args[num_args:], strict=False):
+        kwargs.setdefault(name, value)
+    if set(kwargs) == set(keywords):
+        kwargs = {name: kwargs[name] for name in keywords}
+    return tuple(positional), kwargs
