@@ -404,6 +404,58 @@ def test_one_graph_serves_all_sizes() -> None:
     assert len(recorder.graphs) == 2
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("program", [cubed, partly, clipped, both], ids=lambda program: program.__name__)
+def test_symbolic_sizes_from_the_start(program: Callable[..., Any], backend: str) -> None:
+    captured = refimpl.compile(program, backend=backend, fullgraph=True, dynamic=True)
+    for size in (2, 3, 4):
+        x = torch.linspace(-1, 1, size)
+        assert same(differentiated(captured, x), differentiated(program, x))
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_backward_casts_as_where_it_runs(is_inside: bool) -> None:
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x @ x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return (x @ x) * gradient.to(x.dtype)
+
+    def program(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return Product.apply(x)
+
+    captured, _, _ = captured_with(program, fullgraph=True)
+    found = []
+    for function in (program, captured):
+        x = (torch.arange(16.0).view(4, 4) / 7).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_inside):
+            y = function(x)
+            found.append((y.detach(), *torch.autograd.grad(y.sum(), x)))
+    assert same(*found)
+
+
+@pytest.mark.parametrize(
+    "program", [clipped, cubed, partly, both, doubled, nested], ids=lambda program: program.__name__
+)
+def test_a_graph_that_has_them_is_captured_again(program: Callable[..., Any]) -> None:
+    first, recorder, _ = captured_with(program, fullgraph=True)
+    first(vectors()[0].requires_grad_())
+    (graph,) = recorder.graphs
+    rest = [FACTOR for node in graph.graph.nodes if node.op == "placeholder"][1:]
+    again, recorder, _ = captured_with(lambda x: graph(x, *rest), fullgraph=True)
+    for x in (vectors()[0], vectors()[2]):
+        expected = differentiated(lambda y: graph(y, *rest), x)
+        assert same(differentiated(again, x), expected)
+        assert same(expected[1], differentiated(program, x)[1])
+    assert "autograd_function_apply" in recorder.targets
+
+
 def test_the_node_has_the_functions_name() -> None:
     captured, _, _ = captured_with(clipped, fullgraph=True)
     y = captured(torch.ones(2, requires_grad=True))

@@ -12,10 +12,12 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch import fx
 from torch.autograd.function import once_differentiable
 
 from refimpl._torch import enable_python_dispatcher, without_autocast
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Source
 from refimpl.capture.symbolic import polyfills
@@ -161,15 +163,8 @@ class _Application:
             "non_differentiable": self._indices("non_differentiable", outputs),
             "materialize_grads": self._materializes(), "is_once_differentiable": self._is_once(),
         }  # fmt: skip
-        nodes = [around.attach("fwd_body", forward), [around.attach("bwd_body", module) for module in modules]]
-        results = self._run(
-            forward, modules, [tensor.fake for tensor in self._tensors],
-            [node.meta["example_value"] for node in lifted], settings,
-        )  # fmt: skip
-        if dirty:
-            around.has_effects = True
-        node = around.call("call_function", autograd_function_apply, [*nodes, given, lifted], settings, results)
-        made = iter([self._state.part_of(node, index, part) for index, part in enumerate(results)])
+        operands = [given, lifted]
+        made = iter(_node(self._state, forward, modules, operands, settings))
         values = [next(made) if isinstance(part, (TensorValue, NumberValue)) else part for part in parts]
         is_tuple = isinstance(result, SequenceValue) and result.class_ is tuple
         return SequenceValue(tuple, values) if is_tuple else values[0]
@@ -311,15 +306,42 @@ class _Application:
                 found.append(graph.local(part.node) if isinstance(part, TensorValue) else None)
         return found
 
-    # ---------------------------------------------------------------------------------------------------------- the result
 
-    def _run(self, forward: Any, backwards: list[Any], tensors: list[Any], lifted: list[Any], settings: Any) -> Any:
-        """On fakes, by autograd itself: which outputs are views, and which have gradients."""
-        try:
-            with self._state.fake_mode, enable_python_dispatcher():
-                return autograd_function_apply(forward, backwards, tensors, lifted, **settings)
-        except Exception as error:
-            raise GraphBreak("op_raises_on_fake", what="apply", error=type(error).__name__) from error
+def _node(state: Any, forward: Any, backwards: list[Any], operands: list[Any], settings: dict[str, Any]) -> list[Value]:
+    """A node, and the values of what it gives. operands: nodes of the arguments, and of what is lifted."""
+    around = state.graph
+    given, lifted = ([node.meta["example_value"] for node in nodes] for nodes in operands)
+    try:
+        with state.fake_mode, enable_python_dispatcher():  # autograd itself says what is a view, and what has gradients
+            results = autograd_function_apply(forward, backwards, given, lifted, **settings)
+    except Exception as error:
+        raise GraphBreak("op_raises_on_fake", what="apply", error=type(error).__name__) from error
+    if settings["dirty"]:
+        around.has_effects = True
+    bodies = [around.attach("fwd_body", forward), [around.attach("bwd_body", module) for module in backwards]]
+    node = around.call("call_function", autograd_function_apply, [*bodies, *operands], settings, results)
+    return [state.part_of(node, index, part) for index, part in enumerate(results)]
+
+
+def _apply_again(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The node of a graph that is captured: its graphs are taken as they are."""
+    state = domain.state
+    if len(args) != 4:
+        raise GraphBreak("call_of_native_code", what="autograd_function_apply")
+    settings = {name: domain.constant_of(value, "autograd_function_apply") for name, value in kwargs.items()}
+    graphs = []
+    for value in map(state.see, [args[0], *domain.elements(args[1])]):
+        if not isinstance(value, ObjectValue) or not is_a(value.object, fx.GraphModule):
+            unsupported("autograd_function_apply", value)
+        if value.source is not None:
+            state.guard(GuardKind.ID, value.source, value.object)
+        graphs.append(value.object)
+    operands = [[state.argument_of(item) for item in domain.elements(values)] for values in args[2:]]
+    if not all(isinstance(node, fx.Node) for nodes in operands for node in nodes):
+        raise GraphBreak("not_a_graph_argument", what="constant")
+    operands = [[state.graph.local(node) for node in nodes] for nodes in operands]
+    with one_instruction(domain):
+        return SequenceValue(tuple, _node(state, graphs[0], graphs[1:], operands, settings))
 
 
 def _geometry(fake: torch.Tensor) -> Any:
@@ -344,6 +366,7 @@ def _is_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: di
 
 AUTOGRAD_RULES: dict[int, Rule] = {
     id(_FUNCTION.apply.__func__): _apply,
+    id(autograd_function_apply): _apply_again,
     id(polyfills.outputs_of): _outputs_of,
     id(torch.is_grad_enabled): _is_grad_enabled,
 }
