@@ -337,6 +337,24 @@ class IteratedSource(RestSource):
         return f"{base}.__reduce__()[1][0]"
 
 
+@dataclass(frozen=True, slots=True)
+class ReferentSource(Source):
+    """What a weak reference refers to: None where that is no more. Reading it runs no code of the user's."""
+
+    of: Source
+
+    @property
+    def name(self) -> str:
+        return f"{self.of.name}()"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{base}()"
+
+
 def items_ahead(iterator: Any) -> Sequence[Any]:
     """What an iterator over a list, tuple or range is still to give, as one of these."""
     _, (over,), *at = iterator.__reduce__()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -542,3 +544,53 @@ def test_super_in_methods_of_classes() -> None:
     x = torch.ones(2)
     assert same(captured(x), (Below.scaled(x), below.scaled(x), below.plain(x)))
     assert made.breaks == []
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_modules_are_one_graph(kind: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
+    module = kind(3, 2, num_layers=2, bidirectional=True)
+    captured, recorder, made = captured_with(module)
+    x = torch.randn(4, 1, 3)
+    for given in (x, x + 1):
+        assert same(captured(given), module(given))
+    assert len(recorder.graphs) == 1
+    assert made.breaks == []
+    module.weight_hh_l0 = torch.nn.Parameter(torch.ones_like(module.weight_hh_l0))
+    assert same(captured(x), module(x))
+
+
+def test_a_weak_reference_is_followed() -> None:
+    class Referent:
+        scale = 2
+
+    captured, _, made = captured_with(lambda x, ref: x * ref().scale if ref() is not None else x)
+    first = Referent()
+    ref = weakref.ref(first)
+    assert same(captured(torch.ones(2), ref), torch.full((2,), 2.0))
+    first.scale = 3
+    assert same(captured(torch.ones(2), ref), torch.full((2,), 3.0))
+    assert made.breaks == []
+    del first
+    assert ref() is None  # no segment holds it
+    assert same(captured(torch.ones(2), ref), torch.ones(2))
+
+
+class Finding(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        return 7 if name == "seven" else super().__getattribute__(name)
+
+
+FINDING = Finding("finding")
+
+
+def asks_a_module_that_finds(x: Any) -> Any:
+    try:
+        return x * FINDING.seven
+    except AttributeError:
+        return x
+
+
+def test_a_module_may_find_attributes_by_code_of_its_class() -> None:
+    captured, _, _ = captured_with(asks_a_module_that_finds)
+    assert same(captured(torch.ones(2)), torch.full((2,), 7.0))

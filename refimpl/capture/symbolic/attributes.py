@@ -81,6 +81,7 @@ _METADATA = _names_in(
 )
 # Tensors that an attribute gives: nodes.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
+_VF: Any = vars(torch.nn.functional)["_VF"]  # a module with a `__getattr__` of its class, which gives functions written in C
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 _FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # of a named tuple, by name
 _OF_FUNCTIONS = _names_in(
@@ -285,9 +286,10 @@ class SymbolicAttributes(SymbolicBase):
 
     def _of_namespace(self, names: dict[str, Any], source: Source, name: str, value: ObjectValue) -> Value:
         if name not in names:
-            if is_a(value.object, FunctionType) and name in _OF_FUNCTIONS:
+            is_function = is_a(value.object, FunctionType)
+            if name in _OF_FUNCTIONS if is_function else value.object is _VF and hasattr(_VF, name):
                 return self.state.wrap(getattr(value.object, name), AttributeSource(source, name))
-            if "__getattr__" in names or hasattr(type(value.object), name):
+            if "__getattr__" in names or any(hasattr(type(value.object), finder) for finder in (name, "__getattr__")):
                 unsupported(f"attribute {name}", value)
             self._raise_missing(source, name)
         return self.state.wrap(names[name], AttributeSource(source, name))
@@ -458,16 +460,10 @@ class SymbolicAttributes(SymbolicBase):
 
     def super_value(self, class_: Any, receiver: Any) -> SuperValue:
         class_, receiver = self.state.see(class_), self.state.see(receiver)
-        is_fit = (
-            isinstance(class_, ObjectValue)
-            and is_a(class_.object, type)
-            and (
-                (isinstance(receiver, ObjectValue) and class_.object in type(receiver.object).__mro__)
-                or (_is_class(receiver) and class_.object in receiver.object.__mro__)
-                or (isinstance(receiver, InstanceValue) and class_.object in receiver.class_.__mro__)
-            )
-        )
-        if not is_fit:
+        known: tuple[type, ...] = receiver.class_.__mro__ if isinstance(receiver, InstanceValue) else ()
+        if isinstance(receiver, ObjectValue):
+            known = (*type(receiver.object).__mro__, *(receiver.object.__mro__ if _is_class(receiver) else ()))
+        if not _is_class(class_) or class_.object not in known:
             unsupported("super()", receiver)
         return SuperValue(class_.object, receiver)
 

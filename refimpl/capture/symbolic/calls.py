@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+import weakref
 from collections.abc import Sequence
 from enum import EnumMeta
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
@@ -24,7 +25,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, Treatment, treatment
-from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, class_source
+from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.symbolic.base import SymbolicBase
@@ -123,6 +124,8 @@ class SymbolicCalls(SymbolicBase):
             return self._call_module(frame, function, args, kwargs)
         if is_a(target, CACHED):
             return self.call_cached(function, args, kwargs)
+        if type(function.object) is weakref.ref and function.source is not None and not args and not kwargs:
+            return self.state.wrap(function.object(), ReferentSource(function.source))
         if is_a(target, EnumMeta):
             return self.member_of(function, args, kwargs)
         if is_a(target, type):
