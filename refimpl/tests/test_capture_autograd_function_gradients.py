@@ -11,7 +11,6 @@ import torch
 from torch.autograd.function import once_differentiable
 
 import refimpl
-from refimpl.capture.public.errors import Unsupported
 from refimpl.tests.capturing import MODES, captured_with, same
 
 LIMIT = 1.5
@@ -166,18 +165,6 @@ class Nested(torch.autograd.Function):
     def backward(ctx: Any, gradient: Any) -> Any:
         (x,) = ctx.saved_tensors
         return Clipped.apply(gradient * torch.cos(x), LIMIT)
-
-
-class Turned(torch.autograd.Function):
-    """Its backward applies it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x.flip(0)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return Turned.apply(gradient)
 
 
 class Listed(torch.autograd.Function):
@@ -460,117 +447,3 @@ def test_the_node_has_the_functions_name() -> None:
     captured, _, _ = captured_with(clipped, fullgraph=True)
     y = captured(torch.ones(2, requires_grad=True))
     assert y.grad_fn.next_functions[0][0].name() == "ClippedBackward"
-
-
-calls: list[int] = []
-
-
-class Counting(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        calls.append(1)
-        return gradient * 2
-
-
-class Asking(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient * (3 if torch.is_grad_enabled() else 2)
-
-
-class Strided(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient * (3 if gradient.is_contiguous() else 2)
-
-
-class Written(torch.autograd.Function):
-    """Writes to its argument and does not say so."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        x.mul_(3)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient * 5
-
-
-class Global(torch.autograd.Function):
-    """Gives a tensor that is no argument: autograd changes that tensor itself."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return FACTOR[0] if x.shape[0] < 0 else OTHER
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient * 5
-
-
-class Raising(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        raise ArithmeticError
-
-
-OTHER = torch.ones(2)
-
-
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (Counting, "effect_in_branch"),
-        (Asking, "unsupported_operation"),
-        (Strided, "unsupported_operation"),
-        (Written, "effect_in_branch"),
-        (Global, "unsupported_operation"),
-        (Raising, "exception_leaves"),
-        (Turned, "unsupported_operation"),
-    ],
-    ids=lambda case: getattr(case, "__name__", case),
-)
-def test_what_is_no_node_is_run_as_it_is(function: Any, reason: str) -> None:
-    def program(x: Any) -> Any:
-        seen = [1]
-        y = x * 2
-        z = function.apply(y)
-        seen.append(2)
-        return z, y, seen
-
-    captured, _, options = captured_with(program)
-    for _ in range(2):
-        results = []
-        for run in (program, captured):
-            del calls[:]
-            OTHER.detach_()
-            x = torch.ones(2, requires_grad=True)
-            z, y, seen = run(x)
-            try:
-                gradient = torch.autograd.grad(z.sum(), y)[0]
-            except ArithmeticError as error:
-                gradient = type(error)
-            results.append((z.detach().clone(), y.detach(), gradient, seen, [*calls]))
-        assert same(*results)
-    assert options.breaks[0].kind.name == reason
-    refused, _, _ = captured_with(program, fullgraph=True)
-    OTHER.detach_()
-    with pytest.raises(Unsupported, match=options.breaks[0].kind.id):
-        refused(torch.ones(2, requires_grad=True))

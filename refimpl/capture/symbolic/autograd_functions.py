@@ -25,7 +25,7 @@ from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.classes import in_mro, is_a
 from refimpl.capture.symbolic.graph_functions import autograd_function_apply
 from refimpl.capture.symbolic.raising import unsupported
-from refimpl.capture.symbolic.subgraphs import SubGraph, one_instruction, run_body
+from refimpl.capture.symbolic.subgraphs import SubGraph, come_out, one_instruction, run_body
 from refimpl.capture.symbolic.values import (
     ConstantValue,
     InstanceValue,
@@ -143,6 +143,9 @@ class _Application:
         parts = _parts(self._domain, result)
         outputs = [part for part in parts if isinstance(part, (TensorValue, NumberValue))]
         self._check_outputs(outputs)
+        others = [part for part in parts if not isinstance(part, (TensorValue, NumberValue))]
+        if come_out(self._graph, others):
+            unsupported("torch.autograd.Function that gives tensors in it", others[0])
         dirty = self._indices("dirty_tensors", self._tensors)
         backwards = self._backwards(parts, outputs) if self._needs_gradient else []
         kept = [*dict.fromkeys(node for _, graph, _ in backwards for node in graph.lifted)]
