@@ -18,6 +18,7 @@ import torch
 
 from refimpl._torch import tensor_keys
 from refimpl.capture.breaks import UserLine
+from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.sources import CachedCallSource, DimensionSource, ReaderBuilder, Source
 from refimpl.capture.torch_state import state_condition
 from refimpl.symbolic.guards import PRINTED_NAMES
@@ -40,6 +41,7 @@ class GuardKind(Enum):
     WITHOUT = "it has no such attribute"
     EMPTY = "it is empty"
     TENSOR = "class, dtype, device, sizes, strides, requires_grad and dispatch keys of a tensor"
+    MARKS = "only dimensions that are symbols are marked to be dynamic"
     DISTINCT = "it is another object than a second one"
     ALL_DISTINCT = "it is another object than each of the others, and these than each other"
     SAME = "it is the object that another way leads to"
@@ -241,6 +243,9 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
     GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: _all_distinct([value, *map(read, seen)], constant),
+    GuardKind.MARKS: lambda value, seen, read, constant: (
+        f"(not hasattr({value}, {DYNAMIC!r}) or {value}.{DYNAMIC} <= {constant(seen)})"
+    ),
     GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
     GuardKind.SHAPES: lambda value, seen, read, constant: seen.condition(read),
     GuardKind.STATE: lambda value, seen, read, constant: state_condition(seen, constant),

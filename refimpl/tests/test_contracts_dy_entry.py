@@ -164,3 +164,35 @@ def test_contexts_say_what_they_are_made_of() -> None:
     assert context.first_ctx
     assert context.dynamic is False
     assert context.compiler_config is None
+
+
+def test_what_is_forbidden_is_an_error_where_it_is_reached(backend: Backend) -> None:
+    """DY-22, XC-09"""
+
+    def marking(x: Tensor) -> Tensor:
+        if x.shape[0] == 3:
+            return x
+        refimpl.mark_dynamic(x, 0)
+        return x * x
+
+    compiled = refimpl.optimize(backend, dynamic=False)(marking)
+    assert compiled(torch.ones(3)).tolist() == [1, 1, 1]
+    with pytest.raises(AssertionError, match="Attempt to trace forbidden callable"):
+        compiled(torch.ones(2))
+
+
+def test_a_tensor_that_is_marked_in_another_dimension_is_captured_for_that(backend: Backend) -> None:
+    """DY-09"""
+
+    def marked(*dims: int) -> Tensor:
+        x = torch.ones(3, 3, 3)
+        for dim in dims:
+            refimpl.mark_dynamic(x, dim)
+        return x
+
+    compiled = refimpl.optimize(backend)(plus_one)
+    counts: list[int] = []
+    for dims in ((0,), (), (0,), (1,), (0, 1), (1,), (2,), ()):
+        compiled(marked(*dims))
+        counts.append(backend.n)
+    assert counts == [1, 1, 1, 2, 3, 3, 4, 4]

@@ -126,6 +126,34 @@ def _captured_with(function: Callable[..., Any], stacks: list[str]) -> fx.GraphM
     return graphs[0]
 
 
+class Assuming(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    @refimpl.assume_constant_result
+    def computed(self, x: Tensor) -> Tensor:
+        return torch.nonzero(x)
+
+    @refimpl.assume_constant_result
+    def itself(self, x: Tensor) -> dict[str, Tensor]:
+        return {"x": x, "twice": x * 2}
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.itself(x)
+        return self.computed(self.linear(x)), found["x"] + found["twice"]
+
+
+def test_a_result_that_is_assumed_to_be_constant_is_that_of_the_example() -> None:
+    """DY-28, DY-30"""
+    model, x = Assuming(), torch.tensor([[1.0, 0.0], [2.0, 0.0]])
+    module = exported(model, x)
+    expected = model(x)
+    for given in (x, torch.zeros(2, 2), torch.full((2, 2), -7.0)):
+        assert all(torch.equal(one, other) for one, other in zip(module(given), expected, strict=True))
+    assert torch.equal(x, torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+
+
 def test_the_result_of_an_export_has_two_fields() -> None:
     """DY-29"""
     module, guards = refimpl.export_graph(lambda x: x + 1)(torch.ones(2))

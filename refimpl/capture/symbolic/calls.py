@@ -27,6 +27,7 @@ from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
 from refimpl.capture.symbolic import polyfills
+from refimpl.capture.symbolic.assumed_results import assumed_result
 from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
@@ -118,6 +119,11 @@ class SymbolicCalls(SymbolicBase):
             return rule(self, frame, args, kwargs)
         if is_module_init(target):
             return begin_module(self, frame, args, kwargs)
+        if marks.is_forbidden(target):
+            raise AssertionError(
+                f"Attempt to trace forbidden callable {target}\n  expected: a function that may be called while it is captured\n"
+                "  what to do: call it outside of what is captured"
+            )
         if id(target) in marks.ALLOWED:
             return self.state.operator(target, args, kwargs)
         if is_a(target, torch.nn.Module):
@@ -133,7 +139,7 @@ class SymbolicCalls(SymbolicBase):
         if is_a(target, FunctionType) and CAPTURES in target.__dict__:
             return self._call_captured(frame, function, args, kwargs)
         if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
-            return self._assumed(target, args, kwargs)
+            return assumed_result(self, target, args, kwargs)
         if self.is_array_call(target):
             return self.call_numpy(target, args, kwargs)
         what = treatment(target)
@@ -170,13 +176,6 @@ class SymbolicCalls(SymbolicBase):
                 if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
                     return self.call_special_with(function, "__call__", args, kwargs)
                 raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
-
-    def _assumed(self, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Value:
-        """A call whose result the user says is always the same: made now, and kept."""
-        given = [self.state.real_of(arg) for arg in args]
-        named = {name: self.state.real_of(arg) for name, arg in kwargs.items()}
-        result = function(*given, **named)
-        return self.state.wrap(result, KeptSource(result, f"{function.__qualname__}()"))
 
     def _has_rules(self, method: Any, receiver: Any) -> bool:
         """Whether `list.append(receiver, ...)` is what `receiver.append(...)` is."""

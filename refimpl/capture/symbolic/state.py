@@ -36,7 +36,9 @@ from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.guards import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
+from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like
+from refimpl.capture.public.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.sources import (
     ArrayTensorSource,
     AttributeSource,
@@ -228,6 +230,9 @@ class CaptureState(OperatorState):
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
         self.guard(GuardKind.TENSOR, source, TensorFacts.of(found, fake))
+        if not tensor_always_has_static_shape(found, True, source)[0]:
+            dynamic = (dim for dim, size in enumerate(fake.shape) if isinstance(size, torch.SymInt))
+            self.guard(GuardKind.MARKS, source, frozenset([*dynamic, *getattr(found, DYNAMIC, ())]))
         if is_symbolic(fake):
             self._symbolic_inputs.append((self._kept_geometry(fake), source))
             sizes: list[Any] = list(fake.shape)
