@@ -23,6 +23,7 @@ from oracle.verdict import Status, Verdict
 
 _TODAY = datetime.date(2026, 12, 1)
 _ISSUES = {issue.id: issue for issue in load_ledger()}
+_WITHOUT_COMPILER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "export")
 
 
 def _bucket(**changed: Any) -> Bucket:
@@ -100,6 +101,50 @@ def test_one_of_several_operators_can_be_asked_for() -> None:
         assert found == (expected and _ISSUES[expected])
 
 
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [("[a0, a1], [a1, a0]", "foreach-to-each-other"), ("[a0, a1], [a2, a3]", None), ("[a0, a1], [a0, a1]", None)],
+)
+def test_a_list_operator_is_known_where_its_lists_are_exchanged(lists: str, expected: str | None) -> None:
+    written = _bucket(
+        rung="aot_eager",
+        status="fail_mutation",
+        kind="argument: number",
+        operators=("_foreach_mul",),
+        source=f"def program(*args):\n    torch._foreach_mul_({lists})\n",
+    )
+    assert known_issue(written, load_ledger(), today=_TODAY) == (expected and _ISSUES[expected])
+
+
+def test_a_custom_function_is_known_where_its_result_is_a_view() -> None:
+    def bucket(returned: str) -> Bucket:
+        return _bucket(
+            rung="aot_eager",
+            status="fail_grad",
+            kind="grad: number",
+            operators=("apply", "reshape"),
+            source=f"    def forward(ctx, x):\n        return {returned}\n",
+        )
+
+    view = known_issue(bucket("x.view_as(x)"), load_ledger(), today=_TODAY)
+    assert view == _ISSUES["custom-view-transposed"]
+    assert known_issue(bucket("x * 2"), load_ledger(), today=_TODAY) is None
+
+
+def test_a_value_written_without_gradients_is_known_where_it_is_the_result() -> None:
+    def bucket(returned: str) -> Bucket:
+        return _bucket(
+            rung="aot_eager_decomp_partition",
+            status="fail_grad",
+            kind="grad: number",
+            operators=("neg", "set_grad_enabled"),
+            source=f"    with torch.set_grad_enabled(False):\n        v0.neg_()\n    return {returned}\n",
+        )
+
+    assert known_issue(bucket("v0"), load_ledger(), today=_TODAY) == _ISSUES["no-grad-write-decomposed"]
+    assert known_issue(bucket("(v0, v1)"), load_ledger(), today=_TODAY) is None
+
+
 def test_an_argument_can_be_asked_for() -> None:
     def read(**spec: Any) -> Bucket:
         arguments = [{"$": "tuple", "items": [{"$": "tensor", "shape": [3], "dtype": "float32", **spec}]}]
@@ -151,7 +196,7 @@ def test_a_run_says_what_became_of_an_issue(status: Status, outcome: str) -> Non
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, issue in _ISSUES.items() if issue.rung in ("dynamo", "aot_eager*", "aot_eager", "export")],
+    [name for name, issue in _ISSUES.items() if issue.rung.rstrip("*") in _WITHOUT_COMPILER],
 )
 def test_the_programs_of_entries_that_need_no_compiler_still_show_them(name: str) -> None:
     if not torch.__version__.startswith("2.13."):

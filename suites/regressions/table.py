@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from suites.regressions.found import FOUND
 from suites.regressions.fuzzed import FUZZED
+from suites.regressions.fuzzed_aot import FUZZED_AOT
 from suites.regressions.fuzzed_inductor import FUZZED_INDUCTOR
 from suites.regressions.rows import Regression, agrees, control, differs, untried
 
@@ -107,6 +108,7 @@ REGRESSIONS: tuple[Regression, ...] = (
     *FOUND,
     *FUZZED,
     *FUZZED_INDUCTOR,
+    *FUZZED_AOT,
     # ------------------------------------------------------------------------------------------------- agree today
     agrees(
         "108863/conv_bn_weights_changed",
