@@ -4,6 +4,7 @@ from refimpl.export.dims import Dim, dims
 from refimpl.export.entry_points import export, register_dataclass
 from refimpl.export.errors import SpecViolationError
 from refimpl.export.exported_program import ExportedProgram
+from refimpl.export.functional_graph import default_decompositions
 from refimpl.export.graph_signature import (
     ConstantArgument,
     CustomObjArgument,
@@ -42,6 +43,7 @@ __all__ = [
     "SymIntArgument",
     "TensorArgument",
     "TokenArgument",
+    "default_decompositions",
     "dims",
     "export",
     "register_dataclass",

@@ -12,13 +12,17 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import PlainCodeGen
+from refimpl._torch import FakeTensor, PlainCodeGen
+from refimpl.export.functional_graph import functional_graph
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
+from refimpl.export.range_constraints import unbacked_ranges
 from refimpl.export.unlift import unlifted_module
 from refimpl.export.verifier import TrainingIRVerifier, Verifier
 from refimpl.symbolic.ranges import Range
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.options import DecompositionTable
 
 
 class ExportedProgram:
@@ -171,6 +175,33 @@ class ExportedProgram:
         """
         return unlifted_module(self, self.input_contract() if check_guards else None)
 
+    def run_decompositions(self, decomp_table: DecompositionTable | None = None) -> ExportedProgram:
+        """The program with a functional graph: no operator writes, updates of buffers and inputs are outputs.
+
+        decomp_table: from operators to functions that take their place; composite operators that it does not name stay whole.
+            None for all there is (`default_decompositions()`), down to a small set of operators.
+
+        Raises an ExportError for what such a graph cannot say, as that an input is resized.
+        """
+        made = functional_graph(self, decomp_table)
+        env = _shape_env(self.graph)
+        ranges = dict(self._range_constraints)
+        if env is not None:
+            ranges |= unbacked_ranges(env, made.graph_module.graph.nodes)
+        return ExportedProgram(
+            root=made.graph_module,
+            graph=made.graph_module.graph,
+            graph_signature=made.signature,
+            state_dict=self._state_dict,
+            range_constraints=ranges,
+            module_call_graph=self._module_call_graph,
+            example_inputs=self._example_inputs,
+            constants=self._constants,
+            verifiers=[Verifier],
+            guards=self._guards,
+            input_names=self._input_names,
+        )
+
     def input_contract(self) -> InputContract:
         """What checks the leaves of the user's inputs."""
         users = {name for name, kind in self._kinds() if kind == "USER_INPUT"}
@@ -200,3 +231,13 @@ class ExportedProgram:
         )
         guards = f"Guards: {list(self._guards)}\n" if self._guards else ""
         return f"ExportedProgram:\n    {code}\nGraph signature: {self.graph_signature}\nRange constraints: {{{ranges}}}\n{guards}"
+
+
+def _shape_env(graph: fx.Graph) -> ShapeEnv | None:
+    """Of the tensors without data in the graph."""
+    for node in graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        env = value.fake_mode.shape_env if isinstance(value, FakeTensor) else None
+        if isinstance(env, ShapeEnv):
+            return env
+    return None

@@ -6,6 +6,7 @@ Counterpart: torch/export/_trace.py _normalize_nn_module_stack, _fixup_key, _str
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from torch import fx
@@ -25,6 +26,19 @@ def normalise_module_stacks(graph_module: fx.GraphModule, root: type) -> None:
                 node.meta.pop("stack_trace", None)
             else:
                 node.meta["nn_module_stack"] = _normalised(node.meta.get("nn_module_stack") or {}, root_entry)
+
+
+def with_root_entry(graph_module: fx.GraphModule, root: Mapping[str, tuple[str, str]]) -> None:
+    """The same for a graph that was made of a normalised one: nodes without a stack are the root's."""
+    for module in graph_module.modules():
+        if not isinstance(module, fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                node.meta.pop("nn_module_stack", None)
+                node.meta.pop("stack_trace", None)
+            elif not node.meta.get("nn_module_stack"):
+                node.meta["nn_module_stack"] = dict(root)
 
 
 def _normalised(stack: dict[str, Any], root_entry: tuple[str, str]) -> dict[str, tuple[str, str]]:

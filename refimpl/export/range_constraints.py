@@ -74,10 +74,13 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
                 found.setdefault(
                     symbol, Range(max(lower, bounds.lower) if bounds.lower > default else lower, bounds.upper)
                 )
-    for node in nodes:
-        for symbol in node.meta.get("unbacked_bindings") or ():
-            found.setdefault(symbol, env.facts.range_of(symbol))
-    return found
+    return {**unbacked_ranges(env, nodes), **found}
+
+
+def unbacked_ranges(env: ShapeEnv, nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:
+    """Of the symbols that nodes bind: numbers that are known only at run time."""
+    symbols = [symbol for node in nodes for symbol in node.meta.get("unbacked_bindings") or ()]
+    return {symbol: env.facts.range_of(symbol) for symbol in symbols}
 
 
 def _expressions(value: Any) -> list[Any]:

@@ -175,6 +175,9 @@ def _unlifted_graph(program: Program) -> fx.Graph:
 def _write(graph: fx.Graph, target: fx.Node, value: Any, *, is_parameter: bool) -> None:
     if is_parameter:  # autograd does not let a leaf be written, as the program has done it under no_grad
         target = graph.call_function(torch.ops.aten.detach.default, (target,))
+    made = value.meta.get("val")
+    if not (isinstance(made, torch.Tensor) and made.requires_grad):  # what the program wrote had no history
+        value = graph.call_function(torch.ops.aten.detach.default, (value,))
     graph.call_function(torch.ops.aten.copy_.default, (target, value))
 
 
@@ -213,8 +216,10 @@ def _placed(
         if name not in kwargs:
             break
         positional.append(kwargs.pop(name))
-    for name, value in zip(keywords, args[num_args:], strict=False):
-        kwargs.setdefault(name, value)
+    extra = dict(zip(keywords, args[num_args:], strict=False))
+    if len(extra) < len(args) - num_args or extra.keys() & kwargs.keys():
+        return args, kwargs  # does not fit: the caller says so
+    kwargs.update(extra)
     if set(kwargs) == set(keywords):
         kwargs = {name: kwargs[name] for name in keywords}
     return tuple(positional), kwargs

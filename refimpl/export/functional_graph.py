@@ -1,0 +1,182 @@
+"""The graph of an exported program made functional and decomposed: no operator writes, updates are outputs.
+
+Counterpart: torch/export/exported_program.py _decompose_exported_program, _decompose_and_get_gm_with_new_signature_constants
+Differs: one road for all tables, through refimpl.aot. Where composite operators are to stay whole, that is where a table says
+which operators to decompose, the graph is traced above autograd; with the default table below it. Regions without gradients are
+lost, as upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+from torch.fx import traceback as fx_traceback
+
+from refimpl._torch import FakeTensor, enter_autocast, set_grad_enabled
+from refimpl.aot.export_function import ExportedFunction, export_function
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
+from refimpl.export.lifted_graph import argument_of
+from refimpl.export.module_stacks import with_root_entry
+from refimpl.trace.decompositions import decomposition_table
+from refimpl.trace.options import DecompositionTable
+
+_UPDATES = {
+    InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
+    InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
+    InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
+}
+
+
+class Program(Protocol):
+    """What of an ExportedProgram is needed here."""
+
+    @property
+    def graph_module(self) -> fx.GraphModule: ...
+    @property
+    def graph_signature(self) -> ExportGraphSignature: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionalGraph:
+    """The graph and its signature. Inputs are those of the program it was made of."""
+
+    graph_module: fx.GraphModule
+    signature: ExportGraphSignature
+
+
+def default_decompositions() -> dict[Any, Any]:
+    """The table that `run_decompositions` takes by default, to be changed and given to it."""
+    return _DefaultTable(decomposition_table)
+
+
+class _DefaultTable(dict[Any, Any]):
+    """A table with which composite operators are decomposed as well."""
+
+
+def functional_graph(program: Program, decompositions: DecompositionTable | None) -> FunctionalGraph:
+    """Raises an ExportError for what a functional graph cannot say (sizes or memory of an input changed, say), and
+    UnsupportedByRefimpl for writes to constants and for side effects whose order counts."""
+    table = default_decompositions() if decompositions is None else decompositions
+    graph_module = program.graph_module
+    placeholders = list(graph_module.graph.find_nodes(op="placeholder"))
+    values = [node.meta["val"] for node in placeholders]
+    first, distinct = _distinct(values)
+
+    def run(*leaves: Any) -> Any:
+        given = [leaves[first[position]] for position in range(len(values))]
+        with fx_traceback.preserve_node_meta():
+            return tuple(fx.Interpreter(graph_module).run(*given, enable_io_processing=False))
+
+    is_whole = not isinstance(table, _DefaultTable) and not _has_autocast(graph_module)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and is_whole):
+        exported = export_function(
+            run,
+            tuple(values[position] for position in distinct),
+            decompositions=table,
+            no_tangents=True,
+            pre_dispatch=is_whole,
+            names=[placeholders[position].name for position in distinct],
+        )
+    if exported.num_tokens:
+        raise UnsupportedByRefimpl(
+            seen="operators with side effects in a program to be decomposed",
+            supported="programs without, or export without run_decompositions",
+            do="leave it as it was exported",
+        )
+    return _with_signature(program, exported, first, distinct)
+
+
+def _distinct(values: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """For every value its position among the distinct ones, and the positions of these. Tied parameters are one tensor."""
+    positions: dict[int, int] = {}
+    first: list[int] = []
+    distinct: list[int] = []
+    for index, value in enumerate(values):
+        key = id(value) if isinstance(value, FakeTensor) else -index - 1
+        if key not in positions:
+            positions[key] = len(distinct)
+            distinct.append(index)
+        first.append(positions[key])
+    return first, distinct
+
+
+def _has_autocast(graph_module: fx.GraphModule) -> bool:
+    modules = (module for module in graph_module.modules() if isinstance(module, fx.GraphModule))
+    return any(node.target is enter_autocast for module in modules for node in module.graph.nodes)
+
+
+def _with_signature(
+    program: Program, exported: ExportedFunction, first: Sequence[int], distinct: Sequence[int]
+) -> FunctionalGraph:
+    old = exported.graph_module.graph
+    specs = program.graph_signature.input_specs
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    taken = list(old.find_nodes(op="placeholder"))
+    sources = list(program.graph_module.graph.find_nodes(op="placeholder"))
+    for position, source in enumerate(sources):
+        node = graph.placeholder(source.name)
+        node.name = node.target = source.name
+        node.meta = dict(source.meta)
+        if distinct[first[position]] == position:
+            copies[taken[first[position]]] = node
+    for node in old.nodes:
+        if node in copies or node.op == "output" or node.target is set_grad_enabled:
+            continue
+        copies[node] = graph.node_copy(node, lambda inner: copies[inner])
+    returned: Any = fx.map_arg(old.output_node().args[0], lambda inner: copies[inner])
+    mutated = exported.metadata.mutated_inp_runtime_indices
+    returned = _nodes_of_their_own(graph, list(returned), len(mutated))
+    graph.output(tuple(returned))
+    graph_module = fx.GraphModule(exported.graph_module, graph)
+    with_root_entry(graph_module, _root_entries(program.graph_module))
+    updates = [_update(specs[distinct[position]], value) for position, value in zip(mutated, returned, strict=False)]
+    user = [spec for spec in program.graph_signature.output_specs if spec.kind not in _UPDATES.values()]
+    outputs = [
+        OutputSpec(spec.kind, argument_of(value), spec.target)
+        for spec, value in zip(user, returned[len(mutated) :], strict=True)
+    ]
+    earlier = [spec for spec in program.graph_signature.output_specs if spec.kind in _UPDATES.values()]
+    assert not earlier or not mutated, "a functional graph has written to its inputs"
+    signature = ExportGraphSignature([_input_spec(spec) for spec in specs], [*updates, *outputs])
+    return FunctionalGraph(graph_module=graph_module, signature=signature)
+
+
+def _nodes_of_their_own(graph: fx.Graph, returned: list[Any], num_updates: int) -> list[Any]:
+    """An update that is an input, or the update of another, is a copy: signatures are by name."""
+    seen: set[Any] = set()
+    for index in range(num_updates):
+        value = returned[index]
+        if value in seen or value.op == "placeholder":
+            clone = graph.call_function(torch.ops.aten.clone.default, (value,))
+            clone.meta = {key: found for key, found in value.meta.items() if key in ("val", "tensor_meta")}
+            returned[index] = clone
+        seen.add(returned[index])
+    return returned
+
+
+def _update(spec: InputSpec, value: fx.Node) -> OutputSpec:
+    kind = _UPDATES.get(spec.kind)
+    if kind is None:
+        raise UnsupportedByRefimpl(
+            seen=f"a write to {spec.target!r}, which is a constant",
+            supported="writes to parameters, buffers and inputs",
+            do="register it as a buffer",
+        )
+    target = spec.arg.name if kind is OutputKind.USER_INPUT_MUTATION else spec.target
+    return OutputSpec(kind, argument_of(value), target)
+
+
+def _input_spec(spec: InputSpec) -> InputSpec:
+    return InputSpec(spec.kind, spec.arg, spec.target, spec.persistent)
+
+
+def _root_entries(graph_module: fx.GraphModule) -> Mapping[str, tuple[str, str]]:
+    stacks: Iterable[Any] = (node.meta.get("nn_module_stack") for node in graph_module.graph.nodes)
+    first = next((stack for stack in stacks if stack), {})
+    return dict(list(first.items())[:1])
