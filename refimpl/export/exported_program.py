@@ -208,7 +208,9 @@ class ExportedProgram:
         placeholders = [node for node in self.graph.find_nodes(op="placeholder") if node.name in users]
         names = self._input_names or [node.name for node in placeholders]
         values = [node.meta.get("val") for node in placeholders]
-        return InputContract(names, values, self._range_constraints, self._guards)
+        updated = set(self.graph_signature.user_inputs_to_mutate.values())
+        written = [index for index, node in enumerate(placeholders) if node.name in updated]
+        return InputContract(names, values, self._range_constraints, self._guards, written)
 
     def _kinds(self) -> Iterator[tuple[str, str]]:
         for spec in self.graph_signature.input_specs:

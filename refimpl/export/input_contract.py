@@ -19,6 +19,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl._torch import storage_key
 from refimpl.export.errors import InputMismatch
 from refimpl.symbolic.guards import PRINTED_NAMES, python_source
 
@@ -46,9 +47,12 @@ class InputContract:
         values: Sequence[Any],
         ranges: Mapping[Any, Any],
         guards: Sequence[Any] = (),
+        written: Sequence[int] = (),
     ) -> None:
         """names: of the leaves, for messages. values: tensors without data, symbols and constants that the program was traced
-        with. ranges: of symbols. guards: conditions on the symbols that have to hold besides."""
+        with. ranges: of symbols. guards: conditions on the symbols that have to hold besides. written: leaves that are written
+        to when all is computed, so that their memory must be no other leaf's."""
+        self._written = list(written)
         self._names = list(names)
         self._values = list(values)
         sizes = [size for i, value in enumerate(values) for size in _sizes(i, names[i], value)]
@@ -99,9 +103,23 @@ class InputContract:
                 raise _failed(f"{name} >= {lower}", value)
             if value > upper:
                 raise _failed(f"{name} <= {upper}", value)
+        if self._written:
+            self._check_memory(leaves)
         for text, holds in self._guards:
             if not holds(numbers):
                 raise InputMismatch(seen=f"Guard failed: {text}", expected=f"sizes for which it holds, not {numbers}")
+
+    def _check_memory(self, leaves: Sequence[Any]) -> None:
+        owners: dict[int, int] = {}
+        for index, leaf in enumerate(leaves):
+            if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or not leaf.numel():
+                continue
+            other = owners.setdefault(storage_key(leaf), index)
+            if other != index and {other, index} & set(self._written):
+                raise InputMismatch(
+                    seen=f"{self._names[other]} and {self._names[index]} share memory, and the program writes to one of them",
+                    expected="inputs with memory of their own, as a functional graph takes",
+                )
 
 
 def _sizes(leaf: int, name: str, value: Any) -> list[_Size]:
