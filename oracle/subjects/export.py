@@ -75,6 +75,12 @@ class Export:
     def counters(self) -> Counters:
         return Counters(graphs=self._exports, graph_breaks=0, recompiles=max(self._exports - 1, 0))
 
+    def runnable(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
+    ) -> torch.nn.Module:
+        """What is called in the module's place; its state is the module's."""
+        return torch.export.export(module, args, kwargs, **options).module()
+
     def _export(
         self,
         target: Callable[..., Any],
@@ -88,14 +94,13 @@ class Export:
         module = copied if isinstance(copied, torch.nn.Module) and not fixed else FunctionModule(copied, fixed)
         example_args, example_kwargs = clone_tree((args, kwargs))
         with unchanged_rng():
-            program = torch.export.export(
+            runnable = self.runnable(
                 module,
                 example_args,
                 example_kwargs,
                 dynamic_shapes=_all_dynamic(module, example_args, example_kwargs) if dynamic else None,
                 strict=self.spec.options.get("strict", True),
             )
-        runnable = program.module()
         for owner in runnable.modules():
             for name, value in {**owner._parameters, **owner._buffers, **owner.__dict__}.items():
                 original = originals.get(id(value)) if isinstance(value, torch.Tensor) else None

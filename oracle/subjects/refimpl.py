@@ -17,6 +17,7 @@ import torch
 
 import refimpl
 from oracle.subjects.base import CompileRequest, Counters, Subject
+from oracle.subjects.export import Export
 from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
@@ -24,6 +25,7 @@ from refimpl.aot.functional_transform import functionalize
 from refimpl.backends.registry import lookup_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.export import export
 from refimpl.pipeline import Partition, compile_aot
 
 # Where capture stops besides where it must: nowhere, or after each instruction of a captured function; by turns one is captured
@@ -154,6 +156,22 @@ class RefimplCapture:
             graphs=sum(segment.graph is not None for segment in segments),
             graph_breaks=sum(segment.reason is not None for segment in segments),
         )
+
+
+class RefimplExport(Export):
+    """refimpl.export, strict or not, and the exported program's module; the graph made functional or decomposed if asked for."""
+
+    def reset(self) -> None:
+        self._exports = 0
+
+    def runnable(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
+    ) -> torch.nn.Module:
+        program = export(module, args, kwargs, **options)
+        decomposed = self.spec.options.get("decomposed", "no")
+        if decomposed != "no":
+            program = program.run_decompositions({} if decomposed == "functional" else None)
+        return program.module()
 
 
 class ThroughRefimpl:

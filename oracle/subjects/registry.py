@@ -162,6 +162,17 @@ BUILT_IN: dict[str, BuiltIn] = {
         options=_CAPTURE,
         description="the reference implementation's capture, AOT autograd behind it, aten graphs run as they are",
     ),
+    "refimpl.export": BuiltIn(
+        kind="refimpl.export",
+        guards=False,
+        code="oracle.subjects.refimpl:RefimplExport",
+        options={
+            "strict": _FLAG,
+            "dynamic": _FLAG_OR_NONE,
+            "decomposed": OptionSpec(choices=("no", "functional", "all")),
+        },
+        description="the reference implementation's export (strict unless said otherwise), then its module()",
+    ),
 }
 _GIVEN_BY_USER = {
     "backend": BuiltIn(
