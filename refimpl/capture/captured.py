@@ -246,8 +246,9 @@ class CapturedFunction:
     def _is_over_limit(self, place: Any, frames: list[FrameState]) -> bool:
         """Whether the place has as many segments as it may. Tells who asked why the last one does not fit."""
         segments = self.cache.by_place.get(place)
-        if segments is None:
-            return False
+        total = sum(map(len, self.cache.by_place.values()))
+        if segments is None:  # nothing to compare with
+            return total >= config.accumulated_recompile_limit and self._refuse(place, total, "at other places")
         options = self.options
         if options.guard_fail_fn is not None:
             options.guard_fail_fn(GuardFail(str(segments[0].guards.failing(frames)), frames[0].code.code))
@@ -256,12 +257,16 @@ class CapturedFunction:
                 f"{self.function.__qualname__} is captured again: {segments[0].guards.failing(frames)}"
             )
         limit = config.recompile_limit if options.recompile_limit is None else options.recompile_limit
-        if len(segments) < limit:
+        if len(segments) < limit and total < config.accumulated_recompile_limit:
             return False
+        return self._refuse(place, min(limit, total), segments[0].guards.failing(frames))
+
+    def _refuse(self, place: Any, count: int, why: Any) -> bool:
+        """Captures nothing more at a place; raises where that is an error."""
         counters["recompile_limit"][self.function.__qualname__] += 1
-        if config.fail_on_recompile_limit_hit or options.fullgraph:
+        if config.fail_on_recompile_limit_hit or self.options.fullgraph:
             raise FailOnRecompileLimitHit(
-                f"{self.function.__qualname__} was captured {limit} times: {segments[0].guards.failing(frames)}\n"
+                f"{self.function.__qualname__} was captured {count} times: {why}\n"
                 "  expected: inputs that fit what was captured\n  what to do: mark_dynamic, or a higher recompile_limit"
             )
         self.cache.refused.add(place)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from refimpl.capture.config import config
+from refimpl.capture.public.marks import DYNAMIC, WEAKLY_DYNAMIC
 from refimpl.capture.public.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.sources import Source
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, marked_policy
@@ -33,7 +34,16 @@ class SizeHistory:
             default, varying = "STATIC", set[int]()
         dims = {dim: DimSpec("DUCK" if dim in varying else default) for dim in range(tensor.dim())}
         marked = marked_policy(tensor)
-        return InputPolicy(dims if marked is None else {**dims, **marked.dims})
+        if marked is None:
+            return InputPolicy(dims)
+        dims |= marked.dims
+        strong: set[int] = getattr(tensor, DYNAMIC, set())
+        may_be_numbers: set[int] = getattr(tensor, WEAKLY_DYNAMIC, set()) - strong
+        if config.allow_ignore_mark_dynamic:
+            may_be_numbers |= strong
+        for dim in may_be_numbers & {dim for dim, spec in dims.items() if spec.policy == "DYNAMIC"}:
+            dims[dim] = DimSpec("DUCK")
+        return InputPolicy(dims)
 
     def is_varying(self, source: Hashable, number: int) -> bool:
         """Whether an integer is a symbol."""

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 import refimpl
 from refimpl.capture.config import CaptureConfig, config
@@ -110,6 +111,59 @@ def test_capturing_again_can_be_an_error() -> None:
         with pytest.raises(RecompileError, match=r"captured again(?s:.*)L\['x'\]"):
             compiled(torch.ones(2, dtype=torch.int64))
     assert compiled(torch.ones(2, dtype=torch.int64)).tolist() == [2, 2]
+
+
+def test_a_limit_over_all_places_of_a_function() -> None:
+    """XC-10"""
+
+    def program(x: Tensor) -> Tensor:
+        x = x + 1
+        refimpl.graph_break()
+        x = x * 2
+        refimpl.graph_break()
+        x = x - 3
+        refimpl.graph_break()
+        return x * 4
+
+    x = torch.ones(2)
+    assert graphs_of(program, (x,)) == 4
+    with config.patch(accumulated_recompile_limit=2):
+        assert graphs_of(program, (x,)) == 2
+        assert counters["recompile_limit"]["test_a_limit_over_all_places_of_a_function.<locals>.program"] == 1
+    assert graphs_of(lambda x: x + 1, *SIZES, dynamic=False) == 3
+    with config.patch(accumulated_recompile_limit=2):
+        assert graphs_of(lambda x: x + 1, *SIZES, dynamic=False) == 2
+
+
+def test_a_marked_size_that_has_to_be_a_number_is_an_error_unless_a_setting_allows_it() -> None:
+    """XC-10"""
+
+    def program(x: Tensor) -> Tensor:
+        return x + 1 if x.shape[0] == 3 else x
+
+    def marked(mark: Callable[..., None]) -> Tensor:
+        x = torch.ones(3, 4)
+        mark(x, 0)
+        return x
+
+    with pytest.raises(ConstraintViolationError):
+        graphs_of(program, (marked(refimpl.mark_dynamic),))
+    assert graphs_of(program, (marked(refimpl.maybe_mark_dynamic),)) == 1
+    with config.patch(allow_ignore_mark_dynamic=True):
+        assert graphs_of(program, (marked(refimpl.mark_dynamic),)) == 1
+    assert graphs_of(lambda x: x * 2, (marked(refimpl.maybe_mark_dynamic),), (torch.ones(5, 4),)) == 1
+
+
+def test_records_of_what_is_compiled_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """XC-10"""
+    with caplog.at_level("DEBUG", logger="refimpl.capture"):
+        graphs_of(lambda x: x + 1, (torch.ones(2),))
+        assert caplog.text.count("compilation metrics: ") == 1
+        assert '"graph_op_count": 1' in caplog.text
+        caplog.clear()
+        with config.patch(log_compilation_metrics=False):
+            graphs_of(lambda x: x + 1, (torch.ones(2),))
+    assert "compilation metrics" not in caplog.text
 
 
 def test_the_limit_can_be_an_error() -> None:

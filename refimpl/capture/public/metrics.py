@@ -8,10 +8,15 @@ but that of attempts that stop earlier.
 from __future__ import annotations
 
 import itertools
+import json
+import logging
 from collections import deque
 from dataclasses import dataclass, fields
 from typing import Any
 
+from refimpl.capture.config import config
+
+_LOG = logging.getLogger("refimpl.capture")
 LIMIT = 64
 _IDS = itertools.count()
 
@@ -99,8 +104,10 @@ def next_compile_id() -> int:
 
 
 def record_compilation_metrics(metrics: Metrics) -> None:
-    """Keeps a record; the oldest goes where there are too many."""
+    """Keeps a record; the oldest goes where there are too many. Under `config.log_compilation_metrics` it is logged."""
     _KEPT.append(metrics)
+    if config.log_compilation_metrics and _LOG.isEnabledFor(logging.DEBUG):
+        _LOG.debug("compilation metrics: %s", json.dumps(metrics.structured(), default=str))
 
 
 def get_compilation_metrics() -> list[Metrics]:
