@@ -326,15 +326,15 @@ class RestSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class IteratedSource(RestSource):
-    """What such an iterator goes through."""
+class ReducedSource(RestSource):
+    """How such an iterator would be made again: what it goes through, and where it is unless it has ended."""
 
     @property
     def name(self) -> str:
-        return f"iterated({self.of.name})"
+        return f"{self.of.name}.__reduce__()"
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"{base}.__reduce__()[1][0]"
+        return f"{base}.__reduce__()"
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,15 @@ def list_that_grows_after_the_end(x: Any) -> Any:
     return x, [*it], items
 
 
+def list_that_grows_at_the_end(x: Any) -> Any:
+    items = [1, 2]
+    it = iter(items)
+    x = x + next(it) + next(it)
+    stop()
+    items.append(3)
+    return x, [*it], items
+
+
 def exhausted(x: Any) -> Any:
     it = iter([1])
     next(it)
@@ -153,7 +162,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
         program.__name__: program
         for program in (
             between_breaks, two_names, list_that_grows, list_that_shrinks, list_that_is_changed_ahead,
-            list_that_was_changed_before, list_that_grows_after_the_end, exhausted, nested, together, in_a_generator,
+            list_that_was_changed_before, list_that_grows_after_the_end,
+            list_that_grows_at_the_end, exhausted, nested, together, in_a_generator,
             ends_by_an_exception,
         )
     },
@@ -205,3 +215,18 @@ def test_the_end_of_an_iterator_is_guarded() -> None:
         it = iter(items)
         assert same(captured(torch.zeros(2), it), torch.full((2,), float(len(items))))
         assert next(it, None) is None
+
+
+def test_an_iterator_that_has_ended_is_not_one_at_the_end() -> None:
+    def program(x: Any, items: Any, it: Any) -> Any:
+        items.append(x)
+        return x + 1, [*it]
+
+    captured, _, _ = captured_with(program)
+    for has_ended in (True, False, True):
+        items: list[Any] = [1]
+        it = iter(items)
+        next(it)
+        assert not has_ended or next(it, None) is None
+        x = torch.ones(2)
+        assert same(captured(x, items, it)[1], [] if has_ended else [x])

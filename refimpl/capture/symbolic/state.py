@@ -45,11 +45,11 @@ from refimpl.capture.sources import (
     CellSource,
     DimensionSource,
     ItemSource,
-    IteratedSource,
     KeptSource,
     PlainAttributeSource,
     PlainItemsSource,
     PlainMappingSource,
+    ReducedSource,
     RestSource,
     Source,
     items_ahead,
@@ -335,12 +335,14 @@ class CaptureState(OperatorState):
 
     def _iterator(self, found: Any, source: Source) -> Value | None:
         """An iterator over a list, tuple or range. None for one over a list that is not what it was any more."""
-        ahead, rest, over = items_ahead(found), RestSource(source), None
-        if type(ahead) is list and found.__length_hint__():
-            over = self.wrap(found.__reduce__()[1][0], IteratedSource(source))
+        ahead, rest, reduced, over = items_ahead(found), RestSource(source), found.__reduce__(), None
+        self.guard(GuardKind.TYPE, source, type(found))
+        if type(ahead) is list:
+            self.guard(GuardKind.LENGTH, ReducedSource(source), len(reduced))
+        if type(ahead) is list and len(reduced) > 2:  # it has not ended: where it is at the end of the list, that may grow
+            over = self.wrap(reduced[1][0], ItemSource(ItemSource(ReducedSource(source), 1), 0))
             if not isinstance(over, SequenceValue) or self.effects.is_changed(over):
                 return None
-        self.guard(GuardKind.TYPE, source, type(found))
         items: list[Value] = [UnreadValue(item, ItemSource(rest, index)) for index, item in enumerate(ahead)]
         made = FoundIteratorValue(items, over, source)
         if over is not None:
