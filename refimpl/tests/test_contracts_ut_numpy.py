@@ -118,6 +118,7 @@ WHOLE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "classes": (lambda x: x + 1 if isinstance(x, np.ndarray) and type(x.sum()) is np.float32 else x, (F32,)),
     "rows": (lambda x: [row.max() for row in x], (F32,)),
     "abs and as_tensor": (lambda x: torch.as_tensor(abs(x - 1)), (F32,)),
+    "a tensor and a number of numpy": (lambda t, n: (t * 2 + n % 5, t - n), (torch.ones(3), np.int64(8))),
     "an array given back": (lambda x: (x, x.shape), (F32,)),
 }
 
@@ -139,6 +140,7 @@ BROKEN: dict[str, Callable[..., Any]] = {
     "random numbers": lambda x: (np.random.default_rng(3).random(2) + 1, x + 1),
     "a number of Python": lambda x: float(x[0, 0]) + 1,
     "an array and a tensor": lambda x: torch.ones(3, 4).__mul__(torch.from_numpy(x)).numpy() + x.tolist()[0][0],
+    "a tensor of integers and a number of numpy": lambda x: torch.arange(3) + x[0, 0],
     "bool()": lambda x: x + 1 if x.sum() > 100 else x - 1,
     "a tensor with gradients": lambda x: torch.ones(2, requires_grad=True).detach().numpy() + x[0, 0],
 }

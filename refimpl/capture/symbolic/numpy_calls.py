@@ -7,6 +7,7 @@ where the tensors' function gives another one, or nothing is known, the graph br
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,6 +42,9 @@ _TENSOR_ATTRIBUTES = frozenset(["T", "real", "imag"])
 _METHODS_LEFT_OUT = frozenset(
     ["item", "tolist", "tobytes", "tofile", "dump", "dumps", "resize", "setflags", "byteswap", "view"]
 )
+_ARITHMETIC = (
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub, operator.imul, operator.itruediv,
+)  # fmt: skip
 _IN_PLACE = frozenset(f"i{name}" for name in (
     "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor",
 ))  # fmt: skip
@@ -68,9 +72,12 @@ class SymbolicNumpy(SymbolicBase):
 
     def array_operator(self, function: Callable[..., Any], operands: Sequence[Any]) -> Value:
         """A function of `operator` of which an operand is an array."""
-        for operand in operands:
-            if isinstance(self.state.see(operand), TensorValue):
-                unsupported("an operator on an array and it", self.state.see(operand))
+        seen = [self.state.see(operand) for operand in operands]
+        if len(seen) == 2 and _is_tensor_with_number(function, *seen):
+            return self.state.operator(function, [seen[0], _as_tensor(seen[1])], {})
+        for operand in seen:
+            if isinstance(operand, TensorValue):
+                unsupported("an operator on an array and it", operand)
         return self._numpy_node(interop.numpy_operator_wrapper(function), function, operands, {})
 
     def attribute_of_array(self, array: ArrayValue, name: str) -> Value:
@@ -204,6 +211,15 @@ class SymbolicNumpy(SymbolicBase):
         made = self.state.operator(name, [tensor], {}, kind="call_method")
         assert isinstance(made, TensorValue)
         return made
+
+
+def _is_tensor_with_number(function: Any, left: Value, right: Value) -> bool:
+    """Whether a number of numpy does to a tensor what a tensor without dimensions does: it is of no higher kind."""
+    if not isinstance(left, TensorValue) or not isinstance(right, ArrayValue) or not right.is_scalar:
+        return False
+    kinds = [(dtype.is_complex, dtype.is_floating_point) for dtype in (left.fake.dtype, right.fake.dtype)]
+    is_bool = torch.bool in (left.fake.dtype, right.fake.dtype)
+    return function in _ARITHMETIC and left.fake.dim() > 0 and not is_bool and kinds[1] <= kinds[0]
 
 
 def _is_dtype(object_: Any) -> bool:
