@@ -21,6 +21,7 @@ import torch
 
 from refimpl._torch import storage_key
 from refimpl.export.errors import InputMismatch
+from refimpl.symbolic.guard_output import linear
 from refimpl.symbolic.guards import PRINTED_NAMES, python_source
 
 DEFAULT_LOWER = 2  # sizes of 0 and 1 are not symbols
@@ -61,7 +62,7 @@ class InputContract:
         self._readers: list[tuple[str, _Size, int, int]] = []  # symbol, size, scale, offset
         by_symbol: dict[Any, str] = {}
         for size in sorted(symbolic, key=lambda size: not size.expr.is_Symbol):
-            read = _linear(size.expr)
+            read = linear(size.expr)
             if read is not None and read[0] not in by_symbol:
                 symbol, scale, offset = read
                 by_symbol[symbol] = size.name if scale == 1 and not offset else str(symbol)
@@ -136,20 +137,6 @@ def _sizes(leaf: int, name: str, value: Any) -> list[_Size]:
 def _number(size: _Size, leaves: Sequence[Any]) -> int:
     leaf = leaves[size.leaf]
     return leaf if size.dim is None else leaf.shape[size.dim]
-
-
-def _linear(expr: Any) -> tuple[Any, int, int] | None:
-    """(symbol, scale, offset) of an expression that is a linear function of one symbol."""
-    if expr.is_Symbol:
-        return expr, 1, 0
-    symbols = list(expr.free_symbols)
-    if len(symbols) != 1 or not isinstance(expr, (sympy.Add, sympy.Mul)):
-        return None
-    polynomial = expr.as_poly(symbols[0])
-    if polynomial is None or polynomial.degree() != 1:
-        return None
-    scale, offset = polynomial.all_coeffs()
-    return (symbols[0], int(scale), int(offset)) if scale.is_Integer and offset.is_Integer and scale > 0 else None
 
 
 def _compiled(expr: Any) -> Callable[[Numbers], Any]:

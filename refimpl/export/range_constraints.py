@@ -19,6 +19,8 @@ from refimpl.symbolic.ranges import Range
 from refimpl.symbolic.shape_env import ShapeEnv
 
 _STATIC = re.compile(r"^(\S+) = DimSpec\.static\(\)(?:  # (\S+))?$")
+_EQUALITY = re.compile(r"^\S+ = (?!DimSpec)(.+)$")
+_LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
 _MULTIPLE = re.compile(r"^(\S+) = DimSpec\.dynamic\('(\w+)'\)\.times\((\d+)\)$")
 
 
@@ -38,7 +40,11 @@ def check_promises(env: ShapeEnv) -> None:
 
 
 def _is_checked_at_calls(violation: Violation) -> bool:
-    return bool(violation.guards) and not violation.suggestion
+    """Whether no Dim can say it: a condition that is neither a range nor a size derived from one other."""
+    if not violation.guards:
+        return False
+    tied = _EQUALITY.match(violation.suggestion)
+    return not violation.suggestion or (tied is not None and not _LINEAR.match(tied[1]))
 
 
 def _as_dims(suggestion: str) -> str:

@@ -19,7 +19,7 @@ from refimpl.export.dims import NO_LIMIT
 from refimpl.export.errors import invalid_input
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 
-_HINTS = {"AUTO": "DUCK", "DYNAMIC": "DYNAMIC"}
+_HINTS = {"AUTO": "OWN", "DYNAMIC": "DYNAMIC"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.non_strict import fake_leaf, fake_state, non_strict_program
 from refimpl.export.shape_policies import InputLeaf
 from refimpl.export.traced_program import FakeProgram
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sources import Source, size_source
 
 
 def strict_program(
@@ -44,7 +47,12 @@ def strict_program(
         )
     values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
     distinct = _distinct(values)
-    policies = {id(value): leaf.policy for value, leaf in zip(distinct, leaves, strict=True) if leaf.policy is not None}
+    promised = _PromisesState()
+    policies = {
+        id(value): promised.unpromised(leaf)
+        for value, leaf in zip(distinct, leaves, strict=True)
+        if leaf.policy is not None
+    }
     args, given = pytree.tree_unflatten(distinct, in_spec)
     with _state_kept(module) as assigned:
         graph_module = capture_graph(
@@ -57,6 +65,7 @@ def strict_program(
     if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
         return non_strict_program(module, args, given, leaves, argument_names)
     env: Any = mode.shape_env
+    promised.restore(env)
     mode.allow_non_fake_inputs = True  # constants, which capture has as inputs of its graph
     state = fake_state(module, mode, env)
     num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
@@ -73,6 +82,33 @@ def strict_program(
         fake_mode=mode,
         shape_env=env,
     )
+
+
+class _PromisesState:
+    """Takes promises out of what capture is told of sizes, which would judge them by itself, and puts them back afterwards."""
+
+    def __init__(self) -> None:
+        self._specs: dict[int, tuple[DimSpec, DimSpec, Source]] = {}
+
+    def unpromised(self, leaf: InputLeaf) -> InputPolicy:
+        """The leaf's policy, as capture is to have it."""
+        assert leaf.policy is not None
+        dims: dict[int, DimSpec] = {}
+        for dim, spec in leaf.policy.dims.items():
+            if spec.policy == "DYNAMIC":
+                dims[dim] = replace(spec, policy="OWN")
+                source = size_source(Source(leaf.source, leaf.source), dim)
+                self._specs[id(dims[dim])] = (dims[dim], spec, source)
+            else:
+                dims[dim] = spec
+        return InputPolicy(dims)
+
+    def restore(self, env: ShapeEnv) -> None:
+        """The promises are those of the user again."""
+        for index, promise in enumerate(env.promises):
+            if id(promise.spec) in self._specs:
+                _, spec, source = self._specs[id(promise.spec)]
+                env.promises[index] = replace(promise, spec=spec, source=source)
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

@@ -14,15 +14,15 @@ from typing import Literal
 
 import torch
 
-Policy = Literal["STATIC", "DUCK", "DYNAMIC", "UNBACKED"]
+Policy = Literal["STATIC", "DUCK", "OWN", "DYNAMIC", "UNBACKED"]
 
 
 @dataclass(frozen=True, slots=True)
 class DimSpec:
     """One dimension.
 
-    policy: STATIC is a number. DUCK shares a symbol with equal sizes. DYNAMIC has a symbol of its own. UNBACKED has one without
-        a value, so that no control flow can depend on it.
+    policy: STATIC is a number. DUCK shares a symbol with equal sizes. OWN has a symbol of its own, of which nothing is promised;
+        DYNAMIC is promised to stay one. UNBACKED has one without a value, so that no control flow can depend on it.
     min, max: bounds the user promises for every input to come, both included; of a derived dimension, those of its root.
     name: dimensions of one name are one size.
     scale, offset: the size is `scale * name + offset`.

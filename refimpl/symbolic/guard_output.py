@@ -95,6 +95,11 @@ class GuardOutput(UnbackedSymbols):
                 names.setdefault(expr, source.name)
             elif (-expr).is_Symbol:
                 names.setdefault(-expr, f"(-{source.name})")
+        for source, expr in inputs:  # of a symbol that is no size itself, but one is derived from it
+            derived = linear(expr)
+            if derived is not None:
+                symbol, scale, offset = derived
+                names.setdefault(symbol, f"(({source.name} - {offset}) // {scale})")
 
         def name_of(symbol: sympy.Symbol) -> str:
             return names.get(symbol) or self.source_name(symbol)
@@ -178,6 +183,23 @@ class GuardOutput(UnbackedSymbols):
                 if symbol.is_Symbol:
                     assert bindings.setdefault(symbol, number) == number, f"{bindings[symbol]} != {number}"
         return bindings
+
+
+def linear(expr: Any) -> tuple[sympy.Symbol, int, int] | None:
+    """(symbol, scale, offset) where the expression is `scale * symbol + offset` with a positive scale; else None."""
+    if expr.is_Symbol:
+        return expr, 1, 0
+    symbols = list(expr.free_symbols)
+    if len(symbols) != 1 or not isinstance(expr, (sympy.Add, sympy.Mul)):
+        return None
+    try:
+        polynomial = sympy.Poly(expr, symbols[0])
+    except sympy.PolynomialError:
+        return None
+    if polynomial.degree() != 1:
+        return None
+    scale, offset = polynomial.all_coeffs()
+    return (symbols[0], int(scale), int(offset)) if scale.is_Integer and offset.is_Integer and scale > 0 else None
 
 
 def inputs_of(placeholder: Any, source: Source) -> list[tuple[Source, Any]]:
