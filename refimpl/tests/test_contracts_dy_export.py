@@ -154,6 +154,20 @@ def test_a_result_that_is_assumed_to_be_constant_is_that_of_the_example() -> Non
     assert torch.equal(x, torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
 
 
+def test_parameters_and_buffers_know_the_modules_that_read_them() -> None:
+    """DY-28, XC-02"""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    module = exported(model, torch.ones(3, 2))
+    stacks = {
+        node.target: [class_ for _, class_ in node.meta["nn_module_stack"].values()]
+        for node in module.graph.nodes
+        if node.op == "get_attr"
+    }
+    assert len(stacks) >= 6
+    assert {stack[0] for stack in stacks.values()} == {torch.nn.Sequential}
+    assert {stack[-1] for stack in stacks.values()} == {torch.nn.Linear, torch.nn.BatchNorm1d}
+
+
 def test_the_result_of_an_export_has_two_fields() -> None:
     """DY-29"""
     module, guards = refimpl.export_graph(lambda x: x + 1)(torch.ones(2))

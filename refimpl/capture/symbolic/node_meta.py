@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.public.static_shapes import is_of_module
 from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.values import ObjectValue, UnreadValue
 
@@ -53,6 +54,13 @@ class NodeMeta:
             if modules:
                 node.meta["nn_module_stack"] = {_key(name): (_plain(name), class_) for name, class_ in modules}
             node.meta["source_fn_stack"] = [(node.name, node.target)]
+        for node in graph.nodes:
+            source = node.meta.get("source")
+            if node.op == "placeholder" and source is not None and is_of_module(source):
+                stacks = (user.meta.get("nn_module_stack") for user in node.users)  # in which it is read
+                found = next(filter(None, stacks), None)
+                if found is not None:
+                    node.meta["nn_module_stack"] = dict(found)
 
 
 def _module_of(frame: FrameState) -> tuple[str, type] | None:
