@@ -187,6 +187,7 @@ class ExportedProgram:
         env = _shape_env(self.graph)
         ranges = dict(self._range_constraints)
         if env is not None:
+            ranges = {symbol: bounds for symbol, bounds in ranges.items() if symbol not in env.unbacked}
             ranges |= unbacked_ranges(env, made.graph_module.graph.nodes)
         return ExportedProgram(
             root=made.graph_module,

@@ -45,6 +45,8 @@ def strict_program(
             supported="integers as constants",
             do="export with strict=False, or leave the integer out of dynamic_shapes",
         )
+    if isinstance(module, fx.GraphModule):  # its Python is what its graph says: bytecode says nothing more
+        return non_strict_program(module, args, kwargs, leaves, argument_names)
     values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
     distinct = _distinct(values)
     promised = _PromisesState()

@@ -94,7 +94,8 @@ def traced(program: FakeProgram) -> TracedProgram:
         if known is error:
             raise
         raise known from error
-    _hoist(list(graph_module.graph.nodes)[marks[0] : -1])
+    _hoist([node for node in list(graph_module.graph.nodes)[marks[0] : -1] if _is_of_assertion(node)])
+    _note_bindings(graph_module.graph, program.shape_env)
     return TracedProgram(graph_module=graph_module, out_spec=specs[0])
 
 
@@ -124,6 +125,24 @@ def _assert_conditions(env: ShapeEnv) -> None:
             place = condition.stack.user_line() or condition.msg
             message = f"Runtime assertion failed for expression {condition.expr} at {place}"
             torch.ops.aten._assert_scalar.default(env.create_symboolnode(condition.expr), message)
+
+
+def _is_of_assertion(node: torch.fx.Node) -> bool:
+    """Of what is recorded last: the ends of regions are to stay last."""
+    is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return is_number or node.target is torch.ops.aten._assert_scalar.default
+
+
+def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:
+    """Says which nodes numbers come from that are known only at run time, where a fake input has remembered its number."""
+    bound: set[Any] = set()
+    for node in graph.nodes:
+        bound.update(node.meta.get("unbacked_bindings") or ())
+        value = node.meta.get("val")
+        expr = value.node.expr if isinstance(value, torch.SymInt) else None
+        if expr in env.unbacked and expr not in bound:
+            node.meta["unbacked_bindings"] = {expr: ()}
+            bound.add(expr)
 
 
 def _hoist(nodes: Sequence[torch.fx.Node]) -> None:
