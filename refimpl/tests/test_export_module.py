@@ -186,7 +186,7 @@ def test_inputs_that_share_memory_are_refused_where_updates_come_last() -> None:
 def test_values_read_at_run_time_are_checked(strict: bool) -> None:
     class Read(nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-            size = n.item()
+            size: Any = n.item()
             torch._check(size >= 1)
             torch._check(size <= 5)
             return x.new_ones(size) + x.sum()
@@ -202,7 +202,7 @@ def test_values_read_at_run_time_are_checked(strict: bool) -> None:
 def test_assertions_come_before_what_relies_on_them() -> None:
     class Late(nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-            size = n.item()
+            size: Any = n.item()
             torch._check(size <= 5)
             x.add_(size)
             return x
@@ -253,5 +253,5 @@ def test_the_mode_is_that_of_the_export() -> None:
 
 def test_a_program_is_not_called_itself() -> None:
     program = export(Normalised(), (torch.randn(4, 3),))
-    with pytest.raises(RuntimeError, match="exported_program.module"):
+    with pytest.raises(RuntimeError, match=r"exported_program\.module"):
         program(torch.randn(4, 3))
