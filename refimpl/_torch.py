@@ -157,6 +157,22 @@ functions_may_be_overridden: Any = torch._C._is_torch_function_enabled
 is_any_autocast_on: Any = torch._C._is_any_autocast_enabled
 
 
+@contextlib.contextmanager
+def exporting_flags() -> Iterator[None]:
+    """Within it torch tells programs that ask that they are compiled and exported. State that programs read, no part of what
+    compiles: the two variables behind the public questions."""
+    flags: Any = getattr(torch, "compiler")
+    names = [name for name in ("_is_compiling_flag", "_is_exporting_flag") if hasattr(flags, name)]
+    before = [getattr(flags, name) for name in names]
+    try:
+        for name in names:
+            setattr(flags, name, True)
+        yield
+    finally:
+        for name, value in zip(names, before, strict=True):
+            setattr(flags, name, value)
+
+
 # The C++ side of torch.func: says which transforms are on.
 _TRANSFORMS: Any = getattr(torch._C, "_functorch")
 
@@ -491,6 +507,7 @@ __all__ = [
     "enter_inference_mode",
     "exit_autocast",
     "exit_inference_mode",
+    "exporting_flags",
     "fake_object",
     "graph_codegen",
     "has_no_dispatch_of_its_own",

@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import pytree, without_fake_mode
+from refimpl._torch import exporting_flags, pytree, without_fake_mode
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.errors import invalid_input, translated
 from refimpl.export.exported_program import ExportedProgram
+from refimpl.export.functional_graph import composite_decompositions
 from refimpl.export.lifted_graph import lifted
 from refimpl.export.module_call_graph import module_call_graph
 from refimpl.export.non_strict import non_strict_program
@@ -61,7 +63,7 @@ def export(
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([leaf.value for leaf in leaves], UserErrorType.INVALID_INPUT, "inputs")
     first_half = strict_program if strict else non_strict_program
-    with without_fake_mode(), capturing():
+    with without_fake_mode(), capturing(), exporting_flags():
         try:
             program = first_half(
                 mod, args, kwargs, leaves, argument_names(signature, args, kwargs),
@@ -74,6 +76,44 @@ def export(
             raise known from error
         with _detect_attribute_assignment(mod):
             return exported_program(program, (args, kwargs))
+
+
+def _export_for_training(
+    mod: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    *,
+    strict: bool = True,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """`export` under the name, and with the default, that upstream's own callers use."""
+    return export(
+        mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict,
+        preserve_module_call_signature=preserve_module_call_signature,
+        prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+    )  # fmt: skip
+
+
+def _export(
+    mod: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    *,
+    strict: bool = True,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    pre_dispatch: bool = False,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """With `pre_dispatch` what `export` gives; else its functional graph, with composite operators decomposed and no others."""
+    program = _export_for_training(
+        mod, args, kwargs, dynamic_shapes, strict=strict,
+        preserve_module_call_signature=preserve_module_call_signature,
+        prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+    )  # fmt: skip
+    return program if pre_dispatch else program.run_decompositions(composite_decompositions())
 
 
 def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]) -> None:
@@ -92,6 +132,12 @@ def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]) -> None
     missing = [name for name in preserved if name not in known]
     if missing:
         raise invalid_input(f"preserve_module_call_signature names {missing}\n  expected: names of submodules")
+    if preserved:
+        raise UnsupportedByRefimpl(
+            seen=f"preserve_module_call_signature={preserved}",
+            supported="the signature of the whole",
+            do="leave it out",
+        )
 
 
 def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> ExportedProgram:

@@ -54,6 +54,11 @@ def default_decompositions() -> dict[Any, Any]:
     return _DefaultTable(decomposition_table)
 
 
+def composite_decompositions() -> dict[Any, Any]:
+    """A table without rules, with which composite operators are decomposed and no others."""
+    return _DefaultTable()
+
+
 class _DefaultTable(dict[Any, Any]):
     """A table with which composite operators are decomposed as well."""
 
