@@ -5,6 +5,7 @@ Counterpart: torch/_export/verifier.py SpecViolationError; torch/_dynamo/exc.py 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from refimpl._torch import pytree, upstream_shape_error
@@ -40,13 +41,27 @@ def invalid_input(message: str) -> UserError:
 
 
 def translated(error: Exception) -> Exception:
-    """The UserError for what a trace raises because of the program, if it is one of those; else the error itself."""
+    """The UserError for what a trace raises because of the program, if it is one of those; else the error itself.
+
+    It is of the error's own type too: callers catch the one or the other, by version and mode.
+    """
     if isinstance(error, upstream_shape_error("ConstraintViolationError")):
-        return UserError(UserErrorType.CONSTRAINT_VIOLATION, str(error))
+        return _user_error_like(type(error))(UserErrorType.CONSTRAINT_VIOLATION, str(error))
     if isinstance(error, upstream_shape_error("GuardOnDataDependentSymNode")):
-        return UserError(
+        return _user_error_like(type(error))(
             UserErrorType.ANTI_PATTERN,
             "Consider annotating your code using torch._check*(): its course depends on data.\n" + str(error),
-            case_name="constrain_as_size_example",
+            "constrain_as_size_example",
         )
     return error
+
+
+@functools.lru_cache(maxsize=16)
+def _user_error_like(kind: type[Exception]) -> type[UserError]:
+    """UserError, and at the same time the other type."""
+
+    def init(self: Any, error_type: UserErrorType, msg: str, case_name: str | None = None) -> None:
+        RuntimeError.__init__(self, msg)  # the other type has a constructor of its own, for other arguments
+        self.error_type, self.msg, self.case_name = error_type, msg, case_name
+
+    return type("UserError", (UserError, kind), {"__init__": init, "__str__": lambda self: self.msg})

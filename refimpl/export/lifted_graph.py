@@ -61,6 +61,7 @@ class _Input:
     target: str | None = None
     persistent: bool | None = None
     value: Any = None  # of a constant
+    requires_grad: bool = False
 
 
 def lifted(program: FakeProgram, traced: TracedProgram) -> LiftedProgram:
@@ -91,21 +92,25 @@ def non_persistent_buffers(root: torch.nn.Module) -> set[str]:
 def _state_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Input]:
     absent = non_persistent_buffers(program.root)
     inputs: list[_Input] = []
-    for name in program.parameters:
-        node = placeholders[len(inputs)]
-        inputs.append(_Input(InputKind.PARAMETER, name_of_state(InputKind.PARAMETER, name), [node], name))
-    for name in program.buffers:
-        node = placeholders[len(inputs)]
-        wanted = name_of_state(InputKind.BUFFER, name)
-        inputs.append(_Input(InputKind.BUFFER, wanted, [node], name, persistent=name not in absent))
+    for kind, state in ((InputKind.PARAMETER, program.parameters), (InputKind.BUFFER, program.buffers)):
+        for name, value in state.items():
+            persistent = name not in absent if kind is InputKind.BUFFER else None
+            made = _Input(kind, name_of_state(kind, name), [placeholders[len(inputs)]], name, persistent)
+            made.requires_grad = value.requires_grad
+            inputs.append(made)
     return inputs
 
 
 def _user_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Input]:
     first = len(program.parameters) + len(program.buffers)
     return [
-        _Input(InputKind.USER_INPUT, name_of_input(leaf.words), [node])
-        for leaf, node in zip(program.leaves, placeholders[first:], strict=True)
+        _Input(
+            InputKind.USER_INPUT,
+            name_of_input(leaf.words),
+            [node],
+            requires_grad=isinstance(value, torch.Tensor) and value.requires_grad,
+        )
+        for leaf, node, value in zip(program.leaves, placeholders[first:], program.inputs, strict=True)
     ]
 
 
@@ -129,7 +134,12 @@ def _constant_inputs(program: FakeProgram, module: fx.GraphModule, state: list[_
             names = [f"lifted_{'tensor' if kind is InputKind.CONSTANT_TENSOR else 'custom'}_{number}"]
             number += 1
         known[id(value)] = constants[id(value)] = _Input(
-            kind, name_of_state(kind, names[0]), [node], names[0], value=value
+            kind,
+            name_of_state(kind, names[0]),
+            [node],
+            names[0],
+            value=value,
+            requires_grad=isinstance(value, torch.Tensor) and value.requires_grad,
         )
     return list(constants.values())
 
@@ -167,6 +177,8 @@ def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraph
             each.name
         )  # fx keeps names of builtins, like `input`, from nodes; an argument may have one
         node.meta = dict(each.nodes[0].meta)
+        if each.requires_grad:  # what traces note of values has no history
+            node.meta["val"] = node.meta["val"].detach().requires_grad_()
         copies.update(dict.fromkeys(each.nodes, node))
         arg = argument_of(node)
         input_specs.append(InputSpec(each.kind, arg, each.target, each.persistent))

@@ -175,8 +175,8 @@ def _unlifted_graph(program: Program) -> fx.Graph:
 def _write(graph: fx.Graph, target: fx.Node, value: Any, *, is_parameter: bool) -> None:
     if is_parameter:  # autograd does not let a leaf be written, as the program has done it under no_grad
         target = graph.call_function(torch.ops.aten.detach.default, (target,))
-    made = value.meta.get("val")
-    if not (isinstance(made, torch.Tensor) and made.requires_grad):  # what the program wrote had no history
+    made = value.meta.get("tensor_meta")
+    if made is not None and not made.requires_grad:  # what the program wrote had no history
         value = graph.call_function(torch.ops.aten.detach.default, (value,))
     graph.call_function(torch.ops.aten.copy_.default, (target, value))
 
