@@ -77,8 +77,9 @@ def traced(program: FakeProgram) -> TracedProgram:
         named = dict(zip(names, values, strict=False))
         args, kwargs = pytree.tree_unflatten(list(values[len(names) :]), program.in_spec)
         result, assigned = program.call(named, args, kwargs)
-        _write_assigned(named, assigned)
+        written = _write_assigned(named, assigned)
         leaves, spec = pytree.tree_flatten(result)
+        leaves = [written.get(id(leaf), leaf) for leaf in leaves]
         check_leaves(leaves, UserErrorType.INVALID_OUTPUT, "outputs")
         specs.append(spec)
         marks.append(len(trace.builder.graph.nodes))
@@ -99,7 +100,12 @@ def traced(program: FakeProgram) -> TracedProgram:
     return TracedProgram(graph_module=graph_module, out_spec=specs[0])
 
 
-def _write_assigned(values: Mapping[str, torch.Tensor], assigned: Mapping[str, torch.Tensor]) -> None:
+def _write_assigned(
+    values: Mapping[str, torch.Tensor], assigned: Mapping[str, torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """Copies what was assigned to buffers into them. Gives the buffers by the identity of that: what is returned of it is the
+    buffer."""
+    written: dict[int, torch.Tensor] = {}
     for name, value in assigned.items():
         buffer = values.get(name)
         if buffer is None:
@@ -112,6 +118,8 @@ def _write_assigned(values: Mapping[str, torch.Tensor], assigned: Mapping[str, t
                 "  expected: a tensor of the same shape and dtype\n  what to do: keep such values in something that is no buffer",
             )
         buffer.copy_(value)
+        written.setdefault(id(value), buffer)
+    return written
 
 
 def _described(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -379,6 +381,11 @@ def test_a_program_prints_its_graph_signature_and_ranges() -> None:
     text = str(program)
     for expected in ("torch.ops.aten.linear.default", "p_linear_weight: PARAMETER", "VR[0, 9]", "# outputs"):
         assert expected in text
+
+
+def test_the_guide_s_examples_give_what_they_say() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "export.md"
+    assert doctest.testfile(str(guide), module_relative=False).failed == 0
 
 
 def test_losses_and_gradients_have_kinds() -> None:

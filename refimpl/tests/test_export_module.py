@@ -63,6 +63,24 @@ def test_what_forward_assigns_to_a_buffer_is_written_to_it(strict: bool, table: 
 
 
 @MODES
+def test_an_assigned_buffer_that_is_returned_is_the_buffer(strict: bool) -> None:
+    class Returning(nn.Module):
+        state: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.state = self.state + x
+            return self.state
+
+    runnable = exported(Returning(), torch.ones(3), strict=strict)
+    assert runnable(torch.ones(3)) is runnable.get_buffer("state")
+    assert runnable(torch.ones(3)).tolist() == [2.0] * 3
+
+
+@MODES
 @pytest.mark.parametrize("training", [True, False])
 @GRAPHS
 def test_running_statistics_are_updated_as_in_eager(strict: bool, training: bool, table: str) -> None:
