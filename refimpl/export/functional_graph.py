@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch.fx import traceback as fx_traceback
 
-from refimpl._torch import FakeTensor, enter_autocast, set_grad_enabled
+from refimpl._torch import FakeTensor, OpOverload, enter_autocast, set_grad_enabled
 from refimpl.aot.export_function import ExportedFunction, export_function
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
@@ -153,16 +153,22 @@ def _with_signature(
 
 
 def _nodes_of_their_own(graph: fx.Graph, returned: list[Any], num_updates: int) -> list[Any]:
-    """An update that is an input, or the update of another, is a copy: signatures are by name."""
+    """An update that is an input, or the update of another, is a copy: signatures are by name, and updates are written one after
+    the other. So is one that may be a view of an input."""
     seen: set[Any] = set()
     for index in range(num_updates):
         value = returned[index]
-        if value in seen or value.op == "placeholder":
+        if value in seen or value.op == "placeholder" or _is_view(value):
             clone = graph.call_function(torch.ops.aten.clone.default, (value,))
             clone.meta = {key: found for key, found in value.meta.items() if key in ("val", "tensor_meta")}
             returned[index] = clone
         seen.add(returned[index])
     return returned
+
+
+def _is_view(node: fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, OpOverload) and any(each.alias_info is not None for each in target._schema.returns)
 
 
 def _update(spec: InputSpec, value: fx.Node) -> OutputSpec:

@@ -165,19 +165,19 @@ def _unlifted_graph(program: Program) -> fx.Graph:
     for value, spec in zip(returned, program.graph_signature.output_specs, strict=True):  # type: ignore[arg-type]
         if spec.kind in _UPDATES:
             assert spec.target is not None
-            _write(graph, by_target[spec.target], value, is_parameter=spec.kind is OutputKind.PARAMETER_MUTATION)
+            _write(graph, by_target[spec.target], value)
         elif spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             outputs.append(value)
     graph.output(tuple(outputs))
     return graph
 
 
-def _write(graph: fx.Graph, target: fx.Node, value: Any, *, is_parameter: bool) -> None:
-    if is_parameter:  # autograd does not let a leaf be written, as the program has done it under no_grad
-        target = graph.call_function(torch.ops.aten.detach.default, (target,))
+def _write(graph: fx.Graph, target: fx.Node, value: fx.Node) -> None:
     made = value.meta.get("tensor_meta")
-    if made is not None and not made.requires_grad:  # what the program wrote had no history
+    if made is not None and not made.requires_grad:
+        # What the program wrote had no history, nor then has the write: autograd would refuse to write to a leaf.
         value = graph.call_function(torch.ops.aten.detach.default, (value,))
+        target = graph.call_function(torch.ops.aten.detach.default, (target,))
     graph.call_function(torch.ops.aten.copy_.default, (target, value))
 
 

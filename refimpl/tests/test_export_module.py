@@ -200,6 +200,23 @@ def test_inputs_that_share_memory_are_refused_where_updates_come_last() -> None:
         program.run_decompositions({}).module()(t, t)
 
 
+@GRAPHS
+def test_updates_do_not_see_each_other(table: str) -> None:
+    class Swapping(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                old = x.clone()
+                x.copy_(y.t())
+                y.copy_(old)
+            return x + y
+
+    x = torch.arange(4.0).view(2, 2).requires_grad_()
+    y = torch.full((2, 2), 7.0)
+    exported(Swapping(), torch.ones(2, 2, requires_grad=True), torch.ones(2, 2), table=table)(x, y)
+    assert x.tolist() == [[7.0, 7.0], [7.0, 7.0]]
+    assert y.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
 @MODES
 def test_values_read_at_run_time_are_checked(strict: bool) -> None:
     class Read(nn.Module):
