@@ -1,5 +1,6 @@
 """Export: a module as one graph, with what goes in and comes out, its state, and the sizes it holds for."""
 
+from refimpl.export.archive.files import load, save
 from refimpl.export.dims import Dim, dims
 from refimpl.export.entry_points import export, register_dataclass
 from refimpl.export.errors import SpecViolationError
@@ -46,5 +47,7 @@ __all__ = [
     "default_decompositions",
     "dims",
     "export",
+    "load",
     "register_dataclass",
+    "save",
 ]

@@ -1,0 +1,136 @@
+"""Tensors without data: what nodes say of their results, with sizes of symbols.
+
+Counterpart: torch/_export/serde/serialize.py serialize_tensor_meta, deserialize_tensor_meta
+Differs: one object at two nodes stays one, and inputs that share memory share it, which is what tracing again looks at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor, inside_fake_kernel, set_bits, storage_key
+from refimpl.export.archive.errors import ArchiveError, field, optional
+from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
+from refimpl.export.archive.values import device_named, dtype_named
+from refimpl.symbolic.fake_inputs import symbolic_fake_mode
+
+
+class FakeWriter:
+    """Writes tensors without data once each."""
+
+    def __init__(self, symbols: SymbolWriter) -> None:
+        self._symbols = symbols
+        self.records: list[dict[str, Any]] = []
+        self._by_id: dict[int, int] = {}
+        self._held: list[Any] = []
+        self._storages: dict[int, int] = {}
+
+    def index(self, fake: torch.Tensor, where: str, *, is_input: bool) -> int:
+        """The number of a fake tensor. Raises ArchiveError for one that is not dense, or of a subclass."""
+        known = self._by_id.get(id(fake))
+        if known is not None:
+            return known
+        if type(fake) is not FakeTensor or fake.layout is not torch.strided or fake.is_nested or fake.is_quantized:
+            raise ArchiveError(
+                seen=f"{where} says of its result that it is a {type(fake).__name__} of layout {fake.layout}",
+                expected="dense tensors without data",
+                do="export a program of dense tensors",
+            )
+        number = self._symbols.number
+        record: dict[str, Any] = {
+            "dtype": str(fake.dtype)[6:],
+            "device": str(fake.fake_device),
+            "shape": [number(size) for size in fake.shape],
+            "stride": [number(step) for step in fake.stride()],
+            "offset": number(fake.storage_offset()),
+            "requires_grad": fake.requires_grad,
+        }
+        if fake.is_conj() or fake.is_neg():
+            record |= {"is_conj": fake.is_conj(), "is_neg": fake.is_neg()}
+        if is_input:
+            record |= {
+                "is_leaf": fake.is_leaf,
+                "is_parameter": getattr(fake, "_is_param", False),
+                "storage": self._storages.setdefault(storage_key(fake), len(self._storages)),
+                "nbytes": number(fake.untyped_storage().nbytes()),
+            }
+        self.records.append(record)
+        self._held.append(fake)
+        self._by_id[id(fake)] = len(self.records) - 1
+        return len(self.records) - 1
+
+
+class FakeReader:
+    """Makes tensors without data, all in one mode."""
+
+    def __init__(self, symbols: SymbolReader, records: list[Any]) -> None:
+        self._symbols = symbols
+        self.mode = symbolic_fake_mode(symbols.env, allow_non_fake_inputs=True)
+        self._records = records
+        self._made: dict[int, torch.Tensor] = {}
+        self._storages: dict[int, torch.Tensor] = {}
+        counts: dict[Any, int] = {}
+        for record in records:
+            key = record.get("storage") if isinstance(record, dict) else None
+            counts[key] = counts.get(key, 0) + 1
+        self._shared = {key for key, count in counts.items() if key is not None and count > 1}
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """Raises ArchiveError for a number or a record that is none."""
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self._records):
+            raise ArchiveError(seen=f"the fake tensor number {index!r}", expected=f"one below {len(self._records)}")
+        if index not in self._made:
+            with self._symbols.env.suppress_guards(), self._symbols.env.origins_off():
+                self._made[index] = self._make(self._records[index], f"fakes[{index}]")
+        return self._made[index]
+
+    def _make(self, record: Any, where: str) -> torch.Tensor:
+        number = self._symbols.number
+        dtype, device = (
+            dtype_named(field(record, "dtype", str, where)),
+            device_named(field(record, "device", str, where)),
+        )
+        shape = [number(size) for size in field(record, "shape", list, where)]
+        stride = [number(step) for step in field(record, "stride", list, where)]
+        offset = number(record.get("offset", 0))
+        if len(shape) != len(stride) or any(isinstance(n, int) and n < 0 for n in (*shape, *stride, offset)):
+            raise ArchiveError(
+                seen=f"{where} has shape {shape} and stride {stride}", expected="a size and a stride per dimension"
+            )
+        key = optional(record, "storage", int, where)
+        with inside_fake_kernel(self.mode):
+            if key in self._shared:
+                meta = torch.empty(0, dtype=dtype, device="meta")
+                meta.set_(self._storage(key, record).untyped_storage(), offset, shape, stride)
+            else:
+                meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+                if not (isinstance(offset, int) and offset == 0):
+                    whole = torch.empty(number(record.get("nbytes", 0)), dtype=torch.uint8, device="meta")
+                    meta = torch.empty(0, dtype=dtype, device="meta").set_(
+                        whole.untyped_storage(), offset, shape, stride
+                    )
+            if record.get("is_conj") or record.get("is_neg"):
+                set_bits(meta, is_conj=bool(record.get("is_conj")), is_neg=bool(record.get("is_neg")))
+        return self._with_autograd(FakeTensor(self.mode, meta, device), record, where)
+
+    def _storage(self, key: Any, record: Any) -> torch.Tensor:
+        if key not in self._storages:
+            nbytes = self._symbols.number(record.get("nbytes", 0))
+            self._storages[key] = torch.empty(nbytes, dtype=torch.uint8, device="meta")
+        return self._storages[key]
+
+    def _with_autograd(self, fake: Any, record: Any, where: str) -> torch.Tensor:
+        requires_grad = field(record, "requires_grad", bool, where)
+        if requires_grad and not (fake.dtype.is_floating_point or fake.dtype.is_complex):
+            raise ArchiveError(
+                seen=f"{where}: a {fake.dtype} that requires gradients", expected="floating point or complex"
+            )
+        fake.requires_grad_(requires_grad)
+        if record.get("is_parameter"):
+            fake._is_param = True  # what isinstance(fake, Parameter) reads
+        if requires_grad and record.get("is_leaf") is False:
+            with self.mode, torch.enable_grad():
+                return fake.view_as(fake)
+        return fake

@@ -1,0 +1,228 @@
+"""The symbols of a program and what is known of them: an environment of shapes, written down and built anew.
+
+Counterpart: torch/_export/serde/serialize.py serialize_sym_int, symbol_name_to_symbol of GraphModuleDeserializer
+Differs: what was learnt of the sizes while tracing is kept too. Sources are not: they are Python text.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.export.archive.errors import ArchiveError, field, identifier, optional, strings, typed
+from refimpl.export.archive.expressions import to_expression, to_text
+from refimpl.symbolic.functions import to_number
+from refimpl.symbolic.ranges import EmptyRange, Range
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sym_node import SymNode
+
+_PYTHON_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool}
+_COUNTERS = {
+    "s": "_symbol_counter",
+    "zf": "_float_counter",
+    "u": "unbacked_symint_counter",
+    "zuf": "unbacked_symfloat_counter",
+}
+_INFINITIES = {"inf": math.inf, "-inf": -math.inf}
+
+
+class SymbolWriter:
+    """Writes expressions, and collects their symbols."""
+
+    def __init__(self, env: ShapeEnv | None) -> None:
+        self.env = env
+        self._symbols: dict[str, Any] = {}
+        self._texts: dict[Any, str] = {}
+
+    def expression(self, expr: Any) -> str:
+        """The text of an expression. Raises ArchiveError for one that the grammar lacks."""
+        found = self._texts.get(expr)
+        if found is None:
+            for symbol in expr.free_symbols:
+                self._declare(symbol)
+            found = self._texts[expr] = to_text(expr)
+        return found
+
+    def _declare(self, symbol: Any) -> None:
+        known = self._symbols.setdefault(str(symbol), symbol)
+        if known != symbol:
+            raise ArchiveError(seen=f"two symbols named {symbol}", expected="one", do="export the program again")
+        if symbol != _made(str(symbol), _assumption(symbol)):
+            raise ArchiveError(
+                seen=f"the symbol {symbol} with the assumptions {symbol.assumptions0}",
+                expected="a number, integer, positive or not negative",
+                do="export the program with refimpl.export",
+            )
+
+    def number(self, value: Any) -> Any:
+        """An int as it is; a SymInt, SymFloat or SymBool as the text of its expression."""
+        return value if isinstance(value, int) else self.expression(value.node.expr)
+
+    def symbolic(self, value: Any) -> dict[str, Any]:
+        """A SymInt, SymFloat or SymBool with its type."""
+        self._check_environment(value.node.shape_env)
+        return {"sym": self.expression(value.node.expr), "type": value.node.pytype.__name__}
+
+    def _check_environment(self, env: Any) -> None:
+        if self.env is None:
+            self.env = env
+        if env is not self.env:
+            raise ArchiveError(
+                seen="symbols of two environments in one program", expected="one", do="export the program again"
+            )
+
+    def record(self) -> dict[str, Any]:
+        """All symbols that were written, with ranges, hints, replacements and what is known."""
+        env = self.env
+        if env is None:
+            return {"symbols": [], "replacements": [], "facts": []}
+        facts = self._facts(env)
+        replacements: list[Any] = []
+        done: set[str] = set()
+        while len(done) < len(self._symbols):  # replacements bring further symbols
+            for name, symbol in list(self._symbols.items()):
+                if name not in done and symbol in env.replacements:
+                    replacements.append([name, self.expression(env.replacements[symbol])])
+                done.add(name)
+        ordered = sorted(self._symbols.values(), key=lambda s: (env._order.get(s, len(env._order)), str(s)))
+        return {
+            "symbols": [_symbol_record(env, symbol) for symbol in ordered],
+            "replacements": replacements,
+            "facts": facts,
+        }
+
+    def _facts(self, env: ShapeEnv) -> list[str]:
+        """Conditions that held. One that has no text is asked for again when the program is traced again."""
+        asserted = [condition.expr for group in env.deferred_runtime_asserts.values() for condition in group]
+        found = []
+        for condition in (*(guard.expr for guard in env.guards), *asserted):
+            expr = env.replace(condition)
+            if expr.free_symbols and all(str(s) in self._symbols for s in expr.free_symbols):
+                found.append(self.expression(expr))
+        return list(dict.fromkeys(found))
+
+
+def _symbol_record(env: ShapeEnv, symbol: Any) -> dict[str, Any]:
+    value = env.backed_var_to_val.get(symbol)
+    hint = None if value is None else to_number(value)
+    return {
+        "name": str(symbol),
+        "assumes": _assumption(symbol),
+        "range": range_record(env.facts.range_of(symbol)),
+        "hint": hint.hex() if isinstance(hint, float) else hint,
+        "unbacked": symbol in env.unbacked,
+        "size_like": symbol in env.facts.size_like,
+    }
+
+
+def _assumption(symbol: Any) -> str:
+    if not symbol.is_integer:
+        return "number"
+    return "positive" if symbol.is_positive else "nonnegative" if symbol.is_nonnegative else "integer"
+
+
+def _made(name: str, assumed: str) -> Any:
+    kinds: dict[str, dict[str, bool]] = {
+        "number": {},
+        "integer": {"integer": True},
+        "positive": {"integer": True, "positive": True},
+        "nonnegative": {"integer": True, "nonnegative": True},
+    }
+    if assumed not in kinds:
+        raise ArchiveError(seen=f"the symbol {name} is assumed to be {assumed!r}", expected=f"one of {list(kinds)}")
+    return sympy.Symbol(name, **kinds[assumed])
+
+
+def range_record(found: Range) -> list[Any]:
+    """Both bounds; infinite ones as text."""
+    return [str(b) if isinstance(b, float) and math.isinf(b) else b for b in (found.lower, found.upper)]
+
+
+def to_range(record: Any, where: str) -> Range:
+    """The range of a record. Raises ArchiveError for an empty one, or for bounds that are no numbers."""
+    bounds = typed(record, list, where)
+    if len(bounds) != 2:
+        raise ArchiveError(seen=f"{where} has {len(bounds)} bounds", expected="two")
+    found: list[Any] = [_INFINITIES.get(bound, bound) if isinstance(bound, str) else bound for bound in bounds]
+    if any(isinstance(b, bool) or not isinstance(b, (int, float)) or b != b for b in found):
+        raise ArchiveError(seen=f"{where} is {bounds}", expected="two numbers, 'inf' or '-inf'")
+    try:
+        return Range(found[0], found[1])
+    except EmptyRange as error:
+        raise ArchiveError(seen=f"{where}: {error}", expected="a lower bound that is not above the upper") from error
+
+
+class SymbolReader:
+    """An environment built from a record, and numbers in it."""
+
+    def __init__(self, record: Any) -> None:
+        """Raises ArchiveError."""
+        self.env = ShapeEnv()
+        self.symbols: dict[str, Any] = {}
+        for position, each in enumerate(field(record, "symbols", list, "symbols")):
+            self._declare(each, f"symbols[{position}]")
+        try:
+            for pair in field(record, "replacements", list, "symbols"):
+                name, text = typed(pair, list, "symbols.replacements")
+                self.env.set_replacement(self.symbol(name), self.expression(text))
+            for text in strings(record, "facts", "symbols"):
+                self.env.learn(self.env.replace(self.expression(text)))
+        except EmptyRange as error:
+            raise ArchiveError(
+                seen=f"what is known of the symbols excludes each other: {error}", expected="facts that agree"
+            ) from error
+
+    def _declare(self, record: Any, where: str) -> None:
+        name = identifier(field(record, "name", str, where), where)
+        if name in self.symbols:
+            raise ArchiveError(seen=f"the symbol {name} is declared twice", expected="once")
+        env = self.env
+        symbol = self.symbols[name] = _made(name, field(record, "assumes", str, where))
+        env._register(symbol, to_range(field(record, "range", list, where), f"{where}.range"))
+        hint: Any = record.get("hint")
+        if isinstance(hint, str):
+            hint = float.fromhex(hint)
+        if hint is not None:
+            if not isinstance(hint, (int, float)) or isinstance(hint, bool):
+                raise ArchiveError(seen=f"{where}.hint is {hint!r}", expected="a number or null")
+            env.backed_var_to_val[symbol] = sympy.Float(hint) if isinstance(hint, float) else sympy.Integer(hint)
+            env._values[symbol] = hint
+        if optional(record, "unbacked", bool, where):
+            env.unbacked[symbol] = len(env.unbacked)
+        if optional(record, "size_like", bool, where):
+            env.facts.size_like.add(symbol)
+        letters = name.rstrip("0123456789")
+        counter, number = _COUNTERS.get(letters), name[len(letters) :]
+        if counter is not None and number:  # a new symbol must not have an old one's name
+            setattr(env, counter, max(getattr(env, counter), int(number[:9]) + 1))
+
+    def symbol(self, name: Any) -> Any:
+        """A declared symbol. Raises ArchiveError for others."""
+        if not isinstance(name, str) or name not in self.symbols:
+            raise ArchiveError(seen=f"the symbol {name!r}", expected=f"a declared one: {sorted(self.symbols)}")
+        return self.symbols[name]
+
+    def expression(self, text: Any) -> Any:
+        """The expression of a text. Raises ArchiveError."""
+        return to_expression(typed(text, str, "a symbolic expression"), self.symbols)
+
+    def number(self, record: Any) -> Any:
+        """An int, or a SymInt of an expression."""
+        if isinstance(record, int) and not isinstance(record, bool):
+            return record
+        return torch.SymInt(SymNode(self.expression(record), self.env, int))
+
+    def symbolic(self, record: Any, where: str) -> Any:
+        """A SymInt, SymFloat or SymBool."""
+        kind = _PYTHON_TYPES.get(field(record, "type", str, where))
+        node = SymNode(self.expression(field(record, "sym", str, where)), self.env, kind or int)
+        if kind is int:
+            return torch.SymInt(node)
+        if kind is float:
+            return torch.SymFloat(node)
+        if kind is bool:
+            return torch.SymBool(node)
+        raise ArchiveError(seen=f"{where}.type is {record['type']!r}", expected=f"one of {sorted(_PYTHON_TYPES)}")
