@@ -149,14 +149,51 @@ _CAPTURE_COMPANIONS = {
         )
     },
 }  # fmt: skip
+_EXPORT_PACKAGE = "torch.export"
+_VERIFIER = "torch._export.verifier"
+_OURS = "refimpl.export"
+_EXPORT = {
+    f"{_EXPORT_PACKAGE}.export": f"{_OURS}.export",
+    f"{_EXPORT_PACKAGE}._trace._export": f"{_OURS}.entry_points._export",
+    f"{_EXPORT_PACKAGE}._trace._export_for_training": f"{_OURS}.entry_points._export_for_training",
+}
+# Names of sizes, signatures, errors: what the above takes and gives.
+_SIGNATURE_NAMES = (
+    "ConstantArgument", "CustomObjArgument", "ExportBackwardSignature", "ExportGraphSignature", "InputKind", "InputSpec",
+    "OutputKind", "OutputSpec", "SymBoolArgument", "SymFloatArgument", "SymIntArgument", "TensorArgument", "TokenArgument",
+)  # fmt: skip
+_EXPORT_COMPANIONS = {
+    **{
+        f"{_EXPORT_PACKAGE}.{where}{name}": f"{_OURS}.{name}"
+        for where, names in (
+            ("", (
+                "Dim", "ExportBackwardSignature", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry",
+                "ModuleCallSignature", "ShapesCollection", "default_decompositions",
+            )),
+            ("dynamic_shapes.", ("Dim", "ShapesCollection")),
+            ("exported_program.", (
+                "ExportedProgram", "ModuleCallEntry", "ModuleCallSignature", "default_decompositions",
+            )),
+            ("exported_program.", tuple(name for name in _SIGNATURE_NAMES if name != "ExportBackwardSignature")),
+            ("graph_signature.", _SIGNATURE_NAMES),
+        )
+        for name in names
+    },
+    f"{_EXPORT_PACKAGE}.dims": f"{_OURS}.dims.dims",
+    f"{_EXPORT_PACKAGE}.dynamic_shapes.dims": f"{_OURS}.dims.dims",
+    f"{_VERIFIER}.SpecViolationError": f"{_OURS}.SpecViolationError",
+    **{f"{_VERIFIER}.{name}": f"{_OURS}.verifier.{name}" for name in ("TrainingIRVerifier", "Verifier")},
+}  # fmt: skip
 # Name of a part -> upstream dotted name -> the name here that stands in for it.
 SUBSTITUTION_PARTS: dict[str, dict[str, str]] = {
     "graphs": _GRAPHS,
     "capture": _CAPTURE,
     "capture companions": _CAPTURE_COMPANIONS,
+    "export": _EXPORT,
+    "export companions": _EXPORT_COMPANIONS,
 }
 # The entry points of all parts, with the signatures of upstream.
-SUBSTITUTIONS: dict[str, str] = {**_GRAPHS, **_CAPTURE}
+SUBSTITUTIONS: dict[str, str] = {**_GRAPHS, **_CAPTURE, **_EXPORT}
 
 __all__ = [
     "SUBSTITUTIONS",

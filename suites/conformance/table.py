@@ -50,6 +50,19 @@ def _of_capture(name: str, description: str) -> ConformanceSuite:
     )
 
 
+def _of_export(name: str, description: str, file: str | None = None) -> ConformanceSuite:
+    """A suite of upstream's tests of export: one file, which may take its tests from another."""
+    return ConformanceSuite(
+        name=f"export_{name}",
+        description=description,
+        files=(f"export/{file or f'test_{name}'}.py",),
+        needs=("torch.export.export",),
+        harness=_CAPTURE_HARNESS,
+        parts=("graphs", "capture", "export"),
+        companions=("capture companions", "export companions"),
+    )
+
+
 _ROWS = (
     ConformanceSuite(
         name="proxy_tensor",
@@ -97,6 +110,18 @@ _ROWS = (
     _of_capture("unspec", "capture: numbers that are not burned in"),
     _of_capture("ctx_manager", "capture: context managers"),
     _of_capture("aot_autograd", "capture with AOT autograd behind it"),
+    _of_export(
+        "default", "export: signatures, state, sizes, constraints, in the mode that is the default", "test_export"
+    ),
+    _of_export("nonstrict", "export: the same tests, not strict where they do not say", "test_export_nonstrict"),
+    _of_export("strict", "export: the same tests, strict where they do not say", "test_export_strict"),
+    _of_export("retraceability", "export: the same tests, of what was exported once more"),
+    _of_export(
+        "training_ir_to_run_decomp", "export: the same tests, decomposed", "test_export_training_ir_to_run_decomp"
+    ),
+    _of_export("serdes", "export: the same tests, of what was saved and loaded"),
+    _of_export("unflatten", "export: modules made of exported programs"),
+    _of_export("verifier", "export: what a verifier refuses"),
 )
 SUITES: dict[str, ConformanceSuite] = {row.name: row for row in _ROWS}
 
