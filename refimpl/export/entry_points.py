@@ -6,6 +6,7 @@ Counterpart: torch/export/__init__.py export; torch/export/_trace.py _export, _e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ def export(
     dynamic_shapes: by argument, which sizes may vary: for a tensor a dict from dimension to `Dim`, int or None, or a list;
         for a container the same container; None where all are fixed. Or a ShapesCollection.
     strict: read bytecode (capture), in place of running Python: effects on Python objects are then seen, and refused or replayed.
+    preserve_module_call_signature: names of submodules whose inputs and outputs are told in `module_call_graph`.
     prefer_deferred_runtime_asserts_over_guards: conditions on sizes are assertions in the graph.
 
     The graph has operators above autograd and writes in place; `run_decompositions` makes it functional.
@@ -55,7 +57,7 @@ def export(
     gives, sizes that were promised and do not fit (with what to promise instead), and control flow that depends on data;
     UnsupportedByRefimpl for kinds of tensors that have no symbolic sizes; with `strict` what capture raises for a graph break.
     """
-    _check(mod, args, kwargs, preserve_module_call_signature)
+    _check(mod, args, kwargs, preserve_module_call_signature, strict=strict)
     kwargs = dict(kwargs or {})
     if isinstance(dynamic_shapes, ShapesCollection) or hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
@@ -75,7 +77,7 @@ def export(
                 raise
             raise known from error
         with _detect_attribute_assignment(mod):
-            return exported_program(program, (args, kwargs))
+            return exported_program(replace(program, preserved=preserve_module_call_signature), (args, kwargs))
 
 
 def _export_for_training(
@@ -116,7 +118,7 @@ def _export(
     return program if pre_dispatch else program.run_decompositions(composite_decompositions())
 
 
-def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]) -> None:
+def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...], *, strict: bool) -> None:
     if not isinstance(mod, torch.nn.Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if isinstance(mod, torch.jit.ScriptModule):
@@ -132,11 +134,11 @@ def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]) -> None
     missing = [name for name in preserved if name not in known]
     if missing:
         raise invalid_input(f"preserve_module_call_signature names {missing}\n  expected: names of submodules")
-    if preserved:
+    if preserved and strict:
         raise UnsupportedByRefimpl(
-            seen=f"preserve_module_call_signature={preserved}",
-            supported="the signature of the whole",
-            do="leave it out",
+            seen=f"preserve_module_call_signature={preserved} in strict export",
+            supported="signatures of submodules where Python runs",
+            do="export with strict=False",
         )
 
 
@@ -157,7 +159,7 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
         graph_signature=made.signature,
         state_dict=state,
         range_constraints=range_constraints(program.shape_env, program.inputs, made.graph_module.graph.nodes),
-        module_call_graph=module_call_graph(root, program.in_spec, graph.out_spec, program.argument_names),
+        module_call_graph=module_call_graph(root, program.in_spec, graph.out_spec, program.argument_names, made.calls),
         example_inputs=examples,
         constants=made.constants,
         verifiers=[TrainingIRVerifier],

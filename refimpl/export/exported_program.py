@@ -16,7 +16,7 @@ from refimpl._torch import FakeTensor, PlainCodeGen
 from refimpl.export.functional_graph import functional_graph
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
-from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
+from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, without_submodule_signatures
 from refimpl.export.range_constraints import unbacked_ranges
 from refimpl.export.unlift import unlifted_module
 from refimpl.export.verifier import TrainingIRVerifier, Verifier
@@ -195,7 +195,7 @@ class ExportedProgram:
             graph_signature=made.signature,
             state_dict=self._state_dict,
             range_constraints=ranges,
-            module_call_graph=self._module_call_graph,
+            module_call_graph=without_submodule_signatures(self._module_call_graph),
             example_inputs=self._example_inputs,
             constants=self._constants,
             verifiers=[Verifier],

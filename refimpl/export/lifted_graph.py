@@ -31,6 +31,7 @@ from refimpl.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
+from refimpl.export.module_call_graph import ModuleCallSignature
 from refimpl.export.module_stacks import normalise_module_stacks
 from refimpl.export.placeholder_names import TakenNames, name_of_input, name_of_state
 from refimpl.export.traced_program import FakeProgram, TracedProgram
@@ -49,6 +50,8 @@ class LiftedProgram:
     graph_module: fx.GraphModule
     signature: ExportGraphSignature
     constants: Mapping[str, Any]
+    calls: Mapping[str, ModuleCallSignature]
+    """Of submodules, by name, where they were to be kept."""
 
 
 @dataclass(slots=True)
@@ -72,11 +75,14 @@ def lifted(program: FakeProgram, traced: TracedProgram) -> LiftedProgram:
     constants = _constant_inputs(program, traced.graph_module, state)
     inputs = [*state, *constants, *users]
     _choose_names(inputs, users)
-    graph, signature = _rebuilt(old, inputs)
+    graph, signature, copies = _rebuilt(old, inputs)
     graph_module = fx.GraphModule(traced.graph_module, graph)
     normalise_module_stacks(graph_module, type(program.root))
     return LiftedProgram(
-        graph_module=graph_module, signature=signature, constants=_constant_values(program.root, state, constants)
+        graph_module=graph_module,
+        signature=signature,
+        constants=_constant_values(program.root, state, constants),
+        calls={name: call.signature(copies, argument_of) for name, call in traced.calls.items()},
     )
 
 
@@ -167,7 +173,7 @@ def _choose_names(inputs: list[_Input], users: list[_Input]) -> None:
         wanted.name = taken.unique(wanted.name)
 
 
-def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraphSignature]:
+def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraphSignature, dict[fx.Node, fx.Node]]:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     input_specs: list[InputSpec] = []
@@ -189,7 +195,7 @@ def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraph
     output = graph.output(fx.map_arg(returned, lambda inner: copies[inner]))
     output.meta = dict(old.output_node().meta)
     specs = [OutputSpec(OutputKind.USER_OUTPUT, argument_of(value), None) for value in output.args[0]]  # type: ignore[union-attr]
-    return graph, ExportGraphSignature(input_specs, specs)
+    return graph, ExportGraphSignature(input_specs, specs), copies
 
 
 def argument_of(value: Any) -> ArgumentSpec:

@@ -6,9 +6,9 @@ torch/export/_trace.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -43,14 +43,24 @@ class CallSpec(NamedTuple):
 
 
 def module_call_graph(
-    root: torch.nn.Module, in_spec: pytree.TreeSpec, out_spec: pytree.TreeSpec, argument_names: Sequence[str]
+    root: torch.nn.Module,
+    in_spec: pytree.TreeSpec,
+    out_spec: pytree.TreeSpec,
+    argument_names: Sequence[str],
+    calls: Mapping[str, ModuleCallSignature],
 ) -> list[ModuleCallEntry]:
-    """One entry for every name of every module, the root first."""
+    """One entry for every name of every module, the root first, and for every further call that was to be kept."""
     names = [name for name, _ in root.named_modules(remove_duplicate=False)]
     assert names[0] == "", f"the first module is {names[0]!r}, not the root"
     whole = ModuleCallSignature(
         inputs=[], outputs=[], in_spec=in_spec, out_spec=out_spec, forward_arg_names=list(argument_names)
     )
-    entries: list[Any] = [ModuleCallEntry(fqn=name) for name in names]
+    again = [call for call in calls if "@" in call]
+    entries = [ModuleCallEntry(fqn=name, signature=calls.get(name)) for name in (*names, *again)]
     entries[0].signature = whole
     return entries
+
+
+def without_submodule_signatures(entries: Sequence[ModuleCallEntry]) -> list[ModuleCallEntry]:
+    """The entries for a graph that was made of another, in which no node need be what its name says."""
+    return [entry if entry.fqn == "" else ModuleCallEntry(fqn=entry.fqn) for entry in entries]

@@ -8,7 +8,7 @@ where their numbers are known; upstream inserts them by a pass that interprets t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.export.errors import translated
 from refimpl.export.shape_policies import InputLeaf
+from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.tracing import Trace
@@ -55,6 +56,8 @@ class FakeProgram:
     argument_names: Sequence[str]
     fake_mode: FakeTensorMode
     shape_env: ShapeEnv
+    preserved: Sequence[str] = ()
+    """Names of submodules whose calls are to be noted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,7 @@ class TracedProgram:
 
     graph_module: torch.fx.GraphModule
     out_spec: pytree.TreeSpec
+    calls: Mapping[str, SubmoduleCall] = field(default_factory=dict)
 
 
 def traced(program: FakeProgram) -> TracedProgram:
@@ -72,11 +76,14 @@ def traced(program: FakeProgram) -> TracedProgram:
     marks: list[int] = []
     specs: list[pytree.TreeSpec] = []
     trace = Trace(OPTIONS)
+    calls = SubmoduleCallsState(program.root, program.preserved)
 
     def run(*values: Any) -> tuple[Any, ...]:
         named = dict(zip(names, values, strict=False))
         args, kwargs = pytree.tree_unflatten(list(values[len(names) :]), program.in_spec)
-        result, assigned = program.call(named, args, kwargs)
+        assert trace.recording is not None
+        with calls.watching(trace.recording.node_of):
+            result, assigned = program.call(named, args, kwargs)
         written = _write_assigned(named, assigned)
         leaves, spec = pytree.tree_flatten(result)
         leaves = [written.get(id(leaf), leaf) for leaf in leaves]
@@ -97,7 +104,7 @@ def traced(program: FakeProgram) -> TracedProgram:
         raise known from error
     _hoist([node for node in list(graph_module.graph.nodes)[marks[0] : -1] if _is_of_assertion(node)])
     _note_bindings(graph_module.graph, program.shape_env)
-    return TracedProgram(graph_module=graph_module, out_spec=specs[0])
+    return TracedProgram(graph_module=graph_module, out_spec=specs[0], calls=calls.calls)
 
 
 def _write_assigned(

@@ -345,7 +345,44 @@ def test_signatures_of_submodules_are_refused_by_name() -> None:
     with pytest.raises(UserError, match="names of submodules"):
         export(nn.Linear(2, 2), (torch.ones(1, 2),), preserve_module_call_signature=("missing",))
     with pytest.raises(UnsupportedByRefimpl, match="preserve_module_call_signature"):
-        export(nn.Sequential(nn.Linear(2, 2)), (torch.ones(1, 2),), preserve_module_call_signature=("0",))
+        export(nn.Sequential(nn.Linear(2, 2)), (torch.ones(1, 2),), preserve_module_call_signature=("0",), strict=True)
+
+
+class Part(nn.Module):
+    def forward(self, x: torch.Tensor, *, factor: int) -> tuple[torch.Tensor, int]:
+        return x * factor, factor
+
+
+class Whole(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, _ = self.part(x, factor=2)
+        z, _ = self.part(y, factor=3)
+        return z + y
+
+
+def test_inputs_and_outputs_of_submodules_are_told_where_asked_for() -> None:
+    module = Whole()
+    program = export(module, (torch.ones(1),), preserve_module_call_signature=("part",))
+    calls = {entry.fqn: entry.signature for entry in program.module_call_graph}
+    assert list(calls) == ["", "part", "part@1"]
+    first, second = calls["part"], calls["part@1"]
+    assert first is not None
+    assert second is not None
+    assert first.inputs == [TensorArgument("x"), ConstantArgument("", 2)]
+    assert first.outputs == [TensorArgument("mul"), ConstantArgument("", 2)]
+    assert second.inputs == [TensorArgument("mul"), ConstantArgument("", 3)]
+    assert first.forward_arg_names == ["x", "factor"]
+    assert first.out_spec.num_children == 2
+    assert not module.part._forward_hooks
+    assert not module.part._forward_pre_hooks
+    decomposed = program.run_decompositions(
+        {aten.mul.Tensor: lambda a, b: a + a * (b - 1) if b != 1 else NotImplemented}
+    )
+    assert [entry.signature is None for entry in decomposed.module_call_graph] == [False, True, True]
 
 
 @MODES

@@ -1,0 +1,90 @@
+"""What submodules are called with and return, as nodes: the signatures that a program may keep of its parts.
+
+Counterpart: torch/_export/passes/collect_tracepoints_pass.py, torch/_export/wrappers.py _wrap_submodules
+Differs: hooks look up the nodes of what goes in and out while the trace runs; no node is added that would have to be removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from refimpl._torch import pytree
+from refimpl.export.module_call_graph import ModuleCallSignature
+from refimpl.export.shape_policies import argument_names
+
+NodeOf = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmoduleCall:
+    """One call. Inputs and outputs are nodes of the traced graph, or constants."""
+
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    in_spec: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
+    argument_names: Sequence[str]
+
+    def signature(self, copies: Mapping[fx.Node, fx.Node], argument_of: Callable[[Any], Any]) -> ModuleCallSignature:
+        """With the nodes that stand in the final graph for those of the trace."""
+
+        def argument(value: Any) -> Any:
+            return argument_of(copies[value] if isinstance(value, fx.Node) else value)
+
+        return ModuleCallSignature(
+            inputs=[argument(value) for value in self.inputs],
+            outputs=[argument(value) for value in self.outputs],
+            in_spec=self.in_spec,
+            out_spec=self.out_spec,
+            forward_arg_names=list(self.argument_names),
+        )
+
+
+class SubmoduleCallsState:
+    """Notes the calls of some submodules; the n-th of one has "name@n" for a key. Mutable."""
+
+    def __init__(self, root: torch.nn.Module, names: Sequence[str]) -> None:
+        self._modules = {name: root.get_submodule(name) for name in names}
+        self.calls: dict[str, SubmoduleCall] = {}
+        self._running: list[tuple[Any, ...]] = []
+
+    @contextlib.contextmanager
+    def watching(self, node_of: NodeOf) -> Iterator[None]:
+        """Within it calls are noted. The modules have their hooks for so long only."""
+        with contextlib.ExitStack() as stack:
+            for name, module in self._modules.items():
+                before = module.register_forward_pre_hook(self._before(node_of), with_kwargs=True)
+                stack.callback(before.remove)
+                after = module.register_forward_hook(self._after(name, node_of), with_kwargs=True)
+                stack.callback(after.remove)
+            yield
+
+    def _before(self, node_of: NodeOf) -> Callable[..., None]:
+        def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            names = argument_names(inspect.signature(module.forward), args, kwargs)
+            self._running.append(([node_of(leaf) for leaf in leaves], spec, names))
+
+        return hook
+
+    def _after(self, name: str, node_of: NodeOf) -> Callable[..., None]:
+        def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+            inputs, in_spec, names = self._running.pop()
+            leaves, out_spec = pytree.tree_flatten(result)
+            count = sum(key.partition("@")[0] == name for key in self.calls)
+            self.calls[f"{name}@{count}" if count else name] = SubmoduleCall(
+                inputs=inputs,
+                outputs=[node_of(leaf) for leaf in leaves],
+                in_spec=in_spec,
+                out_spec=out_spec,
+                argument_names=names,
+            )
+
+        return hook
