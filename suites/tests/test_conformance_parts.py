@@ -27,7 +27,7 @@ from suites.conformance.outcomes import Ending, ResultRow, TestOutcome
 from suites.conformance.report import write_page
 from suites.conformance.run import outcome_of
 from suites.conformance.shims import SHIMS
-from suites.conformance.source import Names, rewrite
+from suites.conformance.source import Names, original_of, rewrite
 from suites.conformance.stand_in import EntryPointUsed, Phase, missing, raising
 from suites.conformance.table import SUITES
 from suites.conformance.tree import SourceTree
@@ -115,6 +115,39 @@ def test_the_parts_of_the_suites_are_known_and_those_of_the_first_suites_stay() 
     of_capture = subject.substituted_names(SUITES["dynamo_misc"].parts)
     assert set(first) < set(of_capture)
     assert "torch._dynamo.config" not in of_capture, "a setting alone is no dependence on an entry point"
+
+
+@pytest.mark.parametrize("part", ["graphs", "capture", "capture companions", "export", "export companions"])
+def test_a_substitute_is_of_the_kind_of_what_it_stands_for(part: str) -> None:
+    """A function for a function and a class for a class: a module may have the name of a function in it."""
+    told = {name: (original_of(name), substitute) for name, substitute in subject.substitutes((part,)).items()}
+    assert {
+        name for name, (original, ours) in told.items() if original is not None and callable(original) != callable(ours)
+    } == set()
+    assert {
+        name for name, (original, ours) in told.items() if isinstance(original, type) and not isinstance(ours, type)
+    } == set()
+
+
+def test_what_belongs_to_export_is_no_dependence_on_it() -> None:
+    """A test that makes a Dim, and exports nothing, is not in the denominator."""
+    suite = SUITES["export_default"]
+    entry_points = subject.substituted_names(suite.parts)
+    assert {"torch.export.export", "torch.export._trace._export"} <= set(entry_points)
+    assert "torch.export.Dim" not in entry_points
+    assert "torch.export.Dim" in subject.substituted_names(suite.companions)
+
+
+def test_an_export_test_gets_the_substitute_of_a_nested_import() -> None:
+    substitutes = subject.substitutes(("export", "export companions"))
+    source = (
+        "import torch\ndef inner():\n    from torch.export import dims\n    return dims('a', 'b'), torch.export.export"
+    )
+    inner = ran(source, substitutes)["inner"]
+    assert callable(inner)
+    made, export = inner()
+    assert export is substitutes["torch.export.export"]
+    assert [type(dim).__module__.partition(".")[0] for dim in made] == ["refimpl", "refimpl"]
 
 
 def test_torch_keeps_its_own() -> None:
