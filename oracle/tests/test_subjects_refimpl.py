@@ -200,3 +200,62 @@ def test_the_judge_agrees_with_capture(name: str) -> None:
 def test_every_kind_of_partition_has_a_subject() -> None:
     assert set(subjects.PARTITIONS) == set(COMPILED)
     assert len(set(subjects.PARTITIONS.values())) == len(subjects.PARTITIONS)
+
+
+# Without gradients: export is given copies of its inputs, and they are leaves, which must not be written to.
+PLAIN_MUTATION = Program(
+    name="t",
+    calls=(Call(),),
+    source="""
+import torch
+def inputs(call):
+    return (torch.arange(1.0, 5.0), torch.ones(4)), {}
+def program(a, b):
+    c = a.sum() * 2
+    b.mul_(3)
+    return a * c + b, b * 2
+""",
+)
+EXPORTED = ("refimpl.export", "refimpl.export[strict=false]")
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_export_trains_a_module_of_several_sizes(name: str) -> None:
+    torch.manual_seed(0)
+    module = Model()
+    expected_module = copy.deepcopy(module)
+    subject = subject_of(name)
+    run = compiled(subject, module, torch.ones(5, 3), dynamic=True)
+    for size in (5, 6, 9):
+        x = torch.randn(size, 3)
+        for outputs in (run(x, power=2.0), expected_module(x, power=2.0)):
+            (outputs[0].sum() + outputs[1]).backward()
+    assert subject.counters().graphs == 1
+    assert torch.equal(module.seen, expected_module.seen)
+    for (label, actual), expected in zip(module.named_parameters(), expected_module.parameters(), strict=True):
+        assert torch.allclose(actual.grad, expected.grad, atol=1e-5), label  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [*EXPORTED, "refimpl.export[decomposed=functional]", "refimpl.export[decomposed=all]"])
+def test_the_judge_passes_an_exported_mutation(name: str) -> None:
+    verdict = verdict_of(PLAIN_MUTATION, subject_of(name))
+    assert verdict.status is Status.PASS, verdict.symptom
+    assert verdict.compared.tensors > 2
+
+
+def test_the_judge_sees_an_export_that_loses_a_mutation(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lossy:
+        def __init__(self, module: torch.nn.Module, args: Any, kwargs: Any, **options: Any) -> None:
+            self._module = module
+
+        def module(self) -> Any:
+            inner = self._module
+
+            class Cloning(torch.nn.Module):
+                def forward(self, *args: Any) -> Any:
+                    return inner(*(arg.clone() for arg in args))
+
+            return Cloning()
+
+    monkeypatch.setattr(subjects, "export", Lossy)
+    assert verdict_of(PLAIN_MUTATION, subject_of("refimpl.export")).status.is_silent

@@ -77,7 +77,26 @@ def fake_leaf(leaf: InputLeaf, fake_mode: FakeTensorMode, env: ShapeEnv) -> Any:
     """A fake of a tensor, a symbol for an integer that may vary, any other value as it is."""
     source = Source(leaf.source, leaf.source)
     if isinstance(leaf.value, torch.Tensor):
-        return InputFaker(fake_mode, env).tensor(leaf.value, source, leaf.policy)
+        fake = InputFaker(fake_mode, env).tensor(leaf.value, source, leaf.policy)
+        return fake if fake.is_leaf or fake.storage_offset() else _computed(fake, fake_mode)
     if leaf.number is not None:
         return env.create_symintnode(env.create_dim(leaf.value, source, leaf.number), hint=leaf.value)
     return leaf.value
+
+
+def _computed(fake: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
+    """The same, as a result of something that is no view: a program may write to it, and may not to a view of a leaf."""
+    with fake_mode, torch.enable_grad():
+        return _Computed.apply(fake.detach().requires_grad_())
+
+
+class _Computed(torch.autograd.Function):
+    """A tensor like the input, with a history."""
+
+    @staticmethod
+    def forward(ctx: Any, like: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=like.device)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads[0]

@@ -109,6 +109,18 @@ def test_gradients_reach_the_original_s_parameters(strict: bool) -> None:
     torch.testing.assert_close(actual, [p.grad for p in module.parameters()])
 
 
+def test_a_computed_input_may_be_written_to() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.mul_(2)
+            return x.sin()
+
+    leaf = torch.ones(3, requires_grad=True)
+    runnable = exported(Writing(), leaf * 1)
+    runnable(leaf * 3).sum().backward()
+    torch.testing.assert_close(leaf.grad, torch.full((3,), 6.0).cos() * 6)
+
+
 @MODES
 def test_regions_without_gradients_have_none(strict: bool) -> None:
     class Partly(nn.Module):
