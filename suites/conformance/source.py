@@ -53,10 +53,12 @@ class Names:
         self.watched = frozenset(name.rpartition(".")[2] for name in (*substitutes, *SHIMS))
         # Upstream's objects are kept as well: an identity means something only while its object lives.
         self._by_identity: dict[int, tuple[object, object]] = {}
+        self._by_last_part: dict[str, list[tuple[object, object]]] = {}
         for name, substitute in substitutes.items():
             original = original_of(name)
             if original is not None:
                 self._by_identity[id(original)] = (original, substitute)
+                self._by_last_part.setdefault(name.rpartition(".")[2], []).append((original, substitute))
 
     def swap(self, value: object) -> object:
         """The substitute if `value` is an entry point of upstream, else `value`."""
@@ -64,14 +66,21 @@ class Names:
         return value if found is None else found[1]
 
     def attribute(self, holder: object, name: str) -> object:
-        """The value of `holder.name`. Raises AttributeError where it is not there."""
+        """The value of `holder.name`. Raises AttributeError where it is not there.
+
+        Runs inside of what is captured as well: it asks nothing that capture does not know, such as `id`.
+        """
         if isinstance(holder, types.ModuleType):
             dotted = f"{holder.__name__}.{name}"
             if dotted in self._substitutes:
                 return self._substitutes[dotted]
             if not hasattr(holder, name) and (moved := _moved(dotted)) is not None:
                 return self.swap(moved)
-        return self.swap(getattr(holder, name))
+        value = getattr(holder, name)
+        for original, substitute in self._by_last_part.get(name, ()):
+            if value is original:
+                return substitute
+        return value
 
     def imported(self, module: str, name: str, is_guarded: bool = False) -> object:
         """The value of `from module import name`.

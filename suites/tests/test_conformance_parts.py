@@ -150,6 +150,15 @@ def test_an_export_test_gets_the_substitute_of_a_nested_import() -> None:
     assert [type(dim).__module__.partition(".")[0] for dim in made] == ["refimpl", "refimpl"]
 
 
+def test_a_watched_attribute_can_be_captured() -> None:
+    """The lookup is inside of what a test captures: there it asks nothing that capture does not know."""
+    scope = ran("import torch\ndef f(x):\n    return torch.relu(x) + 1", {"torch.nn.functional.relu": object()})
+    compiled = subject.substitutes(("capture",))["torch.compile"]
+    assert callable(compiled)
+    x = torch.tensor([-1.0, 2.0])
+    assert compiled(scope["f"], backend="eager", fullgraph=True)(x).tolist() == [1.0, 3.0]
+
+
 def test_torch_keeps_its_own() -> None:
     before = dict(vars(proxy_tensor))
     ran("from torch.fx.experimental.proxy_tensor import make_fx", {MAKE_FX: object()})
