@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -151,7 +152,15 @@ def _unzipped(f: File, name: str, wanted: list[str]) -> tuple[Any, bytes, dict[s
             record = _json(archive, _PROGRAM, name)
             data = archive.read(_TENSORS)
             return record, data, {key: _text(_extra_content(archive, key, name)) for key in wanted}
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except (
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         if isinstance(error, (ArchiveError, FileNotFoundError, PermissionError, IsADirectoryError)):
             raise
         raise _no_archive(f, name, error) from error

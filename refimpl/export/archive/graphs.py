@@ -5,7 +5,8 @@ Differs: arguments are kept as they stand, not by the schema of the operator.
 
 Note [What of a node's meta is kept]
 `val`, `nn_module_stack`, `stack_trace`, `torch_fn`, `unbacked_bindings`, `original_aten`, `seq_nr`, `grad_mode` and `custom`.
-`tensor_meta` and `device` follow from `val`. All else (`from_node`, `source_fn_stack`) says how the graph was made, and is lost.
+`tensor_meta` (but for `requires_grad`) and `device` follow from `val`. All else (`from_node`, `source_fn_stack`) says how the
+graph was made, and is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ import torch
 from torch import fx
 
 from refimpl._torch import HigherOrderOperator, OpOverload, pytree
-from refimpl.export.archive.errors import ArchiveError, field, identifier, path_of_identifiers, state_name, typed
+from refimpl.export.archive.errors import (
+    ArchiveError,
+    field,
+    identifier,
+    optional,
+    path_of_identifiers,
+    state_name,
+    typed,
+)
 from refimpl.export.archive.fakes import FakeReader, FakeWriter
 from refimpl.export.archive.operators import name_of, named, schema_of
 from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
@@ -90,7 +99,7 @@ class GraphWriter:
             self._is_input = node.op == "placeholder"
             found["val"] = self._results.record(meta["val"], f"{where}, meta['val'],")
         if "tensor_meta" in meta:
-            found["is_described"] = True
+            found["requires_grad"] = meta["tensor_meta"].requires_grad  # `val` is detached
         if meta.get("unbacked_bindings"):
             found["unbacked_bindings"] = [
                 [self._symbols.expression(symbol), [_step_record(step, where) for step in path]]
@@ -201,11 +210,11 @@ class GraphReader:
         meta = typed(record, dict, f"{where}.meta")
         if "val" in meta:
             value = self._results.value(meta["val"], f"{where}.meta.val")
-            if meta.get("is_described"):
+            requires_grad = optional(meta, "requires_grad", bool, where)
+            if requires_grad is not None and isinstance(value, torch.Tensor):
                 describe(node, value)
+                node.meta["tensor_meta"] = node.meta["tensor_meta"]._replace(requires_grad=requires_grad)
             node.meta["val"] = value
-            if isinstance(value, torch.Tensor):
-                node.meta.setdefault("device", value.device)
         for key in _PLAIN_META:
             if key in meta:
                 node.meta[key] = self._plain.value(meta[key], f"{where}.meta.{key}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, is_opaque_object, pytree
+from refimpl._torch import FakeTensor, pytree
 from refimpl.export.archive.errors import ArchiveError, field, identifier, optional, state_name, strings, typed
 from refimpl.export.archive.fakes import FakeReader, FakeWriter
 from refimpl.export.archive.graphs import GraphReader, GraphWriter
@@ -95,7 +95,7 @@ def _shape_env(program: ExportedProgram) -> ShapeEnv | None:
 
 def _refuse_objects(program: ExportedProgram) -> None:
     for name, value in program.constants.items():
-        if is_opaque_object(value):
+        if not isinstance(value, torch.Tensor):
             raise ArchiveError(
                 seen=f"the constant {name!r}, a {type(value).__name__}, which is no tensor",
                 expected="constants that are tensors",

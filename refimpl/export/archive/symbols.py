@@ -15,8 +15,10 @@ import torch
 from refimpl.export.archive.errors import ArchiveError, field, identifier, optional, strings, typed
 from refimpl.export.archive.expressions import to_expression, to_text
 from refimpl.symbolic.functions import to_number
+from refimpl.symbolic.guards import RuntimeAssert, ShapeGuard
 from refimpl.symbolic.ranges import EmptyRange, Range
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.stacks import Stack
 from refimpl.symbolic.sym_node import SymNode
 
 _PYTHON_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool}
@@ -78,8 +80,10 @@ class SymbolWriter:
         """All symbols that were written, with ranges, hints, replacements and what is known."""
         env = self.env
         if env is None:
-            return {"symbols": [], "replacements": [], "facts": []}
-        facts = self._facts(env)
+            return {"symbols": [], "replacements": [], "guards": [], "asserts": []}
+        guards = self._texts_of(env, [guard.expr for guard in env.guards])
+        conditions = [condition for group in env.deferred_runtime_asserts.values() for condition in group]
+        asserts = self._texts_of(env, [condition.expr for condition in conditions])
         replacements: list[Any] = []
         done: set[str] = set()
         while len(done) < len(self._symbols):  # replacements bring further symbols
@@ -91,18 +95,15 @@ class SymbolWriter:
         return {
             "symbols": [_symbol_record(env, symbol) for symbol in ordered],
             "replacements": replacements,
-            "facts": facts,
+            "guards": guards,
+            "asserts": asserts,
         }
 
-    def _facts(self, env: ShapeEnv) -> list[str]:
-        """Conditions that held. One that has no text is asked for again when the program is traced again."""
-        asserted = [condition.expr for group in env.deferred_runtime_asserts.values() for condition in group]
-        found = []
-        for condition in (*(guard.expr for guard in env.guards), *asserted):
-            expr = env.replace(condition)
-            if expr.free_symbols and all(str(s) in self._symbols for s in expr.free_symbols):
-                found.append(self.expression(expr))
-        return list(dict.fromkeys(found))
+    def _texts_of(self, env: ShapeEnv, conditions: list[Any]) -> list[str]:
+        """Those about symbols of the program; of others nothing in it tells."""
+        found = [env.replace(condition) for condition in conditions]
+        ours = [c for c in found if c.free_symbols and all(str(s) in self._symbols for s in c.free_symbols)]
+        return list(dict.fromkeys(self.expression(condition) for condition in ours))
 
 
 def _symbol_record(env: ShapeEnv, symbol: Any) -> dict[str, Any]:
@@ -168,8 +169,7 @@ class SymbolReader:
             for pair in field(record, "replacements", list, "symbols"):
                 name, text = typed(pair, list, "symbols.replacements")
                 self.env.set_replacement(self.symbol(name), self.expression(text))
-            for text in strings(record, "facts", "symbols"):
-                self.env.learn(self.env.replace(self.expression(text)))
+            self._learn(strings(record, "guards", "symbols"), strings(record, "asserts", "symbols"))
         except EmptyRange as error:
             raise ArchiveError(
                 seen=f"what is known of the symbols excludes each other: {error}", expected="facts that agree"
@@ -198,6 +198,20 @@ class SymbolReader:
         counter, number = _COUNTERS.get(letters), name[len(letters) :]
         if counter is not None and number:  # a new symbol must not have an old one's name
             setattr(env, counter, max(getattr(env, counter), int(number[:9]) + 1))
+
+    def _learn(self, guards: list[str], asserts: list[str]) -> None:
+        env, nowhere = self.env, Stack([])
+        for text in guards:
+            env.guards.append(ShapeGuard(self.expression(text), nowhere))
+            env.learn(env.guards[-1].expr)
+        for text in asserts:
+            condition = self.expression(text)
+            newest = max(
+                (s for s in condition.free_symbols if s in env.unbacked), key=env.unbacked.__getitem__, default=None
+            )
+            env.deferred_runtime_asserts.setdefault(newest, []).append(RuntimeAssert(condition, "", nowhere))
+            env.num_deferred_runtime_asserts += 1
+            env.learn(condition)
 
     def symbol(self, name: Any) -> Any:
         """A declared symbol. Raises ArchiveError for others."""

@@ -10,7 +10,7 @@ import collections
 from typing import Any
 
 from refimpl._torch import pytree
-from refimpl.export.archive.errors import ArchiveError, field, identifier
+from refimpl.export.archive.errors import ArchiveError, field, identifier, optional
 from refimpl.export.archive.values import ValueReader, ValueWriter
 
 LEAF = "*"
@@ -24,7 +24,11 @@ def tree_record(spec: pytree.TreeSpec, values: ValueWriter, where: str) -> Any:
     """Raises ArchiveError for containers that cannot be found again by their name."""
     if spec.type is None:
         return LEAF
+    generic = (
+        {"is_generic": True} if spec.type is collections.namedtuple else {}
+    )  # a named tuple that has no rule of its own
     return {
+        **generic,
         "type": _type_name(_class_of(spec), where),
         "context": _context_record(spec, values, where),
         "children": [tree_record(child, values, where) for child in spec.children()],
@@ -105,8 +109,8 @@ def to_tree(record: Any, values: ValueReader, where: str) -> pytree.TreeSpec:
                 seen=f"{where}: a {kind.__name__} with {len(children)} fields", expected=f"the fields {kind._fields}",
                 do="load it with the version of the class that it was saved with",
             )  # fmt: skip
-        registered = kind in pytree.SUPPORTED_NODES
-        return pytree.TreeSpec(kind if registered else collections.namedtuple, kind, children)
+        generic = optional(record, "is_generic", bool, where)
+        return pytree.TreeSpec(collections.namedtuple if generic else kind, kind, children)
     if kind is collections.defaultdict:
         if not isinstance(context, list) or len(context) != 2 or context[0] not in _FACTORIES:
             raise ArchiveError(
