@@ -157,6 +157,8 @@ _EXPORT = {
     f"{_EXPORT_PACKAGE}._trace._export": f"{_OURS}.entry_points._export",
     f"{_EXPORT_PACKAGE}._trace._export_for_training": f"{_OURS}.entry_points._export_for_training",
 }
+# Without upstream's options of pickle and of versions: an archive here has neither.
+_EXPORT_ARCHIVES = {f"{_EXPORT_PACKAGE}.{name}": f"{_OURS}.{name}" for name in ("load", "save")}
 # Names of sizes, signatures, errors: what the above takes and gives.
 _SIGNATURE_NAMES = (
     "ConstantArgument", "CustomObjArgument", "ExportBackwardSignature", "ExportGraphSignature", "InputKind", "InputSpec",
@@ -189,7 +191,7 @@ SUBSTITUTION_PARTS: dict[str, dict[str, str]] = {
     "graphs": _GRAPHS,
     "capture": _CAPTURE,
     "capture companions": _CAPTURE_COMPANIONS,
-    "export": _EXPORT,
+    "export": {**_EXPORT, **_EXPORT_ARCHIVES},
     "export companions": _EXPORT_COMPANIONS,
 }
 # The entry points of all parts, with the signatures of upstream.
