@@ -229,6 +229,23 @@ def test_updates_do_not_see_each_other(table: str) -> None:
     assert y.tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
 
+def test_an_operator_that_raises_and_is_caught_is_not_in_the_graph() -> None:
+    class Trying(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                y = x.view(-1, 7)
+            except RuntimeError:
+                y = x * 2
+            return y + 1
+
+    program = export(Trying(), (torch.ones(8),))
+    assert [str(node.target) for node in program.graph.nodes if node.op == "call_function"] == [
+        "aten.mul.Tensor",
+        "aten.add.Tensor",
+    ]
+    assert program.module()(torch.ones(8)).tolist() == [3.0] * 8
+
+
 @MODES
 def test_values_read_at_run_time_are_checked(strict: bool) -> None:
     class Read(nn.Module):

@@ -323,7 +323,11 @@ class RecordingMode(TorchDispatchMode):
         if self.on_moved is not None:
             self.check_memory(tensors)
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
-        result = self._run(func, args, kwargs, tensors)
+        try:
+            result = self._run(func, args, kwargs, tensors)
+        except Exception:
+            self.builder.graph.erase_node(node)  # the program may go on without it
+            raise
         self.bind_fresh_symbols(result, node)
         constant = None
         if func is torch.ops.aten.lift_fresh_copy.default and self.tracker.find(args[0]) is None:
