@@ -176,6 +176,8 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
             message = json.loads(here.recv_bytes())
             if "error" in message:
                 raise InternalError(message["error"])
+            if "refused" in message:  # there is no process to be had in which autograd works
+                return _run_here(live, subject, timeout_s)
             return Verdict.from_json(message["verdict"])
         return Verdict(status=Status.TIMEOUT, symptom=f"no end within {timeout_s:.0f} s")
     except EOFError:
@@ -190,10 +192,19 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
         here.close()
 
 
+def _refusal() -> dict[str, Any] | None:
+    """Builds of torch for accelerators refuse every backward pass in the child of a process that has run one."""
+    try:
+        torch.ones(1, requires_grad=True).sum().backward()
+    except RuntimeError as error:
+        return {"refused": str(error)}
+    return None
+
+
 def _child(live: LiveProgram, subject: Subject, connection: Connection) -> None:
     torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
     try:
-        message = {"verdict": _judge(live, subject).verdict.to_json()}
+        message = _refusal() or {"verdict": _judge(live, subject).verdict.to_json()}
     except Exception as error:  # process edge: the parent raises it again
         message = {"error": f"{type(error).__name__}: {error}"}
     connection.send_bytes(json.dumps(message).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import oracle
+from oracle import checking
 from oracle.checking import DisagreementError
 from oracle.errors import UsageError
 from oracle.verdict import Status
@@ -95,6 +97,19 @@ def test_a_fork_after_a_backward_pass_and_threads_in_the_caller_works() -> None:
     (x @ x).sum().backward()
     (verdict,) = oracle.check(lambda a: a @ a, x, subjects=[right], timeout_s=60).values()
     assert verdict.status is Status.PASS
+
+
+def test_where_autograd_refuses_a_forked_process_the_subject_runs_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_refusal", lambda: {"refused": "in combination with fork-based multiprocessing"})
+    ran: list[int] = []
+
+    def here(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        ran.append(os.getpid())
+        return gm.forward
+
+    (verdict,) = oracle.check(double, torch.ones(2), subjects=[here]).values()
+    assert verdict.status is Status.PASS
+    assert set(ran) == {os.getpid()}
 
 
 def test_aliased_and_nested_arguments_keep_their_relations() -> None:

@@ -147,6 +147,10 @@ def _of_python(function: FunctionType) -> Treatment:
         return Treatment.SKIP
     if "_torchdynamo_orig_callable" in function.__dict__:  # what it wraps runs under another capture, as it is
         return Treatment.BREAK
+    if (
+        id(function.__dict__.get("__wrapped__")) in _BREAKING
+    ):  # torch.manual_seed, wrapped when torch's own capture is loaded
+        return Treatment.BREAK
     module = function.__module__ or ""
     if module in _OPERATOR_MODULES and f"{module}.{function.__qualname__}" not in _INTERPRETED:
         return Treatment.NODE

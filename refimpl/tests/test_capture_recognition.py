@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any
@@ -48,6 +49,14 @@ _NATIVE: Any = torch._C
 )
 def test_treatment(function: Any, expected: Treatment) -> None:
     assert treatment(function) is expected
+
+
+def test_a_wrapper_of_what_breaks_breaks() -> None:
+    @functools.wraps(torch.initial_seed)
+    def wrapper() -> int:
+        return torch.initial_seed()
+
+    assert treatment(wrapper) is Treatment.BREAK
 
 
 def test_nearly_all_of_torch_is_known() -> None:

@@ -81,7 +81,9 @@ _METADATA = _names_in(
 )
 # Tensors that an attribute gives: nodes.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
-_VF: Any = vars(torch.nn.functional)["_VF"]  # a module with a `__getattr__` of its class, which gives functions written in C
+_VF: Any = vars(torch.nn.functional)[
+    "_VF"
+]  # a module with a `__getattr__` of its class, which gives functions written in C
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 _FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # of a named tuple, by name
 _OF_FUNCTIONS = _names_in(

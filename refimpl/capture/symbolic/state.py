@@ -339,7 +339,9 @@ class CaptureState(OperatorState):
         self.guard(GuardKind.TYPE, source, type(found))
         if type(ahead) is list:
             self.guard(GuardKind.LENGTH, ReducedSource(source), len(reduced))
-        if type(ahead) is list and len(reduced) > 2:  # it has not ended: where it is at the end of the list, that may grow
+        if (
+            type(ahead) is list and len(reduced) > 2
+        ):  # it has not ended: where it is at the end of the list, that may grow
             over = self.wrap(reduced[1][0], ItemSource(ItemSource(ReducedSource(source), 1), 0))
             if not isinstance(over, SequenceValue) or self.effects.is_changed(over):
                 return None
