@@ -140,6 +140,47 @@ class Structured(nn.Module):
         return collections.OrderedDict(pair=Pair(total, None), point=Point(total * 2, [total]), max=torch.max(total, 0))
 
 
+class Added(nn.Module):
+    """Inputs that share memory."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+class Scaled(nn.Module):
+    """A number that varies, and one computed from it."""
+
+    def forward(self, x: torch.Tensor, n: int) -> tuple[torch.Tensor, float]:
+        return x * n, x.shape[0] / n
+
+
+class Inner(nn.Module):
+    """A result in a container."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, *, k: int = 1) -> dict[str, torch.Tensor]:
+        return {"out": self.linear(x) * k}
+
+
+class Outer(nn.Module):
+    """A submodule whose signature is kept, and constants among the results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: torch.Tensor, n: int) -> tuple[Any, ...]:
+        return self.inner(x, k=2)["out"] + n, "text", None, 2.5
+
+
+def _halves() -> Arguments:
+    whole = torch.randn(6)
+    return (whole[:3], whole[3:]), {}
+
+
 def _sizes_shapes() -> Any:
     size = Dim("size", min=3, max=20)
     return {"x": {0: size}, "y": {0: size + 1}}
@@ -160,6 +201,7 @@ class Case:
     others: tuple[Callable[[], Arguments], ...] = ()
     refused: tuple[Callable[[], Arguments], ...] = ()
     decomposes: bool = True
+    preserved: tuple[str, ...] = ()
 
 
 def _pair(first: int, second: int) -> Callable[[], Arguments]:
@@ -205,6 +247,15 @@ CASES = {
     ),
     "run_time_sizes": Case(module=Nonzero, inputs=lambda: ((torch.tensor([1.0, 0.0, 2.0]),), {})),
     "cond": Case(module=Branches, inputs=_randn(2, 3), others=(lambda: ((-torch.ones(2, 3),), {}),)),
+    "aliased_inputs": Case(module=Added, inputs=_halves),
+    "number": Case(
+        module=Scaled,
+        inputs=lambda: ((torch.randn(4), 5), {}),
+        shapes=lambda: {"x": {0: Dim.DYNAMIC}, "n": Dim.DYNAMIC},
+        others=(lambda: ((torch.randn(7), 3), {}),),
+        refused=(lambda: ((torch.randn(7), "3"), {}),),
+    ),
+    "preserved": Case(module=Outer, inputs=lambda: ((torch.randn(2, 3), 7), {}), preserved=("inner",)),
     "modes": Case(module=Modes, inputs=_randn(4, 4)),
 }
 PROGRAMS = [
@@ -219,7 +270,8 @@ CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def program_of(case: Case, *, is_decomposed: bool = False, strict: bool = False) -> ExportedProgram:
     torch.manual_seed(0)
     args, kwargs = case.inputs()
-    program = export(case.module(), args, kwargs, dynamic_shapes=case.shapes(), strict=strict)
+    program = export(case.module(), args, kwargs, dynamic_shapes=case.shapes(), strict=strict,
+                     preserve_module_call_signature=case.preserved)  # fmt: skip
     return program.run_decompositions() if is_decomposed else program
 
 
@@ -314,7 +366,11 @@ def assert_same_results(actual: Any, expected: Any) -> None:
     actual_leaves, actual_spec = pytree.tree_flatten(actual)
     expected_leaves, expected_spec = pytree.tree_flatten(expected)
     assert actual_spec == expected_spec
-    torch.testing.assert_close(actual_leaves, expected_leaves, rtol=0, atol=0)
+    for actual_leaf, expected_leaf in zip(actual_leaves, expected_leaves, strict=True):
+        if isinstance(expected_leaf, torch.Tensor):
+            torch.testing.assert_close(actual_leaf, expected_leaf, rtol=0, atol=0)
+        else:
+            assert actual_leaf == expected_leaf
 
 
 @pytest.mark.parametrize(("case", "is_decomposed"), PROGRAMS)
@@ -406,6 +462,14 @@ def test_example_inputs_come_back() -> None:
         {},
     )
     torch.testing.assert_close(pytree.tree_leaves(loaded.example_inputs), pytree.tree_leaves(program.example_inputs))
+
+
+def test_example_inputs_that_share_memory_still_do() -> None:
+    loaded = load(saved(program_of(CASES["aliased_inputs"])))
+    assert loaded.example_inputs is not None
+    first, second = loaded.example_inputs[0]
+    assert first.untyped_storage()._cdata == second.untyped_storage()._cdata
+    assert second.storage_offset() == 3
 
 
 def test_a_program_without_example_inputs_is_saved() -> None:

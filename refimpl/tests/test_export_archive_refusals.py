@@ -313,6 +313,7 @@ class Scripted(nn.Module):
         return x * self.held.number
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")  # that they will be removed
 @pytest.mark.parametrize(
     ("tensor", "said"),
     [

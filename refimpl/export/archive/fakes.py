@@ -101,19 +101,21 @@ class FakeReader:
             )
         key = optional(record, "storage", int, where)
         with inside_fake_kernel(self.mode):
-            if key in self._shared:
-                meta = torch.empty(0, dtype=dtype, device="meta")
-                meta.set_(self._storage(key, record).untyped_storage(), offset, shape, stride)
-            else:
-                meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-                if not (isinstance(offset, int) and offset == 0):
-                    whole = torch.empty(number(record.get("nbytes", 0)), dtype=torch.uint8, device="meta")
-                    meta = torch.empty(0, dtype=dtype, device="meta").set_(
-                        whole.untyped_storage(), offset, shape, stride
-                    )
+            meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+            is_input = key is not None
+            if is_input and (key in self._shared or not self._is_all_of_its_storage(meta, offset, record)):
+                whole = self._storage(key, record)
+            else:  # of results nobody asks how large their memory is: `set_` makes it large enough
+                whole = None if _expression(offset) == 0 else torch.empty(0, dtype=torch.uint8, device="meta")
+            if whole is not None:
+                meta = torch.empty(0, dtype=dtype, device="meta").set_(whole.untyped_storage(), offset, shape, stride)
             if record.get("is_conj") or record.get("is_neg"):
                 set_bits(meta, is_conj=bool(record.get("is_conj")), is_neg=bool(record.get("is_neg")))
         return self._with_autograd(FakeTensor(self.mode, meta, device), record, where)
+
+    def _is_all_of_its_storage(self, meta: torch.Tensor, offset: Any, record: Any) -> bool:
+        nbytes = self._symbols.number(record.get("nbytes", 0))
+        return _expression(offset) == 0 and _expression(meta.untyped_storage().nbytes()) == _expression(nbytes)
 
     def _storage(self, key: Any, record: Any) -> torch.Tensor:
         if key not in self._storages:
@@ -134,3 +136,7 @@ class FakeReader:
             with self.mode, torch.enable_grad():
                 return fake.view_as(fake)
         return fake
+
+
+def _expression(number: Any) -> Any:
+    return number.node.expr if isinstance(number, torch.SymInt) else number
