@@ -16,12 +16,12 @@ import torch
 from refimpl._torch import FakeTensorMode, pytree
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.export.asserting_trace import AssertingTrace
 from refimpl.export.errors import translated
 from refimpl.export.shape_policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
-from refimpl.trace.tracing import Trace
 
 # A function of (values of parameters and buffers by name, args, kwargs) that gives what the program returns, and what it has
 # assigned to buffers.
@@ -73,9 +73,8 @@ def traced(program: FakeProgram) -> TracedProgram:
     """Raises UserError for results that no graph gives, for data-dependent control flow and for sizes that were promised and do
     not fit; and what the program raises."""
     names = (*program.parameters, *program.buffers)
-    marks: list[int] = []
     specs: list[pytree.TreeSpec] = []
-    trace = Trace(OPTIONS)
+    trace = AssertingTrace(OPTIONS, shape_env=program.shape_env)
     calls = SubmoduleCallsState(program.root, program.preserved)
 
     def run(*values: Any) -> tuple[Any, ...]:
@@ -89,8 +88,7 @@ def traced(program: FakeProgram) -> TracedProgram:
         leaves = [written.get(id(leaf), leaf) for leaf in leaves]
         check_leaves(leaves, UserErrorType.INVALID_OUTPUT, "outputs")
         specs.append(spec)
-        marks.append(len(trace.builder.graph.nodes))
-        _assert_conditions(program.shape_env)
+        trace.assert_conditions()
         return tuple(leaves)
 
     if program.scopes is not None:
@@ -102,7 +100,7 @@ def traced(program: FakeProgram) -> TracedProgram:
         if known is error:
             raise
         raise known from error
-    _hoist([node for node in list(graph_module.graph.nodes)[marks[0] : -1] if _is_of_assertion(node)])
+    trace.check_complete()
     _note_bindings(graph_module.graph, program.shape_env)
     return TracedProgram(graph_module=graph_module, out_spec=specs[0], calls=calls.calls)
 
@@ -133,21 +131,6 @@ def _described(value: Any) -> str:
     return f"a {value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
 
 
-def _assert_conditions(env: ShapeEnv) -> None:
-    """Records an assertion for everything that was taken to hold of numbers that are known only at run time."""
-    for conditions in list(env.deferred_runtime_asserts.values()):
-        for condition in conditions:
-            place = condition.stack.user_line() or condition.msg
-            message = f"Runtime assertion failed for expression {condition.expr} at {place}"
-            torch.ops.aten._assert_scalar.default(env.create_symboolnode(condition.expr), message)
-
-
-def _is_of_assertion(node: torch.fx.Node) -> bool:
-    """Of what is recorded last: the ends of regions are to stay last."""
-    is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
-    return is_number or node.target is torch.ops.aten._assert_scalar.default
-
-
 def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:
     """Says which nodes numbers come from that are known only at run time, where a fake input has remembered its number."""
     bound: set[Any] = set()
@@ -158,19 +141,3 @@ def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:
         if expr in env.unbacked and expr not in bound:
             node.meta["unbacked_bindings"] = {expr: ()}
             bound.add(expr)
-
-
-def _hoist(nodes: Sequence[torch.fx.Node]) -> None:
-    """Moves each of the nodes, the last of their graph, to behind the last node that it needs."""
-    if not nodes:
-        return
-    graph = nodes[0].graph
-    order: dict[torch.fx.Node, tuple[int, int]] = {node: (index, 0) for index, node in enumerate(graph.nodes)}
-    inputs = list(graph.find_nodes(op="placeholder"))  # the last one, for nodes go behind all of them
-    last_at: dict[int, torch.fx.Node] = {}
-    for number, node in enumerate(nodes, 1):
-        latest = max((*node.all_input_nodes, *inputs[-1:]), key=lambda needed: order[needed])
-        place = order[latest][0]
-        last_at.get(place, latest).append(node)
-        last_at[place] = node
-        order[node] = (place, number)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import export
 from refimpl.export.errors import InputMismatch, StructureMismatch
 from refimpl.tests.export_modules import Assigning, Containers, EverythingModule, Mutating, Normalised
@@ -227,6 +228,49 @@ def test_updates_do_not_see_each_other(table: str) -> None:
     exported(Swapping(), torch.ones(2, 2, requires_grad=True), torch.ones(2, 2), table=table)(x, y)
     assert x.tolist() == [[7.0, 7.0], [7.0, 7.0]]
     assert y.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+class BranchChecked(nn.Module):
+    """Reads a number in a branch, and bounds it there."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        def yes(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            size: Any = n.item()
+            torch._check(size >= 1)
+            torch._check(size <= 4)
+            return x * x.new_ones(size).sum()
+
+        return torch.cond(x.sum() > 0, yes, lambda x, n: x - 1, (x, n))
+
+
+class Selecting(nn.Module):
+    """Has a size that depends on values, and bounds it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        torch._check(y.shape[0] < 3)
+        return y * 2
+
+
+def test_assertions_of_a_branch_are_in_the_branch() -> None:
+    runnable = exported(BranchChecked(), torch.ones(3), torch.tensor(3))
+    assert runnable(torch.ones(3), torch.tensor(4)).tolist() == [4.0] * 3
+    assert runnable(-torch.ones(3), torch.tensor(9)).tolist() == [-2.0] * 3
+    with pytest.raises(RuntimeError, match="Runtime assertion"):
+        runnable(torch.ones(3), torch.tensor(9))
+
+
+def test_strict_export_refuses_assertions_that_it_would_lose() -> None:
+    with pytest.raises(UnsupportedByRefimpl, match="strict=False"):
+        export(BranchChecked(), (torch.ones(3), torch.tensor(3)), strict=True)
+
+
+@MODES
+def test_sizes_that_depend_on_values_are_checked(strict: bool) -> None:
+    runnable = exported(Selecting(), torch.tensor([1.0, -1.0, 2.0, -2.0]), strict=strict)
+    assert runnable(torch.tensor([1.0, -1.0, -2.0, -2.0])).tolist() == [2.0]
+    with pytest.raises(RuntimeError, match="Runtime assertion"):
+        runnable(torch.ones(4))
 
 
 def test_an_operator_that_raises_and_is_caught_is_not_in_the_graph() -> None:

@@ -96,7 +96,7 @@ class Trace:
 
     def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
         """`subgraph`, with what the function returned and what it uses from around it."""
-        child = Trace(self.options, parent=self)
+        child = type(self)(self.options, parent=self)
         if self.fake_mode is None:  # a function that writes to its operands writes when the operator runs, not now
             with paused_recordings():
                 operands = tuple(map(copy_of, operands))

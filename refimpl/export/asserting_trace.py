@@ -1,0 +1,120 @@
+"""A trace that asserts, in its graph, what was taken to hold of numbers that are known only when the graph runs.
+
+Counterpart: torch/fx/passes/runtime_assert.py insert_deferred_runtime_asserts; torch/export/_trace.py
+_add_runtime_assertions_to_cond_in_subgraph
+Differs: recorded while the trace still runs, in the function that has asked, and then moved to where the numbers are known.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence, Set
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.symbolic.guards import RuntimeAssert
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.higher_order import Subgraph
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.tracing import Trace, current_trace
+
+
+class AssertingTrace(Trace):
+    """Functions of operators, traced inside of it, assert what they have asked for themselves."""
+
+    def __init__(
+        self, options: TraceOptions, *, parent: Trace | None = None, shape_env: ShapeEnv | None = None
+    ) -> None:
+        super().__init__(options, parent=parent)
+        outer = parent if isinstance(parent, AssertingTrace) else None
+        self._env = outer._env if outer is not None else shape_env
+        self._asserted: dict[int, RuntimeAssert] = {} if outer is None else outer._asserted
+        # Of a trace before this one, by capture: its numbers need not be this one's, which has asked the same of its own.
+        self._earlier = {id(c) for c in self._conditions()} if outer is None else outer._earlier
+
+    def assert_conditions(self, besides: Set[int] = frozenset()) -> None:
+        """Records an assertion for every condition that has none, but for some by identity. To be called inside of the trace."""
+        assert self._env is not None
+        graph = self.builder.graph
+        count = len(graph.nodes)
+        for condition in self._conditions():
+            if id(condition) in self._asserted or id(condition) in besides:
+                continue
+            holds = self._env.create_symboolnode(condition.expr)
+            if id(condition) in self._earlier and not self._can_find(holds):
+                continue
+            self._asserted[id(condition)] = condition
+            place = condition.stack.user_line() or condition.msg
+            message = f"Runtime assertion failed for expression {condition.expr} at {place}"
+            torch.ops.aten._assert_scalar.default(holds, message)
+        _hoist([node for node in list(graph.nodes)[count:] if _is_of_assertion(node)])
+
+    def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
+        """As any trace does, with assertions at the end of the function's graph."""
+        known = {id(condition) for condition in self._conditions()}
+
+        @functools.wraps(f)
+        def asserting(*args: Any) -> Any:
+            result = f(*args)
+            inner = current_trace()
+            if isinstance(inner, AssertingTrace):
+                inner.assert_conditions(besides=known)
+            return result
+
+        return super().trace_function(asserting, operands)
+
+    def check_complete(self) -> None:
+        """Raises UnsupportedByRefimpl for a condition that has no assertion, which would otherwise be lost. One of an earlier
+        trace has, where this one has asked the same of another number."""
+        again = Counter(self._form(c) for c in self._asserted.values() if id(c) not in self._earlier)
+        for condition in self._conditions():
+            if id(condition) in self._asserted:
+                continue
+            form = self._form(condition)
+            again[form] -= 1
+            if again[form] < 0:
+                raise UnsupportedByRefimpl(
+                    seen=f"{condition.expr}, asked at {condition.stack.user_line() or condition.msg} of a number that only "
+                    "the captured graph has",
+                    supported="in strict export numbers that are read outside of branches",
+                    do="export with strict=False",
+                )
+
+    def _form(self, condition: RuntimeAssert) -> str:
+        """The condition, whatever its numbers are called."""
+        assert self._env is not None
+        numbers = sorted((s for s in condition.expr.free_symbols if s in self._env.unbacked), key=str)
+        return str(condition.expr.xreplace({s: sympy.Symbol(f"_{i}", integer=True) for i, s in enumerate(numbers)}))
+
+    def _can_find(self, number: torch.SymBool) -> bool:
+        return self.recording is not None and self.recording.symbols.can_find(number)
+
+    def _conditions(self) -> list[RuntimeAssert]:
+        assert self._env is not None
+        return [condition for found in self._env.deferred_runtime_asserts.values() for condition in found]
+
+
+def _is_of_assertion(node: torch.fx.Node) -> bool:
+    """Of what is recorded last: the ends of regions are to stay last."""
+    is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return is_number or node.target is torch.ops.aten._assert_scalar.default
+
+
+def _hoist(nodes: Sequence[torch.fx.Node]) -> None:
+    """Moves each of the nodes, the last of their graph, to behind the last node that it needs."""
+    if not nodes:
+        return
+    graph = nodes[0].graph
+    order: dict[torch.fx.Node, tuple[int, int]] = {node: (index, 0) for index, node in enumerate(graph.nodes)}
+    inputs = list(graph.find_nodes(op="placeholder"))  # the last one, for nodes go behind all of them
+    last_at: dict[int, torch.fx.Node] = {}
+    for number, node in enumerate(nodes, 1):
+        latest = max((*node.all_input_nodes, *inputs[-1:]), key=lambda needed: order[needed])
+        place = order[latest][0]
+        last_at.get(place, latest).append(node)
+        last_at[place] = node
+        order[node] = (place, number)
