@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
+import uuid
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -127,18 +127,19 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    path = Path(os.path.realpath(path))  # a link stays one
+    if path.exists() and not path.is_file():  # a device or pipe is written to; of a directory Python says so
+        path.write_bytes(content)
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp's is for the owner alone
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
 
 
