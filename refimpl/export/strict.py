@@ -45,6 +45,12 @@ def strict_program(
             supported="integers as constants",
             do="export with strict=False, or leave the integer out of dynamic_shapes",
         )
+    if prefer_deferred_runtime_asserts_over_guards:
+        raise UnsupportedByRefimpl(
+            seen="prefer_deferred_runtime_asserts_over_guards=True in strict export",
+            supported="conditions on sizes as guards, which are checked at calls",
+            do="export with strict=False, or leave it out",
+        )
     if isinstance(module, fx.GraphModule):  # its Python is what its graph says: bytecode says nothing more
         return non_strict_program(module, args, kwargs, leaves, argument_names)
     values, in_spec = pytree.tree_flatten((args, dict(kwargs)))

@@ -405,6 +405,8 @@ def test_conditions_may_be_assertions_of_the_graph() -> None:
     args, said = (torch.ones(3), torch.ones(4)), ({0: Dim("a")}, {0: Dim("b")})
     program = export(Checked(), args, dynamic_shapes=said, prefer_deferred_runtime_asserts_over_guards=True)
     assert aten._assert_scalar.default in targets(program)
+    with pytest.raises(UnsupportedByRefimpl, match="strict=False"):
+        export(Checked(), args, strict=True, prefer_deferred_runtime_asserts_over_guards=True)
     guarded = export(Checked(), args, dynamic_shapes=said)
     assert aten._assert_scalar.default not in targets(guarded)
     for runnable in (program.module(check_guards=False), guarded.module()):
