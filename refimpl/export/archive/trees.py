@@ -64,7 +64,13 @@ def _registered() -> list[tuple[str, Any]]:
     ]
     named = {id(kind) for _, kind in names}
     own = [(_own_name(kind), kind) for kind in pytree.SUPPORTED_NODES if id(kind) not in named]
-    return [*names, *((name, kind) for name, kind in own if not name.startswith("torch._"))]
+    return [*names, *((name, kind) for name, kind in own if not _is_private(name))]
+
+
+def _is_private(name: str) -> bool:
+    """Whether a class is of a private module of torch's."""
+    package, _, rest = name.partition(".")
+    return package == "torch" and rest.startswith("_")
 
 
 def _own_name(kind: Any) -> str:
