@@ -311,6 +311,17 @@ def tangents(outputs, seed):
     return list(pairs.values())
 
 
+def state_of(target, names):
+    """What a call may leave behind: parameters, buffers and other tensors of the module, and those of the program's globals."""
+    state = list(target.state_dict(keep_vars=True).items()) if IS_MODULE else []
+    owners = [(name, vars(child)) for name, child in target.named_modules()] if IS_MODULE else []
+    owners += [("globals", names)] if "SOURCE" in globals() else []
+    for name, values in owners:
+        kept = flatten({key: value for key, value in values.items() if key[0] != "_"}, name)
+        state += [(path, value) for path, value in kept if isinstance(value, torch.Tensor)]
+    return [(f"state {name}", value) for name, value in state]
+
+
 def run(wrap):
     """What can be seen of every call: a dict of aspects."""
     names, target = make()
@@ -325,11 +336,7 @@ def run(wrap):
         if DERIVES:
             args, kwargs = names["derive"](*args, **kwargs)
             leaves += flatten(args, "derived argument")
-        state = list(target.state_dict(keep_vars=True).items()) if IS_MODULE else []
-        for name, child in target.named_modules() if IS_MODULE else ():
-            kept = flatten({key: value for key, value in vars(child).items() if key[0] != "_"}, name)
-            state += [(path, value) for path, value in kept if isinstance(value, torch.Tensor)]
-        leaves += [(f"state {name}", value) for name, value in state]
+        leaves += state_of(target, names)
         torch.manual_seed(SEED + number)
         random.seed(SEED + number)
         mode = {"no_grad": torch.no_grad, "inference": torch.inference_mode}.get(plan.get("grad_mode"), torch.enable_grad)
@@ -337,7 +344,8 @@ def run(wrap):
             with mode():
                 result = f(*args, **kwargs)
             outputs = flatten(result, "output")
-            look(seen, f"call {number}: ", outputs + leaves)
+            found = {**dict(outputs + leaves), **dict(state_of(target, names))}
+            look(seen, f"call {number}: ", list(found.items()))
             seen[f"call {number}: generator"] = torch.get_rng_state()
             if plan.get("backward"):
                 pairs = tangents(outputs, SEED + number)

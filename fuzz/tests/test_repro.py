@@ -127,6 +127,24 @@ def test_tensors_in_a_list_of_a_module_are_seen(tmp_path: Path) -> None:
     assert "gradient of state ['kept'][0]" in ended.stdout
 
 
+def test_what_a_call_leaves_in_the_module_is_seen(tmp_path: Path) -> None:
+    program = FuzzProgram(
+        arguments=("a",),
+        statements=program_of("def program(a):\n    r = torch.mul(a, self.count)\n    return r\n", []).statements,
+        result=program_of("def program(r):\n    return r\n", []).result,
+        state=(StateEntry(name="self.count", text="self.count = 2"),),
+        calls=(Call(args=[_tensor(2)]),),
+    )
+    verdict = Verdict(status=Status.FAIL_STATE, symptom="module.last")
+    script = repro_script(program, resolve("dynamo"), verdict)
+    keeps = "lambda a: (setattr(target, 'last', a * NUMBER), target(a))[1]"
+    script = script.replace("run(lambda target: target)", f"run(lambda target: {keeps.replace('NUMBER', '2')})")
+    assert _run(script.replace(_STOCK, keeps.replace("NUMBER", "2")), tmp_path).returncode == 0
+    ended = _run(script.replace(_STOCK, keeps.replace("NUMBER", "3")), tmp_path)
+    assert ended.returncode == 1
+    assert "value of state ['last']" in ended.stdout
+
+
 def test_whether_an_empty_tensor_is_the_argument_is_seen(tmp_path: Path) -> None:
     program = program_of("def program(a):\n    return a\n", [_tensor(0)])
     script = repro_script(program, resolve("dynamo"), Verdict(status=Status.FAIL_ALIAS, symptom="output"))
