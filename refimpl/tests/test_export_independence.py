@@ -1,4 +1,4 @@
-"""An export, strict or not, and what becomes of it, run nothing of torch's own export, capture, AOT autograd or tracer.
+"""An export, strict or not, what becomes of it, and its archive run nothing of torch's own export, capture, AOT or tracer.
 
 As in `test_aot_independence.py`, helpers that fake tensors and public functions call are named one by one, and no part of what
 is checked.
@@ -16,7 +16,7 @@ from refimpl.tests.test_aot_independence import ALLOWED
 ROOT = Path(__file__).parents[2]
 
 CHILD = """
-import json, sys, threading
+import io, json, sys, threading
 from pathlib import Path
 import torch
 import torch._dynamo  # the first fake tensor loads it, and with it most of what must not run; loading is not running
@@ -24,7 +24,7 @@ import refimpl.tests.export_modules as modules
 if PROVOKE:
     from torch.export import Dim, export
 else:
-    from refimpl.export import Dim, export
+    from refimpl.export import Dim, export, load, save
 
 root = Path(torch.__file__).parent
 FORBIDDEN = tuple(
@@ -55,6 +55,10 @@ try:
             for table in ({}, None):
                 program.run_decompositions(table).module()(*args)
             str(program)
+            if not PROVOKE:
+                archive = io.BytesIO()
+                save(program, archive)
+                load(io.BytesIO(archive.getvalue())).module()(*args)
             count += 1
 finally:
     sys.setprofile(None)
