@@ -25,6 +25,7 @@ class SizeHistory:
 
     _sizes: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     _varying: dict[Hashable, set[int]] = field(default_factory=dict)  # dimensions; of integers the one "dimension" 0
+    takes_fakes: bool = False  # fake tensors of the program's own modes are captured like any tensor
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
         """Of every dimension of an input. Marks come first, then what is always static, then what was seen."""

@@ -17,6 +17,7 @@ from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.caller_fakes import with_sizes_as_numbers
 from refimpl.export.errors import invalid_input, translated
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.functional_graph import composite_decompositions
@@ -59,8 +60,10 @@ def export(
     """
     _check(mod, args, kwargs, preserve_module_call_signature, strict=strict)
     kwargs = dict(kwargs or {})
+    examples = args, kwargs
     if isinstance(dynamic_shapes, ShapesCollection) or hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    args, kwargs = with_sizes_as_numbers(args, kwargs)
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([leaf.value for leaf in leaves], UserErrorType.INVALID_INPUT, "inputs")
@@ -77,7 +80,7 @@ def export(
                 raise
             raise known from error
         with _detect_attribute_assignment(mod):
-            return exported_program(replace(program, preserved=preserve_module_call_signature), (args, kwargs))
+            return exported_program(replace(program, preserved=preserve_module_call_signature), examples)
 
 
 def _export_for_training(

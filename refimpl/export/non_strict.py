@@ -60,7 +60,7 @@ def non_strict_program(
 
 def fake_state(module: torch.nn.Module, fake_mode: FakeTensorMode, env: ShapeEnv) -> dict[str, torch.Tensor]:
     """Parameters, then buffers, by all their names; their sizes are numbers. What is one tensor has one fake."""
-    faker = InputFaker(fake_mode, env)
+    faker = InputFaker(fake_mode, env, takes_fakes=True)
     named = {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -77,7 +77,7 @@ def fake_leaf(leaf: InputLeaf, fake_mode: FakeTensorMode, env: ShapeEnv) -> Any:
     """A fake of a tensor, a symbol for an integer that may vary, any other value as it is."""
     source = Source(leaf.source, leaf.source)
     if isinstance(leaf.value, torch.Tensor):
-        fake = InputFaker(fake_mode, env).tensor(leaf.value, source, leaf.policy)
+        fake = InputFaker(fake_mode, env, takes_fakes=True).tensor(leaf.value, source, leaf.policy)
         return fake if fake.is_leaf or fake.storage_offset() else _computed(fake, fake_mode)
     if leaf.number is not None:
         return env.create_symintnode(env.create_dim(leaf.value, source, leaf.number), hint=leaf.value)

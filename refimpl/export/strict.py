@@ -65,7 +65,7 @@ def strict_program(
     with _state_kept(module) as assigned:
         graph_module = capture_graph(
             module,
-            dynamic_shapes=SpecifiedSizes(policies=policies),
+            dynamic_shapes=SpecifiedSizes(policies=policies, takes_fakes=True),
             assume_static_by_default=True,
             _log_export_usage=False,
         )(*args, **given).graph_module

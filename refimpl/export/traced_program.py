@@ -35,6 +35,7 @@ OPTIONS = TraceOptions(
     record_module_stack=True,
     specializes_integers=True,
     allow_non_fake_inputs=True,
+    lifts_constants=True,
 )
 
 

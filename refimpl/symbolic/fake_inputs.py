@@ -39,11 +39,15 @@ def symbolic_fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> Fa
 
 
 class InputFaker:
-    """Makes the fake inputs of one trace; the same tensor gives the same fake, tensors of one storage share one."""
+    """Makes the fake inputs of one trace; the same tensor gives the same fake, tensors of one storage share one.
 
-    def __init__(self, fake_mode: FakeTensorMode, shape_env: ShapeEnv) -> None:
+    takes_fakes: fake tensors of other modes, whose sizes are numbers, have fakes like any tensor. They are refused otherwise.
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode, shape_env: ShapeEnv, *, takes_fakes: bool = False) -> None:
         self.fake_mode = fake_mode
         self.shape_env = shape_env
+        self.takes_fakes = takes_fakes
         self._fakes = WeakTensorKeyDictionary()
         # Key of a real storage -> a meta tensor over the fake one, and a real tensor over the real one: once that is gone, the
         # key may be another's. Not held: an environment outlives its trace, and must not keep inputs alive.
@@ -60,11 +64,12 @@ class InputFaker:
 
     def _make(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
-            if tensor.fake_mode is not self.fake_mode:
+            if tensor.fake_mode is self.fake_mode:
+                return tensor
+            if not self.takes_fakes:
                 raise ForeignFakeInput(
                     seen=f"{source.name} is a fake tensor of another mode", do="pass it as it was made"
                 )
-            return tensor
         if is_traceable_wrapper_subclass(tensor):
             return self._subclass(tensor, source, policy)
         _check_kind(tensor, source)
@@ -169,7 +174,7 @@ def _covers_its_storage(tensor: torch.Tensor) -> bool:
 
 def _check_kind(tensor: torch.Tensor, source: Source) -> None:
     kind = type(tensor)
-    is_plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    is_plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
     if tensor.is_nested:
         what = "a nested tensor"
     elif tensor.is_quantized:

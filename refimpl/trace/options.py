@@ -34,6 +34,9 @@ class TraceOptions:
     )
     uses_python_kernels: bool = False  # torch's Python kernels of composite ops, as always with symbolic sizes
     specializes_integers: bool = False  # an integer among the inputs is a constant in a symbolic trace too
+    lifts_constants: bool = (
+        False  # constants of an operator's functions are operands; fakes of other modes are constants
+    )
 
     def __post_init__(self) -> None:
         if self.tracing_mode not in ("real", "fake", "symbolic"):

@@ -45,6 +45,8 @@ from refimpl.errors import (
     NotTracked,
     UnsupportedByRefimpl,
 )
+from refimpl.symbolic.dynamic_shapes import DimSpec
+from refimpl.symbolic.fake_inputs import InputFaker
 from refimpl.symbolic.unbacked import fresh_bindings
 from refimpl.trace.composite_aliases import may_share_memory
 from refimpl.trace.constants import ConstantsState
@@ -78,6 +80,7 @@ class RecordingMode(TorchDispatchMode):
         self.objects = ObjectTrackerState()
         self.symbols = SymbolState(builder)
         self._constants = ConstantsState()
+        self._faker: InputFaker | None = None  # of fakes of other modes
         self._kernels: FakeKernelsState | None = None
         if fake_mode is not None:  # a mode around the trace may want to see every call
             around = [mode for mode in active_dispatch_modes() if not isinstance(mode, (FakeTensorMode, RecordingMode))]
@@ -139,6 +142,8 @@ class RecordingMode(TorchDispatchMode):
         _append_tensors(args, tensors)
         if kwargs:
             _append_tensors(kwargs, tensors)
+        if self.options.lifts_constants and any(map(self._is_foreign, tensors)):
+            return self._dispatch(func, *self._with_own_fakes((args, kwargs)))
         if self.outer is not None:
             for tensor in tensors:
                 if self.tracker.find(tensor) is None:
@@ -200,6 +205,37 @@ class RecordingMode(TorchDispatchMode):
         self.lifted.append((value, node))
         return node
 
+    def _is_foreign(self, tensor: torch.Tensor) -> bool:
+        """Whether another tensor has to stand for it: it belongs to another mode, or to what is around an operator's function."""
+        if type(tensor) is FakeTensor:
+            return tensor.fake_mode is not self.fake_mode
+        is_inside = self.outer is not None and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        return is_inside and self.tracker.find(tensor) is None
+
+    def _own_fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What stands for a constant. The outermost graph has the constant itself."""
+        if self.outer is not None:
+            return self.outer._own_fake(tensor)
+        assert self.fake_mode is not None
+        shape_env: Any = self.fake_mode.shape_env
+        if self._faker is None:
+            self._faker = InputFaker(self.fake_mode, shape_env, takes_fakes=True)
+        own = self._faker.tensor(tensor, "a constant", {dim: DimSpec.static() for dim in range(tensor.dim())})
+        if self.tracker.find(own) is None:
+            node = self.builder.constant(tensor)
+            self.builder.describe(node, own)
+            self.track(own, node)
+        return own
+
+    def _with_own_fakes(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._own_fake(value) if self._is_foreign(value) else value
+        if type(value) in (tuple, list):
+            return type(value)(map(self._with_own_fakes, value))
+        if type(value) is dict:
+            return {key: self._with_own_fakes(item) for key, item in value.items()}
+        return value
+
     def bind_fresh_symbols(self, result: Any, node: torch.fx.Node) -> None:
         """Say in the node's meta where in its result the numbers stand that only a run of the graph knows."""
         shape_env = None if self.fake_mode is None else self.fake_mode.shape_env
@@ -217,6 +253,8 @@ class RecordingMode(TorchDispatchMode):
             lifted = self._lift(value)
             if lifted is not None:
                 return lifted
+            if self.options.lifts_constants and self._is_foreign(value):
+                return self.node_of(self._own_fake(value))
             if isinstance(value, FakeTensor) and not self.options.allow_fake_constant:
                 raise NotTracked(value)
             return self.builder.constant(value)

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from refimpl._torch import (
+    FakeTensor,
     FakeTensorMode,
     is_any_autocast_on,
     set_grad_enabled,
@@ -109,7 +110,7 @@ class CaptureState(OperatorState):
             allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
         )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
-        self.faker = InputFaker(self.fake_mode, self.shape_env)
+        self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes)
         self.shape_env.fakers[id(self.fake_mode)] = self.faker  # for `to_fake_tensor`: a backend gets these symbols
         self.effects = EffectLog()
         self.entered: dict[Any, None] = {}  # code of functions that were entered
@@ -220,6 +221,7 @@ class CaptureState(OperatorState):
 
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        is_plain |= type(found) is FakeTensor and self._sizes.takes_fakes
         if not is_plain or found.is_nested:  # of which the sizes raise
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
