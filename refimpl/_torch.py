@@ -253,6 +253,12 @@ def active_dispatch_modes() -> list[Any]:
     return modes if above_autograd is None else [*modes, above_autograd]
 
 
+def is_any_mode_active_but(mode: Any) -> bool:
+    """Whether another dispatch mode than this one is on, the slot above autograd aside."""
+    count = torch._C._len_torch_dispatch_stack()
+    return count > 1 or (count == 1 and torch._C._get_dispatch_stack_at(0) is not mode)
+
+
 def dispatch_keys() -> Any:
     """Which kernels the dispatcher includes and leaves out, in this thread and at this point."""
     return torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()

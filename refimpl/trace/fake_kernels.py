@@ -22,6 +22,7 @@ from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
     OpOverload,
+    TorchDispatchMode,
     WeakTensorKeyDictionary,
     inside_fake_kernel,
     registered_effect,
@@ -108,7 +109,7 @@ class FakeKernelsState:
 
     def __init__(self, fake_mode: FakeTensorMode, *, is_caching: bool = True) -> None:
         self.fake_mode = fake_mode
-        self._is_caching = is_caching
+        self.is_caching = is_caching
         self._symbolic_results: dict[Hashable, Any] = {}
         self._repeatable: dict[Any, bool] = {}
         self._fakes = WeakTensorKeyDictionary()  # captured real tensor -> its fake and the signature of that
@@ -133,14 +134,39 @@ class FakeKernelsState:
         """The op's result. `tensors` are the tensors among the arguments, in order."""
         if _has_effect(func):
             return _without_values(func, args, kwargs, tensors)
-        if not self._is_caching or not self._is_repeatable(func):
+        if not self.is_caching or not self._is_repeatable(func):
             return func(*args, **kwargs)
+        return self._remembered(func, args, kwargs, tensors, tracker)
+
+    def run_below_autograd(self, func: Any, args: Any, kwargs: Any, tracker: TrackerState) -> Any:
+        """The result of an op that autograd or a composite op has called, whose tensors the tracer may not know."""
+        if not self._is_repeatable(func):
+            return func(*args, **kwargs)
+        tensors: list[torch.Tensor] = []
+        _append_tensors(args, tensors)
+        for value in kwargs.values():
+            _append_tensors(value, tensors)
+        return self._remembered(func, args, kwargs, tensors, tracker, is_below=True)
+
+    def _remembered(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        tensors: list[torch.Tensor],
+        tracker: TrackerState,
+        *,
+        is_below: bool = False,
+    ) -> Any:
         signatures: list[Hashable] = []
         replaced: dict[int, FakeTensor] = {}
         for index, tensor in enumerate(tensors):
             if type(tensor) is FakeTensor:
                 tracked = tracker.find(tensor)
-                signature = None if tracked is None else tracked.signature
+                if tracked is None:
+                    signature = self.signature(tensor) if is_below else None
+                else:
+                    signature = tracked.signature
             else:
                 fake, signature = self._fake_of(tensor)
                 if fake is not None:
@@ -217,6 +243,30 @@ class FakeKernelsState:
 @dataclass(frozen=True, slots=True)
 class _Nothing:
     """The output is None."""
+
+
+class RememberingMode(TorchDispatchMode):
+    """Below autograd, while an op runs above it: what arrives there is not worked out twice either."""
+
+    def __init__(self, kernels: FakeKernelsState, tracker: TrackerState) -> None:
+        super().__init__()
+        self._kernels = kernels
+        self._tracker = tracker
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._kernels.run_below_autograd(func, args, kwargs or {}, self._tracker)
+
+
+def _append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _append_tensors(item, tensors)
 
 
 def _call_key(func: Any, args: Any, kwargs: Any, signatures: list[Hashable]) -> tuple[Hashable, bool]:

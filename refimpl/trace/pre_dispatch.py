@@ -47,6 +47,7 @@ from refimpl._torch import (
     TorchDispatchMode,
     enter_autocast,
     exit_autocast,
+    is_any_mode_active_but,
     is_inside_backward,
     is_inside_function_transform,
     no_python_dispatcher,
@@ -55,7 +56,7 @@ from refimpl._torch import (
     without_pre_dispatch_modes,
 )
 from refimpl.errors import UnsupportedByRefimpl, user_line
-from refimpl.trace.fake_kernels import FakeKernelsState
+from refimpl.trace.fake_kernels import FakeKernelsState, RememberingMode
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -67,7 +68,11 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
     def __init__(self, builder: GraphBuilder, options: TraceOptions, fake_mode: FakeTensorMode | None = None) -> None:
         super().__init__(builder, options, fake_mode)
         self._dispatch_key = PRE_DISPATCH_KEY  # what TorchDispatchMode.__enter__ asks where to put the mode
-        if fake_mode is not None:  # a result carries its history: a remembered one has none
+        self._remembering: RememberingMode | None = None
+        if self._kernels is not None and fake_mode is not None:
+            # A result carries its history: a remembered one has none. What arrives below autograd is remembered instead.
+            if self._kernels.is_caching:
+                self._remembering = RememberingMode(self._kernels, self.tracker)
             self._kernels = FakeKernelsState(fake_mode, is_caching=False)
         self.regions = RegionsState(builder)
         self._is_below = False
@@ -105,6 +110,9 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
             outputs[value.output_nr] = node
 
     def _run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+        if self._remembering is not None and not is_any_mode_active_but(self.fake_mode):  # it wants to see every call
+            with self._remembering:
+                return super()._run(func, args, kwargs, tensors)
         if self.fake_mode is not None:
             return super()._run(func, args, kwargs, tensors)
         with no_python_dispatcher():  # which the slot needs; real tensors go through the kernels that eager mode runs

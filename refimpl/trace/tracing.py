@@ -212,14 +212,11 @@ def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
                 do="give FakeTensorMode a shape_env, or trace with tracing_mode='fake'",
             )
         return modes[0]
-    fake_mode = symbolic_fake_mode(
+    return symbolic_fake_mode(
         allow_fallback_kernels=not is_symbolic,
         allow_non_fake_inputs=options.allow_non_fake_inputs,
         static_shapes=not is_symbolic,
     )
-    # Above autograd what is remembered has to be below it, by the fake mode itself (see PreDispatchRecordingMode).
-    fake_mode.cache_enabled = options.pre_dispatch and not is_symbolic
-    return fake_mode
 
 
 def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
