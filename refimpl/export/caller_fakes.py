@@ -36,7 +36,7 @@ def _has_symbols(value: Any) -> bool:
 
 
 def _with_numbers(value: Any, mode: FakeTensorMode) -> Any:
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, FakeTensor):
         return _number(value)
     sizes, strides = [_number(size) for size in value.shape], [_number(stride) for stride in value.stride()]
     with inside_fake_kernel(mode):
