@@ -1,0 +1,273 @@
+"""Exported programs of the reference implementation as torch's: run, saved, decomposed, compiled, with sizes that vary."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from oracle.subjects.refimpl import export
+from oracle.torch_export import NotConvertible, to_torch
+
+SIZES = (3, 4, 8)  # the ends of the range, and the size of the example
+BATCH = Dim("batch", min=3, max=8)
+
+
+class TiedAttention(nn.Module):
+    """Containers in and out, a tied weight, a constant that nobody registered, a buffer that is not saved."""
+
+    mask: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(8, 8)
+        self.key = nn.Linear(8, 8)
+        self.key.weight = self.query.weight
+        self.register_buffer("mask", torch.tril(torch.ones(5, 5)).bool(), persistent=False)
+        self.scales = [torch.arange(8.0)]
+
+    def forward(self, inputs: dict[str, torch.Tensor], *, scale: float = 2.0) -> dict[str, Any]:
+        x = inputs["x"] * self.scales[0] * scale
+        y = nn.functional.scaled_dot_product_attention(self.query(x), self.key(x), x, attn_mask=self.mask)
+        return {"out": y, "parts": (y.sum((1, 2)), None, 3)}
+
+
+class Updates(nn.Module):
+    """Writes to a buffer and to an input, and gives a view of the input back."""
+
+    total: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.total.add_(x.sum(0))
+        y.mul_(2)
+        return self.norm(x) + self.total, y.view(-1, 2)
+
+
+class Branches(nn.Module):
+    """torch.cond, whose branches read a parameter; a region without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = torch.cond(x.sum() > 0, lambda a: self.linear(a).sin(), lambda a: a.cos() - 1, (x,))
+        with torch.no_grad():
+            z = z + self.linear(x)
+        return z.reshape(-1)
+
+
+class CountsPositive(nn.Module):
+    """A size that is known at run time only."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = int((x > 0).sum().item())
+        torch._check(count >= 0)
+        return torch.zeros(count + x.shape[0]) + 1
+
+
+class ComputedSizes(nn.Module):
+    """Sizes that are divided, halved and compared."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n = x.shape[0]
+        return x.repeat(2, 1).view(n, -1), x[: (n + 1) // 2]
+
+
+class Convolution(nn.Module):
+    """Convolution, pooling, dropout in eval."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(2, 3, 3),
+            nn.BatchNorm2d(3),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(),
+            nn.Linear(12, 5),
+        ).eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def _rows(size: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (torch.randn(size, 4),), {}
+
+
+# model -> (class, inputs of a size, which sizes vary)
+KINDS: Mapping[str, tuple[type[nn.Module], Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]], Any]] = (
+    MappingProxyType(
+        {
+            "attention": (TiedAttention, lambda n: (({"x": torch.randn(n, 5, 8)},), {"scale": 2.0}),
+                          {"inputs": {"x": {0: BATCH}}, "scale": None}),
+            "updates": (Updates, lambda n: ((torch.randn(n, 4), torch.randn(n, 2, 2)), {}), ({0: BATCH}, {0: BATCH})),
+            "branches": (Branches, _rows, ({0: BATCH},)),
+            "counts": (CountsPositive, _rows, ({0: BATCH},)),
+            "computed sizes": (ComputedSizes, _rows, ({0: BATCH},)),
+            "convolution": (Convolution, lambda n: ((torch.randn(n, 2, 6, 6),), {}), ({0: BATCH},)),
+        }
+    )
+)  # fmt: skip
+
+
+def _saved(program: ExportedProgram) -> nn.Module:
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    return torch.export.load(file).module()
+
+
+WAYS: Mapping[str, Callable[[ExportedProgram], Callable[..., Any]]] = MappingProxyType(
+    {
+        "module": lambda program: program.module(),
+        "saved": _saved,
+        "functional": lambda program: program.run_decompositions({}).module(),
+        "decomposed": lambda program: program.run_decompositions().module(),
+        "aot_eager": lambda program: torch.compile(program.module(), backend="aot_eager"),
+    }
+)
+
+
+def _exported(kind: str, *, strict: bool = False) -> tuple[nn.Module, Any]:
+    make, inputs, shapes = KINDS[kind]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module = make()
+    args, kwargs = inputs(4)
+    return module, export(copy.deepcopy(module), args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def _leaves_of_calls(run: Callable[..., Any], kind: str) -> list[Any]:
+    """Results and inputs after calls of all sizes, one after another: what one call writes the next one sees."""
+    seen: list[Any] = []
+    for size in SIZES:
+        torch.manual_seed(size)
+        args, kwargs = KINDS[kind][1](size)
+        seen += pytree.tree_leaves((run(*args, **kwargs), args))
+    return seen
+
+
+def _assert_same(actual: list[Any], expected: list[Any], *, where: str) -> None:
+    assert len(actual) == len(expected), where
+    for number, (ours, wanted) in enumerate(zip(actual, expected, strict=True)):
+        if isinstance(wanted, torch.Tensor):
+            torch.testing.assert_close(ours, wanted, msg=lambda text, at=number: f"{where}, leaf {at}: {text}")
+        else:
+            assert ours == wanted, f"{where}, leaf {number}"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_converted_program_gives_what_eager_gives_at_every_size(kind: str, way: str) -> None:
+    module, program = _exported(kind)
+    run = WAYS[way](to_torch(program))
+    _assert_same(_leaves_of_calls(run, kind), _leaves_of_calls(module, kind), where=f"{kind} {way}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decomposed_and_strict_programs_are_converted_too(kind: str) -> None:
+    for name, program in {
+        "decomposed": _exported(kind)[1].run_decompositions(),
+        "strict": _exported(kind, strict=True)[1],
+    }.items():
+        converted = to_torch(program)
+        assert converted.dialect == program.dialect
+        expected = _leaves_of_calls(_exported(kind)[0], kind)
+        _assert_same(_leaves_of_calls(converted.module(), kind), expected, where=f"{kind} {name}")
+        expected = _leaves_of_calls(_exported(kind)[0], kind)
+        _assert_same(_leaves_of_calls(_saved(to_torch(_fresh(kind, name))), kind), expected, where=f"{kind} {name}")
+
+
+def _fresh(kind: str, name: str) -> Any:
+    program = _exported(kind, strict=name == "strict")[1]
+    return program.run_decompositions() if name == "decomposed" else program
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_size_above_the_range_is_refused(kind: str) -> None:
+    run = to_torch(_exported(kind)[1]).module()
+    args, kwargs = KINDS[kind][1](9)
+    with pytest.raises(AssertionError, match=r"Guard failed: .*<= 8"):
+        run(*args, **kwargs)
+
+
+def test_names_kinds_ranges_and_state_are_the_programs_own() -> None:
+    program = _exported("updates")[1]
+    converted = to_torch(program)
+    assert isinstance(converted, ExportedProgram)
+    assert [node.name for node in converted.graph.nodes] == [node.name for node in program.graph.nodes]
+    assert [(s.kind.name, s.arg.name, s.target) for s in converted.graph_signature.input_specs] == [
+        (s.kind.name, s.arg.name, s.target) for s in program.graph_signature.input_specs
+    ]
+    assert {str(s): (r.lower, r.upper) for s, r in converted.range_constraints.items()} == {"s0": (3, 8)}
+    for name, tensor in program.state_dict.items():
+        assert converted.state_dict[name] is tensor, name
+    env = next(iter(converted.graph.nodes)).meta["val"].fake_mode.shape_env
+    assert type(env).__module__ == "torch.fx.experimental.symbolic_shapes"
+    x = next(node for node in converted.graph.nodes if node.name == "x").meta["val"]
+    assert x.shape[0].node.hint == 4
+    assert x.shape[0].node.shape_env is env
+
+
+class NeedsEven(nn.Module):
+    """Divides a size, which is then asked to be even."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] // 2, 2, -1).sum(1) if x.shape[0] % 2 == 0 else x
+
+
+def test_conditions_besides_ranges_are_checked_as_well() -> None:
+    program = export(NeedsEven(), (torch.ones(6, 3),), dynamic_shapes=({0: Dim.AUTO},))
+    assert program.guards, "the program has no condition: nothing is tested"
+    run = to_torch(program).module()
+    assert run(torch.ones(10, 3)).shape == (5, 3)
+    with pytest.raises(AssertionError, match="Guard failed"):
+        run(torch.ones(7, 3))
+
+
+def test_a_program_of_torch_itself_is_taken() -> None:
+    x = torch.randn(4, 4)
+    module = Branches()
+    program = torch.export.export(module, (x,), dynamic_shapes=({0: BATCH},))
+    torch.testing.assert_close(to_torch(program).module()(torch.ones(8, 4)), module(torch.ones(8, 4)))
+
+
+def test_gradients_flow_to_the_parameters_of_the_program() -> None:
+    module, program = _exported("convolution")
+    run = to_torch(program).module()
+    x = torch.randn(5, 2, 6, 6)
+    for forward in (module, run):
+        forward(x).sum().backward()
+    assert len(list(run.parameters())) == len(list(module.parameters()))
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(run.get_parameter(name).grad, parameter.grad)
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(NotConvertible, match=r"a torch\.nn\.modules\.linear\.Linear without"):
+        to_torch(nn.Linear(2, 2))
+    program = _exported("convolution")[1]
+
+    def ours(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    node = next(node for node in program.graph.nodes if node.op == "call_function")
+    node.target = ours
+    with pytest.raises(NotConvertible, match=f"node {node.name} calls .*ours"):
+        to_torch(program)

@@ -1,0 +1,369 @@
+"""From an exported program of any make to torch's own ExportedProgram, so that it can be handed on: saved as .pt2, decomposed,
+lowered by whoever takes one.
+
+Counterpart: torch/_export/serde/serialize.py GraphModuleDeserializer, which makes the same from text
+Differs: reads a live program, by the fields that all ExportedProgram classes have; graph, specs, symbols and tensors without
+data are made anew, parameters, buffers and constants are the program's own.
+
+Note [What is made anew]
+Sizes in a graph are expressions over symbols that belong to a ShapeEnv. Another implementation has another ShapeEnv, and other
+classes for FloorDiv and the like. Each symbol becomes one of torch's, with the same name, range and example value; each
+expression is built again from torch's functions; each tensor without data is made again in a FakeTensorMode over these.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._higher_order_ops.wrap import wrap_with_autocast, wrap_with_set_grad_enabled
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export import graph_signature as torch_signature
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+from torch.utils._sympy import functions as torch_functions
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from oracle.errors import UsageError
+
+__all__ = ["NotConvertible", "to_torch"]
+
+# Functions of sizes that torch has under another name; the others have the same, or are unknown.
+_RENAMED: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "IntAbs": sympy.Abs,
+        "FloatAbs": sympy.Abs,
+        "FloatAdd": sympy.Add,
+        "FloatMul": sympy.Mul,
+        "FloatSub": lambda left, right: sympy.Add(left, -right),
+        "FloatNeg": lambda value: -value,
+        "IsNonOverlappingAndDense": torch_functions.IsNonOverlappingAndDenseIndicator,
+        "BitwiseAnd": torch_functions.BitwiseFn_bitwise_and,
+        "BitwiseOr": torch_functions.BitwiseFn_bitwise_or,
+        "BitwiseXor": torch_functions.BitwiseFn_bitwise_xor,
+    }
+)
+# Operators that run a graph in another state of torch, by name.
+_REGIONS: Mapping[str, Any] = MappingProxyType(
+    {"wrap_with_set_grad_enabled": wrap_with_set_grad_enabled, "wrap_with_autocast": wrap_with_autocast}
+)
+_META_LEFT_OUT = ("val", "tensor_meta", "unbacked_bindings")  # made again, or made of the other ShapeEnv's symbols
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class NotConvertible(UsageError):
+    """A program has something that torch's ExportedProgram has no counterpart of."""
+
+
+def to_torch(program: Any) -> ExportedProgram:
+    """torch's ExportedProgram of a program with the fields of one: graph, signature, state, constants, ranges, calls, guards.
+
+    Parameters, buffers and constants are shared with `program`; its graph is left as it is. The result has passed torch's
+    verifier. Programs of torch itself are taken too.
+
+    Raises NotConvertible for what is not an exported program, for tensor subclasses and nodes that torch has no word for.
+    """
+    missing = [name for name in _FIELDS if not hasattr(program, name)]
+    if missing:
+        raise NotConvertible(
+            seen=f"a {type(program).__module__}.{type(program).__qualname__} without {', '.join(missing)}",
+            expected="an exported program",
+            do="give what `export` returned",
+        )
+    conversion = _Conversion(symbol_values=_symbol_values(program))
+    for symbol, bounds in program.range_constraints.items():
+        conversion.symbol(symbol, bounds)
+    graph_module = conversion.graph_module(program.graph_module)
+    verifier = TrainingIRVerifier if program.dialect == "TRAINING" else Verifier
+    converted = ExportedProgram(
+        root=graph_module,
+        graph=graph_module.graph,
+        graph_signature=_signature(program.graph_signature),
+        state_dict=dict(program.state_dict),
+        range_constraints={
+            conversion.symbol(symbol): conversion.ranges[conversion.symbol(symbol)]
+            for symbol in program.range_constraints
+        },
+        module_call_graph=[_module_call(entry) for entry in program.module_call_graph],
+        example_inputs=program.example_inputs,
+        constants=dict(program.constants),
+        verifiers=[verifier],
+    )
+    converted._guards_code = conversion.guards_code(program, converted)
+    conversion.finish()
+    return converted
+
+
+_FIELDS = (
+    "graph_module", "graph_signature", "state_dict", "constants", "range_constraints", "module_call_graph",
+    "example_inputs", "dialect",
+)  # fmt: skip
+
+
+@dataclass
+class _Conversion:
+    """The ShapeEnv and FakeTensorMode that are filled, and what became of what."""
+
+    symbol_values: Mapping[Any, int]  # of the program's symbols: what they were for the example inputs
+    shape_env: ShapeEnv = field(default_factory=ShapeEnv)
+    ranges: dict[sympy.Symbol, ValueRanges[Any]] = field(default_factory=dict)
+    _symbols: dict[Any, sympy.Symbol] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=self.shape_env)
+
+    # ----------------------------------------------------------------------------------------------------- symbols
+
+    def symbol(self, old: Any, bounds: Any = None) -> sympy.Symbol:
+        """torch's symbol for one of the program's; made at the first time of asking."""
+        if old in self._symbols:
+            return self._symbols[old]
+        value = self.symbol_values.get(old)
+        assumptions = {"integer": True} if old.is_integer else {"real": True}
+        if value is not None and old.is_positive:
+            assumptions["positive"] = True
+        new = sympy.Symbol(old.name, **assumptions)
+        is_int = bool(old.is_integer)
+        if bounds is None:
+            lower, upper = (2 if old.is_positive else -int_oo, int_oo) if is_int else (-sympy.oo, sympy.oo)
+        else:
+            lower, upper = _bound(bounds.lower, is_int), _bound(bounds.upper, is_int)
+        self._symbols[old] = new
+        self.ranges[new] = self.shape_env.var_to_range[new] = ValueRanges(lower, upper)
+        if value is not None:
+            self.shape_env.add_backed_var_to_val(new, value)
+        return new
+
+    def expression(self, old: Any) -> Any:
+        """The same expression over torch's symbols, built of torch's functions."""
+        if not isinstance(old, sympy.Basic) or old.is_Atom:
+            return self.symbol(old) if isinstance(old, sympy.Symbol) else old
+        arguments = [self.expression(argument) for argument in old.args]
+        kind = type(old)
+        if kind.__module__.startswith(("sympy.", "torch.")):
+            return kind(*arguments)
+        name = kind.__name__
+        made = _RENAMED.get(name) or getattr(torch_functions, name.replace("Math_", "OpaqueUnaryFn_"), None)
+        if made is None:
+            raise NotConvertible(
+                seen=f"the function {name} in the size {old}",
+                expected="one of torch.utils._sympy.functions",
+                do="export the program without this size, or keep it static",
+            )
+        return made(*arguments)
+
+    def number(self, old: Any) -> Any:
+        """A symbolic number, or a plain one as it is."""
+        if not isinstance(old, _SYMBOLIC):
+            return old
+        expr = self.expression(old.node.expr)
+        if not expr.free_symbols:
+            kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(old)]
+            return kind(expr)
+        hint = self._hint(expr)
+        match old:
+            case torch.SymInt():
+                return self.shape_env.create_symintnode(expr, hint=None if hint is None else int(hint))
+            case torch.SymFloat():
+                return self.shape_env.create_symfloatnode(expr, hint=None if hint is None else float(hint))
+            case _:
+                return self.shape_env.create_symboolnode(expr)
+
+    def _hint(self, expr: Any) -> Any:
+        known = self.shape_env.backed_var_to_val
+        return expr.subs(known) if expr.free_symbols <= set(known) else None
+
+    def finish(self) -> None:
+        """So that symbols made later, when the program is traced again, have names of their own."""
+        numbers = [
+            int(symbol.name[1:]) for symbol in self.ranges if symbol.name[0] == "u" and symbol.name[1:].isdigit()
+        ]
+        self.shape_env.unbacked_symint_counter = max(numbers, default=-1) + 1
+
+    # ----------------------------------------------------------------------------------------------------- values
+
+    def value(self, old: Any) -> Any:
+        """Metadata of a node: containers of tensors without data, numbers and whatever else, which is kept."""
+        return pytree.tree_map(self._leaf, old, is_leaf=lambda leaf: isinstance(leaf, torch.Size))
+
+    def _leaf(self, old: Any) -> Any:
+        if isinstance(old, torch.Tensor):
+            return self._tensor(old)
+        if isinstance(old, torch.Size):
+            return torch.Size([self.number(size) for size in old])
+        return self.number(old)
+
+    def _tensor(self, old: torch.Tensor) -> torch.Tensor:
+        if not isinstance(old, FakeTensor):
+            if type(old) not in (torch.Tensor, torch.nn.Parameter):
+                raise NotConvertible(
+                    seen=f"a {type(old).__qualname__} in a graph",
+                    expected="plain tensors",
+                    do="export with plain tensors, or unwrap the subclass first",
+                )
+            return self.fake_mode.from_tensor(old, static_shapes=True)
+        options: dict[str, Any] = {"dtype": old.dtype, "device": old.device}
+        with self.fake_mode:
+            if old.layout is not torch.strided:
+                made = torch.empty([self.number(size) for size in old.shape], layout=old.layout, **options)
+            else:
+                sizes, strides = ([self.number(size) for size in sizes] for sizes in (old.shape, old.stride()))
+                made = torch.empty_strided(sizes, strides, **options)
+        if isinstance(old, torch.nn.Parameter):
+            return torch.nn.Parameter(made, requires_grad=old.requires_grad)
+        return made.requires_grad_(old.requires_grad) if old.is_leaf or not old.requires_grad else made
+
+    # ----------------------------------------------------------------------------------------------------- graphs
+
+    def graph_module(self, old: fx.GraphModule) -> fx.GraphModule:
+        """A new graph with the same nodes; modules in it, as the branches of torch.cond, likewise."""
+        children: dict[str, Any] = {}
+        for node in old.graph.find_nodes(op="get_attr"):
+            held = operator.attrgetter(str(node.target))(old)
+            children[str(node.target)] = self.graph_module(held) if isinstance(held, fx.GraphModule) else held
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        for node in old.graph.nodes:
+            copy = graph.node_copy(node, copies.__getitem__)
+            copy.target = _target(node)
+            # node_copy may add a number to a name that was free in the other graph; signatures speak of names
+            copy._rename(node.name)
+            copy.meta = {key: value for key, value in node.meta.items() if key not in _META_LEFT_OUT}
+            if "val" in node.meta:
+                copy.meta["val"] = self.value(node.meta["val"])
+            if node.meta.get("unbacked_bindings"):
+                bindings: Mapping[Any, Any] = node.meta["unbacked_bindings"]
+                copy.meta["unbacked_bindings"] = {self.symbol(symbol): path for symbol, path in bindings.items()}
+            copies[node] = copy
+        return fx.GraphModule(children, graph, class_name=type(old).__name__)
+
+    # ----------------------------------------------------------------------------------------------------- guards
+
+    def guards_code(self, program: Any, converted: ExportedProgram) -> list[str]:
+        """Conditions on the sizes of inputs besides the ranges, as text over `L['name'].size()[0]`, which `module()` checks."""
+        guards = [guard for guard in getattr(program, "guards", ()) if isinstance(guard, sympy.Basic)]
+        if not guards:
+            return list(getattr(program, "_guards_code", ()))
+        sources = self._sources(converted)
+        texts = []
+        for guard in guards:
+            condition = self.expression(guard)
+            if condition.free_symbols and condition.free_symbols <= set(sources):
+                texts.append(PythonPrinter().doprint(condition.xreplace(sources)))
+        return texts
+
+    def _sources(self, converted: ExportedProgram) -> dict[sympy.Symbol, sympy.Symbol]:
+        """Symbol -> a symbol that is called what torch calls the first size that is it."""
+        users = set(converted.graph_signature.user_inputs)
+        values = [node.meta.get("val") for node in converted.graph.find_nodes(op="placeholder") if node.name in users]
+        sources: dict[sympy.Symbol, sympy.Symbol] = {}
+        for path, value in zip(_input_paths(converted), values, strict=False):
+            sizes: Iterable[tuple[str, Any]] = [(path, value)]
+            if isinstance(value, torch.Tensor):
+                sizes = [(f"{path}.size()[{dim}]", size) for dim, size in enumerate(value.shape)]
+            for text, size in sizes:
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    sources.setdefault(size.node.expr, sympy.Symbol(text, integer=True))
+        return sources
+
+
+def _input_paths(program: ExportedProgram) -> list[str]:
+    """What torch calls the leaves of the user's inputs, in order: "L['x'][0]"."""
+    if program.example_inputs is None:
+        return []
+    args, kwargs = program.example_inputs
+    whole = program.module_call_graph[0].signature
+    names = list(whole.forward_arg_names or []) if whole is not None else []
+    if len(names) < len(args):
+        return []
+    named = {**dict(zip(names, args, strict=False)), **kwargs}
+    return [f"L{pytree.keystr(path)}" for path, _ in pytree.tree_leaves_with_path(named)]
+
+
+def _bound(bound: Any, is_int: bool) -> Any:
+    """An end of a range: ints without a limit are torch's own infinity."""
+    if is_int and (bound in (sympy.oo, int_oo) or bound == math.inf):
+        return int_oo
+    if is_int and (bound in (-sympy.oo, -int_oo) or bound == -math.inf):
+        return -int_oo
+    return int(bound) if is_int else sympy.sympify(bound)
+
+
+def _symbol_values(program: Any) -> Mapping[Any, int]:
+    """What the symbols were for the example inputs: of the ShapeEnv that the program's tensors without data belong to."""
+    for node in program.graph_module.graph.nodes:
+        for leaf in pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(leaf, FakeTensor) and leaf.fake_mode.shape_env is not None:
+                known = leaf.fake_mode.shape_env.backed_var_to_val
+                return {symbol: int(value) for symbol, value in known.items() if symbol.is_integer}
+    return {}
+
+
+def _target(node: fx.Node) -> Any:
+    """What torch's graph calls: the same, or torch's operator of that name for one that runs a graph."""
+    module = getattr(node.target, "__module__", "") or ""  # functions written in C may have none
+    if node.op != "call_function" or not module or module.startswith(("torch", "_operator", "math", "builtins")):
+        return node.target
+    name = getattr(node.target, "__name__", "")
+    if name not in _REGIONS:
+        raise NotConvertible(
+            seen=f"node {node.name} calls {module}.{name}",
+            expected="operators of torch and functions of Python",
+            do="decompose the program first: program.run_decompositions()",
+        )
+    return _REGIONS[name]
+
+
+def _argument(old: Any) -> Any:
+    kind = getattr(torch_signature, type(old).__name__)
+    names = ("name", "class_fqn", "fake_val", "value")
+    return kind(**{name: getattr(old, name) for name in names if hasattr(old, name)})
+
+
+def _signature(old: Any) -> torch_signature.ExportGraphSignature:
+    """The specs of inputs and outputs, of torch's classes."""
+    return torch_signature.ExportGraphSignature(
+        input_specs=[
+            torch_signature.InputSpec(
+                kind=torch_signature.InputKind[spec.kind.name],
+                arg=_argument(spec.arg),
+                target=spec.target,
+                persistent=spec.persistent,
+            )
+            for spec in old.input_specs
+        ],
+        output_specs=[
+            torch_signature.OutputSpec(
+                kind=torch_signature.OutputKind[spec.kind.name], arg=_argument(spec.arg), target=spec.target
+            )
+            for spec in old.output_specs
+        ],
+    )
+
+
+def _module_call(old: Any) -> ModuleCallEntry:
+    signature = old.signature
+    if signature is None:
+        return ModuleCallEntry(fqn=old.fqn)
+    return ModuleCallEntry(
+        fqn=old.fqn,
+        signature=ModuleCallSignature(
+            inputs=[_argument(arg) for arg in signature.inputs],
+            outputs=[_argument(arg) for arg in signature.outputs],
+            in_spec=signature.in_spec,
+            out_spec=signature.out_spec,
+            forward_arg_names=signature.forward_arg_names,
+        ),
+    )
