@@ -74,7 +74,7 @@ class CountsPositive(nn.Module):
     """A size that is known at run time only."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        count = int((x > 0).sum().item())
+        count: Any = (x > 0).sum().item()
         torch._check(count >= 0)
         return torch.zeros(count + x.shape[0]) + 1
 
