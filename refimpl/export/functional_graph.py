@@ -2,8 +2,8 @@
 
 Counterpart: torch/export/exported_program.py _decompose_exported_program, _decompose_and_get_gm_with_new_signature_constants
 Differs: one road for all tables, through refimpl.aot. Where composite operators are to stay whole, that is where a table says
-which operators to decompose, the graph is traced above autograd; with the default table below it. Regions without gradients are
-lost, as upstream.
+which operators to decompose, the graph is traced above autograd; with the default table below it. What the program computes
+without gradients, it computes so in the functional graph (upstream loses that): regions are kept, and `detach` is no alias.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import torch
 from torch import fx
 from torch.fx import traceback as fx_traceback
 
-from refimpl._torch import FakeTensor, OpOverload, enter_autocast, set_grad_enabled
+from refimpl._torch import FakeTensor, OpOverload, set_grad_enabled
 from refimpl.aot.export_function import ExportedFunction, export_function
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from refimpl.export.lifted_graph import argument_of
 from refimpl.export.module_stacks import with_root_entry
+from refimpl.export.region_operators import noting_grad_modes, wrap_with_autocast
+from refimpl.export.regions import with_noted_regions, with_regions
+from refimpl.export.written_inputs import inputs_with_history
 from refimpl.trace.decompositions import decomposition_table
 from refimpl.trace.options import DecompositionTable
 
@@ -51,7 +54,9 @@ class FunctionalGraph:
 
 def default_decompositions() -> dict[Any, Any]:
     """The table that `run_decompositions` takes by default, to be changed and given to it."""
-    return _DefaultTable(decomposition_table)
+    return _DefaultTable(
+        {op: rule for op, rule in decomposition_table.items() if op is not torch.ops.aten.detach.default}
+    )
 
 
 def composite_decompositions() -> dict[Any, Any]:
@@ -74,7 +79,7 @@ def functional_graph(program: Program, decompositions: DecompositionTable | None
 
     def run(*leaves: Any) -> Any:
         given = [leaves[first[position]] for position in range(len(values))]
-        with fx_traceback.preserve_node_meta():
+        with fx_traceback.preserve_node_meta(), noting_grad_modes():
             return tuple(fx.Interpreter(graph_module).run(*given, enable_io_processing=False))
 
     is_whole = not isinstance(table, _DefaultTable) and not _has_autocast(graph_module)
@@ -112,7 +117,7 @@ def _distinct(values: Sequence[Any]) -> tuple[list[int], list[int]]:
 
 def _has_autocast(graph_module: fx.GraphModule) -> bool:
     modules = (module for module in graph_module.modules() if isinstance(module, fx.GraphModule))
-    return any(node.target is enter_autocast for module in modules for node in module.graph.nodes)
+    return any(node.target is wrap_with_autocast for module in modules for node in module.graph.nodes)
 
 
 def _with_signature(
@@ -135,21 +140,38 @@ def _with_signature(
             continue
         copies[node] = graph.node_copy(node, lambda inner: copies[inner])
     returned: Any = fx.map_arg(old.output_node().args[0], lambda inner: copies[inner])
-    mutated = exported.metadata.mutated_inp_runtime_indices
-    returned = _nodes_of_their_own(graph, list(returned), len(mutated))
+    mutated = [distinct[position] for position in exported.metadata.mutated_inp_runtime_indices]
+    num_earlier = sum(spec.kind in _UPDATES.values() for spec in program.graph_signature.output_specs)
+    returned = _nodes_of_their_own(graph, list(returned), len(mutated) + num_earlier)
     graph.output(tuple(returned))
+    written = inputs_with_history(program.graph_module.graph)
+    for position, value in zip(mutated, returned, strict=False):
+        _note_history(value, sources[position] in written)
+    earlier: Any = program.graph_module.graph.output_node().args[0]
+    for before, value in zip(earlier[:num_earlier], returned[len(mutated) :], strict=False):
+        _note_history(value, _has_history(before))
     graph_module = fx.GraphModule(exported.graph_module, graph)
     with_root_entry(graph_module, _root_entries(program.graph_module))
-    updates = [_update(specs[distinct[position]], value) for position, value in zip(mutated, returned, strict=False)]
-    user = [spec for spec in program.graph_signature.output_specs if spec.kind not in _UPDATES.values()]
+    graph_module = with_regions(with_noted_regions(graph_module), has_gradients=torch.is_grad_enabled())
+    updates = [_update(specs[position], value) for position, value in zip(mutated, returned, strict=False)]
     outputs = [
         OutputSpec(spec.kind, argument_of(value), spec.target)
-        for spec, value in zip(user, returned[len(mutated) :], strict=True)
+        for spec, value in zip(program.graph_signature.output_specs, returned[len(mutated) :], strict=True)
     ]
-    earlier = [spec for spec in program.graph_signature.output_specs if spec.kind in _UPDATES.values()]
-    assert not earlier or not mutated, "a functional graph has written to its inputs"
     signature = ExportGraphSignature([_input_spec(spec) for spec in specs], [*updates, *outputs])
     return FunctionalGraph(graph_module=graph_module, signature=signature)
+
+
+def _note_history(node: fx.Node, has_history: bool) -> None:
+    """Whether an update has a history where the program runs with gradients: what is traced below autograd has none to show."""
+    made = node.meta.get("tensor_meta")
+    if made is not None:
+        node.meta["tensor_meta"] = made._replace(requires_grad=has_history)
+
+
+def _has_history(node: fx.Node) -> bool:
+    made = node.meta.get("tensor_meta")
+    return made is not None and made.requires_grad
 
 
 def _nodes_of_their_own(graph: fx.Graph, returned: list[Any], num_updates: int) -> list[Any]:

@@ -34,6 +34,7 @@ from refimpl.export.graph_signature import (
 from refimpl.export.module_call_graph import ModuleCallSignature
 from refimpl.export.module_stacks import normalise_module_stacks
 from refimpl.export.placeholder_names import TakenNames, name_of_input, name_of_state
+from refimpl.export.regions import with_regions
 from refimpl.export.traced_program import FakeProgram, TracedProgram
 
 _SYMBOLIC: dict[type, Any] = {
@@ -78,6 +79,7 @@ def lifted(program: FakeProgram, traced: TracedProgram) -> LiftedProgram:
     graph, signature, copies = _rebuilt(old, inputs)
     graph_module = fx.GraphModule(traced.graph_module, graph)
     normalise_module_stacks(graph_module, type(program.root))
+    graph_module = with_regions(graph_module, has_gradients=torch.is_grad_enabled())
     return LiftedProgram(
         graph_module=graph_module,
         signature=signature,
@@ -98,11 +100,13 @@ def non_persistent_buffers(root: torch.nn.Module) -> set[str]:
 def _state_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Input]:
     absent = non_persistent_buffers(program.root)
     inputs: list[_Input] = []
+    root = program.root
+    given = {**dict(root.named_parameters(remove_duplicate=False)), **dict(root.named_buffers(remove_duplicate=False))}
     for kind, state in ((InputKind.PARAMETER, program.parameters), (InputKind.BUFFER, program.buffers)):
-        for name, value in state.items():
+        for name in state:
             persistent = name not in absent if kind is InputKind.BUFFER else None
             made = _Input(kind, name_of_state(kind, name), [placeholders[len(inputs)]], name, persistent)
-            made.requires_grad = value.requires_grad
+            made.requires_grad = given[name].requires_grad  # the fake may have been written to
             inputs.append(made)
     return inputs
 
@@ -114,9 +118,9 @@ def _user_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Inp
             InputKind.USER_INPUT,
             name_of_input(leaf.words),
             [node],
-            requires_grad=isinstance(value, torch.Tensor) and value.requires_grad,
+            requires_grad=isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad,
         )
-        for leaf, node, value in zip(program.leaves, placeholders[first:], program.inputs, strict=True)
+        for leaf, node in zip(program.leaves, placeholders[first:], strict=True)
     ]
 
 

@@ -44,7 +44,7 @@ class Program(Protocol):
 def unlifted_module(program: Program, contract: InputContract | None) -> fx.GraphModule:
     """State is in attributes by full name, the program's own tensors. `contract` checks the leaves of every call."""
     root = _state_module(program)
-    graph = _unlifted_graph(program)
+    graph = unlifted_graph(program)
     signature = program.module_call_graph[0].signature
     assert signature is not None
     names = signature.forward_arg_names or []
@@ -141,7 +141,7 @@ def _copy_state(source: torch.nn.Module, target: torch.nn.Module) -> None:
 # ------------------------------------------------------------------------------------------------------------- graph
 
 
-def _unlifted_graph(program: Program) -> fx.Graph:
+def unlifted_graph(program: Program) -> fx.Graph:
     """State is read from attributes; updates are written to what they belong to, and are no outputs."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
@@ -160,6 +160,10 @@ def _unlifted_graph(program: Program) -> fx.Graph:
                 copies[node].meta = dict(node.meta)
         elif node.op != "output":
             copies[node] = graph.node_copy(node, lambda inner: copies[inner])
+            if node.target is torch.ops.aten.copy.default:
+                _make_differentiable(copies[node])
+            elif node.target in _STATISTICS:
+                _keep_statistics(copies[node])
     returned = fx.map_arg(old.output_node().args[0], lambda inner: copies[inner])
     outputs = []
     for value, spec in zip(returned, program.graph_signature.output_specs, strict=True):  # type: ignore[arg-type]
@@ -170,6 +174,34 @@ def _unlifted_graph(program: Program) -> fx.Graph:
             outputs.append(value)
     graph.output(tuple(outputs))
     return graph
+
+
+def _make_differentiable(copy: fx.Node) -> None:
+    """The functional form of `copy_` has no derivative: other operators do what it does."""
+    source, value = copy.args[1], copy.meta["val"]
+    assert isinstance(source, fx.Node)
+    given, graph = source.meta["val"], copy.graph
+    with graph.inserting_before(copy):
+        if given.shape != value.shape:
+            source = graph.call_function(torch.ops.aten.expand.default, (source, list(value.shape)))
+    copy.target, copy.args = torch.ops.aten._to_copy.default, (source,)
+    copy.kwargs = {"dtype": value.dtype, "device": value.device}
+
+
+# Where operators that give updated statistics have the ones before. Their backward saves these, which a write at the end would
+# make useless to it; an operator that writes to them itself, as in eager, is forgiven.
+_STATISTICS = {
+    torch.ops.aten._native_batch_norm_legit_functional.default: (3, 4),
+    torch.ops.aten._batch_norm_with_update_functional.default: (3, 4),
+}
+
+
+def _keep_statistics(node: fx.Node) -> None:
+    args = list(node.args)
+    with node.graph.inserting_before(node):
+        for place in _STATISTICS[node.target]:  # type: ignore[index]
+            args[place] = node.graph.call_function(torch.ops.aten.clone.default, (args[place],))
+    node.args = tuple(args)
 
 
 def _write(graph: fx.Graph, target: fx.Node, value: fx.Node) -> None:
@@ -194,7 +226,7 @@ def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str], contract: InputC
     def hook(
         module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, kwargs = _placed(args, kwargs, num_args, names, keywords)
+        args, kwargs = placed(args, kwargs, num_args, names, keywords)
         leaves, received = pytree.tree_flatten((args, kwargs))
         if received != in_spec:
             raise StructureMismatch(received, in_spec)
@@ -205,7 +237,7 @@ def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str], contract: InputC
     return hook
 
 
-def _placed(
+def placed(
     args: tuple[Any, ...], kwargs: dict[str, Any], num_args: int, names: Sequence[str], keywords: Sequence[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if len(args) == num_args and list(kwargs) == list(keywords):

@@ -26,6 +26,7 @@ from refimpl._torch import (
 from refimpl.export.errors import SpecViolationError
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from refimpl.export.placeholder_names import PREFIXES
+from refimpl.export.region_operators import REGION_OPERATORS
 
 _VALUES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool, str, type(None))
 _FUNCTIONS: tuple[Any, ...] = (
@@ -104,7 +105,7 @@ class Verifier:
 
     def _check_function(self, node: fx.Node) -> None:
         target = node.target
-        if target in self.allowed_builtin_ops():
+        if target in self.allowed_builtin_ops() or target in REGION_OPERATORS:
             return
         if not isinstance(target, self.allowed_op_types()):
             raise SpecViolationError(

@@ -22,6 +22,7 @@ from refimpl._torch import (
     set_grad_enabled,
 )
 from refimpl.export.archive.errors import ArchiveError
+from refimpl.export.region_operators import wrap_with_autocast, wrap_with_set_grad_enabled
 
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 _OPERATOR_NAMES = (
@@ -39,6 +40,8 @@ FUNCTIONS: dict[str, Any] = {
     "grad_mode.set_grad_enabled": set_grad_enabled,
     "autocast.enter": enter_autocast,
     "autocast.exit": exit_autocast,
+    "grad_mode.region": wrap_with_set_grad_enabled,
+    "autocast.region": wrap_with_autocast,
 }
 _FUNCTION_NAMES = {function: name for name, function in FUNCTIONS.items()}
 
