@@ -1,0 +1,159 @@
+"""A Triton kernel as data: source text, parameters and launch options; and `Level`, what can launch one.
+
+Counterpart: torch/_inductor/codecache.py, torch/_inductor/runtime/triton_heuristics.py CachingAutotuner
+Differs: a kernel is text and values only; how it runs (emulated, interpreted, compiled) is the level's business.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+
+from refimpl.errors import RefimplError
+
+# dtype of a tensor argument -> its type in a Triton signature
+POINTER_TYPES: Mapping[torch.dtype, str] = MappingProxyType(
+    {
+        torch.bool: "*i1", torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32",
+        torch.int64: "*i64", torch.uint16: "*u16", torch.uint32: "*u32", torch.uint64: "*u64",
+        torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.float64: "*fp64",
+    }
+)  # fmt: skip
+POINTEES: Mapping[str, torch.dtype] = MappingProxyType({name: dtype for dtype, name in POINTER_TYPES.items()})
+SCALAR_TYPES = ("i1", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "fp16", "bf16", "fp32", "fp64")
+
+
+class KernelError(RefimplError):
+    """A kernel, or a launch of one, that makes no sense."""
+
+    def __init__(self, kernel: str, *, seen: str, expected: str, do: str) -> None:
+        super().__init__(f"kernel {kernel!r}: {seen}\n  expected: {expected}\n  what to do: {do}")
+        self.kernel = kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel: its name, and its type as Triton's signatures write it ("*fp32", "i64", "constexpr")."""
+
+    name: str
+    type: str
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.type.startswith("*")
+
+    @property
+    def is_constant(self) -> bool:
+        return self.type == "constexpr"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One Triton kernel.
+
+    `source` is the text of a module that imports triton, triton.language as tl, and libdevice if it needs it; in it stands one
+    `@triton.jit` function called `name`, after the `@triton.jit` helpers it calls. `parameters` are in that function's order.
+    """
+
+    name: str
+    source: str
+    parameters: tuple[Parameter, ...]
+    num_warps: int = 4
+    num_stages: int = 1
+
+    def __post_init__(self) -> None:
+        for parameter in self.parameters:
+            known = (
+                parameter.type in POINTEES if parameter.is_pointer else parameter.type in (*SCALAR_TYPES, "constexpr")
+            )
+            if not known:
+                raise KernelError(
+                    self.name, seen=f"parameter {parameter.name!r} of type {parameter.type!r}",
+                    expected=f"one of {', '.join((*POINTEES, *SCALAR_TYPES, 'constexpr'))}",
+                    do="write the type as Triton's signatures do",
+                )  # fmt: skip
+
+    @cached_property
+    def hash(self) -> str:
+        """Of everything that decides what the kernel does and how fast: the key of every cache."""
+        facts = (self.name, self.source, [(p.name, p.type) for p in self.parameters], self.num_warps, self.num_stages)
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
+
+    @property
+    def arguments(self) -> tuple[Parameter, ...]:
+        """The parameters that a launch gives values of: all but the constants."""
+        return tuple(parameter for parameter in self.parameters if not parameter.is_constant)
+
+    @property
+    def constants(self) -> tuple[Parameter, ...]:
+        return tuple(parameter for parameter in self.parameters if parameter.is_constant)
+
+
+class Level(Protocol):
+    """One way to run kernels."""
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, ...],
+        arguments: Sequence[torch.Tensor | int | float],
+        constants: Mapping[str, Any],
+    ) -> None:
+        """Run every program of `grid` (one to three sizes). `arguments` are the values of `kernel.arguments`, in order;
+        `constants` those of `kernel.constants`, by name. Tensors are written in place. Raises KernelError for a launch that
+        does not fit the kernel.
+        """
+        ...
+
+
+def check_launch(
+    kernel: Kernel,
+    grid: tuple[int, ...],
+    arguments: Sequence[torch.Tensor | int | float],
+    constants: Mapping[str, Any],
+) -> None:
+    """KernelError unless the launch fits the kernel: number and kinds of arguments, dtypes, names of constants, grid."""
+    expected = kernel.arguments
+    if len(arguments) != len(expected):
+        raise KernelError(
+            kernel.name, seen=f"{len(arguments)} arguments",
+            expected=f"{len(expected)}: {', '.join(p.name for p in expected)}", do="pass one for each, constants apart",
+        )  # fmt: skip
+    for parameter, argument in zip(expected, arguments, strict=True):
+        is_tensor = isinstance(argument, torch.Tensor)
+        if is_tensor != parameter.is_pointer:
+            seen = f"a {type(argument).__name__} for {parameter.name!r}"
+            what = f"a tensor ({parameter.type})" if parameter.is_pointer else f"a number ({parameter.type})"
+            raise KernelError(kernel.name, seen=seen, expected=what, do="mend the order of the arguments")
+        if isinstance(argument, torch.Tensor) and POINTER_TYPES.get(argument.dtype) != parameter.type:
+            raise KernelError(
+                kernel.name, seen=f"a tensor of {argument.dtype} for {parameter.name!r}", expected=parameter.type,
+                do="convert the tensor, or make the kernel for this dtype",
+            )  # fmt: skip
+    names = {parameter.name for parameter in kernel.constants}
+    if names != set(constants):
+        raise KernelError(
+            kernel.name, seen=f"constants {sorted(constants)}", expected=f"{sorted(names)}", do="give each by its name"
+        )
+    if not 1 <= len(grid) <= 3 or not all(isinstance(size, int) and size >= 0 for size in grid):
+        raise KernelError(
+            kernel.name, seen=f"grid {grid!r}", expected="one to three sizes of at least 0", do="mend the grid"
+        )
+
+
+def jit_function_names(source: str) -> list[str]:
+    """The functions of a kernel module that are decorated with triton.jit, in order. SyntaxError for text that is no Python."""
+    return [
+        node.name
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef)
+        and any("jit" in ast.unparse(mark).split("(")[0] for mark in node.decorator_list)
+    ]

@@ -1,0 +1,1 @@
+"""Where kernels run: emulated on tensors, in Triton's interpreter, compiled without a device, on a device."""
