@@ -248,7 +248,7 @@ def test_a_number_that_is_read_in_a_region_has_its_range() -> None:
     class Reading(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
-                n = int(x.sum().item())
+                n: Any = x.sum().item()
                 torch._check(n >= 1)
                 torch._check(n <= 7)
             return torch.ones(n)
