@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
-# What torch.nn.Module and its lazy kinds keep for themselves.
-_OF_MODULES = frozenset(torch.nn.Module().__dict__) | {"_initialize_hook", "_load_hook", "_compiled_call_impl"}
+# What torch.nn.Module and its lazy kinds keep for themselves. Hooks are put back with the other attributes: a program that
+# registers them once, and notes in an attribute that it has, would register them a second time.
+_HOOKS = frozenset(name for name in torch.nn.Module().__dict__ if "_hooks" in name)
+_OF_MODULES = frozenset(torch.nn.Module().__dict__) - _HOOKS | {"_initialize_hook", "_load_hook", "_compiled_call_impl"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,13 @@ def _detect_attribute_assignment(mod: torch.nn.Module) -> Iterator[None]:
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:
-    return {key: value for key, value in module.__dict__.items() if key not in _OF_MODULES}
+    own = _OF_MODULES | _HOOKS if _is_lazy(module) else _OF_MODULES
+    return {key: value for key, value in module.__dict__.items() if key not in own}
+
+
+def _is_lazy(module: torch.nn.Module) -> bool:
+    """Whether its hooks are to make its parameters, and to be gone then."""
+    return "_initialize_hook" in module.__dict__
 
 
 def _restore(module: torch.nn.Module, contents: dict[str, _Content]) -> None:

@@ -136,3 +136,19 @@ def test_a_failure_goes_through_and_attributes_are_put_back() -> None:
         with pytest.raises(ZeroDivisionError):
             _watch(module, fail)
     assert module.c is before
+
+
+def test_hooks_that_the_block_registers_are_gone_with_what_was_noted_of_them() -> None:
+    """AO-39. transformers installs hooks at the first call, and notes that it has."""
+    module = Holder()
+
+    def install(module: Any) -> None:
+        module.child.register_forward_hook(lambda *_: None)
+        module.register_forward_pre_hook(lambda *_: None, with_kwargs=True)
+        module.has_hooks = True
+
+    _watch(module, install)
+    assert not module._forward_pre_hooks
+    assert not module._forward_pre_hooks_with_kwargs
+    assert not module.child._forward_hooks
+    assert not hasattr(module, "has_hooks")
