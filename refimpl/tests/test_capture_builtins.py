@@ -355,6 +355,21 @@ def test_a_cache_is_not_filled_from_what_a_change_will_make() -> None:
     assert cached_after_change(3) == 6
 
 
+def test_a_cache_is_asked_after_a_change_that_it_does_not_read() -> None:
+    RATIO[0] = 1
+    cached.cache_clear()
+
+    def program(x: Any) -> Any:
+        RATIO[0] = 2
+        return x * cached(3)[0]
+
+    captured, _, made = captured_with(program)
+    for _ in range(2):
+        assert torch.equal(captured(torch.ones(2)), torch.full((2,), 6.0))
+    assert made.breaks == []
+    assert RATIO == [2]
+
+
 TOLD: list[int] = []
 TELLS = [False]
 SIZED = [torch.ones(2)]
