@@ -19,9 +19,17 @@ from torch.fx import traceback as fx_traceback
 from refimpl._torch import FakeTensor, OpOverload, set_grad_enabled
 from refimpl.aot.export_function import ExportedFunction, export_function
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
+from refimpl.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TokenArgument,
+)
 from refimpl.export.lifted_graph import argument_of
 from refimpl.export.module_stacks import with_root_entry
+from refimpl.export.placeholder_names import PREFIXES, TakenNames
 from refimpl.export.region_operators import noting_grad_modes, wrap_with_autocast
 from refimpl.export.regions import with_noted_regions, with_regions
 from refimpl.export.written_inputs import inputs_with_history
@@ -70,7 +78,7 @@ class _DefaultTable(dict[Any, Any]):
 
 def functional_graph(program: Program, decompositions: DecompositionTable | None) -> FunctionalGraph:
     """Raises an ExportError for what a functional graph cannot say (sizes or memory of an input changed, say), and
-    UnsupportedByRefimpl for writes to constants and for side effects whose order counts."""
+    UnsupportedByRefimpl for writes to constants. Side effects are ordered by tokens, inputs and outputs before all others."""
     table = default_decompositions() if decompositions is None else decompositions
     graph_module = program.graph_module
     placeholders = list(graph_module.graph.find_nodes(op="placeholder"))
@@ -91,12 +99,6 @@ def functional_graph(program: Program, decompositions: DecompositionTable | None
             no_tangents=True,
             pre_dispatch=is_whole,
             names=[placeholders[position].name for position in distinct],
-        )
-    if exported.num_tokens:
-        raise UnsupportedByRefimpl(
-            seen="operators with side effects in a program to be decomposed",
-            supported="programs without, or export without run_decompositions",
-            do="leave it as it was exported",
         )
     return _with_signature(program, exported, first, distinct)
 
@@ -129,37 +131,75 @@ def _with_signature(
     copies: dict[fx.Node, fx.Node] = {}
     taken = list(old.find_nodes(op="placeholder"))
     sources = list(program.graph_module.graph.find_nodes(op="placeholder"))
+    tokens = _token_inputs(graph, taken[: exported.num_tokens], [source.name for source in sources])
+    copies.update(zip(taken, tokens, strict=False))
     for position, source in enumerate(sources):
         node = graph.placeholder(source.name)
         node.name = node.target = source.name
         node.meta = dict(source.meta)
         if distinct[first[position]] == position:
-            copies[taken[first[position]]] = node
+            copies[taken[len(tokens) + first[position]]] = node
     for node in old.nodes:
         if node in copies or node.op == "output" or node.target is set_grad_enabled:
             continue
         copies[node] = graph.node_copy(node, lambda inner: copies[inner])
-    returned: Any = fx.map_arg(old.output_node().args[0], lambda inner: copies[inner])
+    returned: Any = list(fx.map_arg(old.output_node().args[0], lambda inner: copies[inner]))  # type: ignore[arg-type]
     mutated = [distinct[position] for position in exported.metadata.mutated_inp_runtime_indices]
-    num_earlier = sum(spec.kind in _UPDATES.values() for spec in program.graph_signature.output_specs)
-    returned = _nodes_of_their_own(graph, list(returned), len(mutated) + num_earlier)
+    num_new = len(tokens) + len(mutated)
+    earlier = program.graph_signature.output_specs
+    updates = [
+        *range(len(tokens), num_new),
+        *(num_new + i for i, s in enumerate(earlier) if s.kind in _UPDATES.values()),
+    ]
+    _give_nodes_of_their_own(graph, returned, updates)
     graph.output(tuple(returned))
-    written = inputs_with_history(program.graph_module.graph)
-    for position, value in zip(mutated, returned, strict=False):
-        _note_history(value, sources[position] in written)
-    earlier: Any = program.graph_module.graph.output_node().args[0]
-    for before, value in zip(earlier[:num_earlier], returned[len(mutated) :], strict=False):
-        _note_history(value, _has_history(before))
+    _note_histories(program, returned[len(tokens) :], mutated, updates[len(mutated) :], len(tokens))
     graph_module = fx.GraphModule(exported.graph_module, graph)
     with_root_entry(graph_module, _root_entries(program.graph_module))
     graph_module = with_regions(with_noted_regions(graph_module), has_gradients=torch.is_grad_enabled())
-    updates = [_update(specs[position], value) for position, value in zip(mutated, returned, strict=False)]
-    outputs = [
-        OutputSpec(spec.kind, argument_of(value), spec.target)
-        for spec, value in zip(program.graph_signature.output_specs, returned[len(mutated) :], strict=True)
-    ]
-    signature = ExportGraphSignature([_input_spec(spec) for spec in specs], [*updates, *outputs])
+    signature = ExportGraphSignature(
+        [
+            *(InputSpec(InputKind.TOKEN, TokenArgument(name=token.name), None) for token in tokens),
+            *map(_input_spec, specs),
+        ],
+        [
+            *(OutputSpec(OutputKind.TOKEN, TokenArgument(name=token.name), None) for token in returned[: len(tokens)]),
+            *(_update(specs[i], value) for i, value in zip(mutated, returned[len(tokens) :], strict=False)),
+            *(_output_spec(spec, value) for spec, value in zip(earlier, returned[num_new:], strict=True)),
+        ],
+    )
     return FunctionalGraph(graph_module=graph_module, signature=signature)
+
+
+def _token_inputs(graph: fx.Graph, tokens: Sequence[fx.Node], names: Iterable[str]) -> list[fx.Node]:
+    """Placeholders for the orders of side effects, before all others."""
+    given = TakenNames()
+    for name in names:
+        given.unique(name)
+    made = [graph.placeholder(given.unique(PREFIXES[InputKind.TOKEN])) for _ in tokens]
+    for node, token in zip(made, tokens, strict=True):
+        node.meta = dict(token.meta)
+    return made
+
+
+def _output_spec(spec: OutputSpec, value: Any) -> OutputSpec:
+    is_token = spec.kind is OutputKind.TOKEN
+    return OutputSpec(spec.kind, TokenArgument(name=value.name) if is_token else argument_of(value), spec.target)
+
+
+def _note_histories(
+    program: Program, returned: Sequence[Any], mutated: Sequence[int], earlier: Sequence[int], num_tokens: int
+) -> None:
+    """Says of updates whether they have a history, which tells the module how to write them."""
+    graph = program.graph_module.graph
+    sources = list(graph.find_nodes(op="placeholder"))
+    written = inputs_with_history(graph)
+    for position, value in zip(mutated, returned, strict=False):
+        _note_history(value, sources[position] in written)
+    before: Any = graph.output_node().args[0]
+    for position in earlier:
+        index = position - num_tokens
+        _note_history(returned[index], _has_history(before[index - len(mutated)]))
 
 
 def _note_history(node: fx.Node, has_history: bool) -> None:
@@ -174,18 +214,17 @@ def _has_history(node: fx.Node) -> bool:
     return made is not None and made.requires_grad
 
 
-def _nodes_of_their_own(graph: fx.Graph, returned: list[Any], num_updates: int) -> list[Any]:
+def _give_nodes_of_their_own(graph: fx.Graph, returned: list[Any], updates: Iterable[int]) -> None:
     """An update that is an input, or the update of another, is a copy: signatures are by name, and updates are written one after
     the other. So is one that may be a view of an input."""
     seen: set[Any] = set()
-    for index in range(num_updates):
+    for index in updates:
         value = returned[index]
         if value in seen or value.op == "placeholder" or _is_view(value):
             clone = graph.call_function(torch.ops.aten.clone.default, (value,))
             clone.meta = {key: found for key, found in value.meta.items() if key in ("val", "tensor_meta")}
             returned[index] = clone
         seen.add(returned[index])
-    return returned
 
 
 def _is_view(node: fx.Node) -> bool:

@@ -19,6 +19,7 @@ from refimpl.export.errors import StructureMismatch
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from refimpl.export.input_contract import InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
+from refimpl.export.tokens import made_token, run_in_order
 
 _UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
@@ -142,7 +143,7 @@ def _copy_state(source: torch.nn.Module, target: torch.nn.Module) -> None:
 
 
 def unlifted_graph(program: Program) -> fx.Graph:
-    """State is read from attributes; updates are written to what they belong to, and are no outputs."""
+    """State is read from attributes; updates are written to what they belong to, and are no outputs, nor are tokens."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     by_target: dict[str, fx.Node] = {}
@@ -153,13 +154,16 @@ def unlifted_graph(program: Program) -> fx.Graph:
             copies[node].name = node.name
     for node in old.nodes:
         if node.op == "placeholder":
-            if node not in copies:
+            if node not in copies and specs[node.name].kind is InputKind.TOKEN:
+                copies[node] = made_token(graph, node)
+            elif node not in copies:
                 target = specs[node.name].target
                 assert target is not None
                 copies[node] = by_target[target] = graph.get_attr(target)
                 copies[node].meta = dict(node.meta)
         elif node.op != "output":
             copies[node] = graph.node_copy(node, lambda inner: copies[inner])
+            run_in_order(copies[node])
             if node.target is torch.ops.aten.copy.default:
                 _make_differentiable(copies[node])
             elif node.target in _STATISTICS:
