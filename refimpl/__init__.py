@@ -154,6 +154,7 @@ _VERIFIER = "torch._export.verifier"
 _OURS = "refimpl.export"
 _EXPORT = {
     f"{_EXPORT_PACKAGE}.export": f"{_OURS}.export",
+    f"{_EXPORT_PACKAGE}.unflatten.unflatten": f"{_OURS}.unflatten.unflatten",
     f"{_EXPORT_PACKAGE}._trace._export": f"{_OURS}.entry_points._export",
     f"{_EXPORT_PACKAGE}._trace._export_for_training": f"{_OURS}.entry_points._export_for_training",
 }
@@ -170,7 +171,7 @@ _EXPORT_COMPANIONS = {
         for where, names in (
             ("", (
                 "Dim", "ExportBackwardSignature", "ExportGraphSignature", "ExportedProgram", "ModuleCallEntry",
-                "ModuleCallSignature", "ShapesCollection", "default_decompositions",
+                "FlatArgsAdapter", "ModuleCallSignature", "ShapesCollection", "UnflattenedModule", "default_decompositions",
             )),
             ("dynamic_shapes.", ("Dim", "ShapesCollection")),
             ("exported_program.", (
@@ -180,6 +181,10 @@ _EXPORT_COMPANIONS = {
             ("graph_signature.", _SIGNATURE_NAMES),
         )
         for name in names
+    },
+    **{
+        f"{_EXPORT_PACKAGE}.unflatten.{name}": f"{_OURS}.unflatten.{name}"
+        for name in ("FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher", "UnflattenedModule")
     },
     f"{_EXPORT_PACKAGE}.dims": f"{_OURS}.dims.dims",
     f"{_EXPORT_PACKAGE}.dynamic_shapes.dims": f"{_OURS}.dims.dims",

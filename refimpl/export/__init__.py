@@ -23,6 +23,7 @@ from refimpl.export.graph_signature import (
 )
 from refimpl.export.module_call_graph import ModuleCallEntry, ModuleCallSignature
 from refimpl.export.shapes_collection import ShapesCollection
+from refimpl.export.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
 
 __all__ = [
     "ConstantArgument",
@@ -31,6 +32,7 @@ __all__ = [
     "ExportBackwardSignature",
     "ExportGraphSignature",
     "ExportedProgram",
+    "FlatArgsAdapter",
     "InputKind",
     "InputSpec",
     "ModuleCallEntry",
@@ -44,10 +46,12 @@ __all__ = [
     "SymIntArgument",
     "TensorArgument",
     "TokenArgument",
+    "UnflattenedModule",
     "default_decompositions",
     "dims",
     "export",
     "load",
     "register_dataclass",
     "save",
+    "unflatten",
 ]

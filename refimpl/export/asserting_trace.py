@@ -67,6 +67,10 @@ class AssertingTrace(Trace):
 
         return super().trace_function(asserting, operands)
 
+    def innermost_call(self) -> str | None:
+        """Of a module, as `nn_module_stack` has it for a key."""
+        return None if self._module_stack is None else self._module_stack.innermost()
+
     def check_complete(self) -> None:
         """Raises UnsupportedByRefimpl for a condition that has no assertion, which would otherwise be lost. One of an earlier
         trace has, where this one has asked the same of another number."""

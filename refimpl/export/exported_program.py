@@ -222,6 +222,10 @@ class ExportedProgram:
         for verifier in self._verifiers:
             verifier().check(self)
 
+    def _validate(self) -> None:
+        """`validate`, by the name that upstream's own callers use."""
+        self.validate()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
             "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."

@@ -48,38 +48,41 @@ class SubmoduleCall:
 
 
 class SubmoduleCallsState:
-    """Notes the calls of some submodules; the n-th of one has "name@n" for a key. Mutable."""
+    """Notes the calls of some submodules; the n-th of one has "name@n" for a key, as in `nn_module_stack`. Mutable."""
 
     def __init__(self, root: torch.nn.Module, names: Sequence[str]) -> None:
-        self._modules = {name: root.get_submodule(name) for name in names}
+        self._modules: dict[torch.nn.Module, list[str]] = {}  # one may have several names
+        for name in names:
+            self._modules.setdefault(root.get_submodule(name), []).append(name)
         self.calls: dict[str, SubmoduleCall] = {}
         self._running: list[tuple[Any, ...]] = []
 
     @contextlib.contextmanager
-    def watching(self, node_of: NodeOf) -> Iterator[None]:
-        """Within it calls are noted. The modules have their hooks for so long only."""
+    def watching(self, node_of: NodeOf, innermost: Callable[[], str | None]) -> Iterator[None]:
+        """Within it calls are noted. The modules have their hooks for so long only. innermost: the key of the call under way."""
         with contextlib.ExitStack() as stack:
-            for name, module in self._modules.items():
-                before = module.register_forward_pre_hook(self._before(node_of), with_kwargs=True)
+            for module, names in self._modules.items():
+                before = module.register_forward_pre_hook(self._before(node_of, innermost), with_kwargs=True)
                 stack.callback(before.remove)
-                after = module.register_forward_hook(self._after(name, node_of), with_kwargs=True)
+                after = module.register_forward_hook(self._after(names, node_of), with_kwargs=True)
                 stack.callback(after.remove)
             yield
 
-    def _before(self, node_of: NodeOf) -> Callable[..., None]:
+    def _before(self, node_of: NodeOf, innermost: Callable[[], str | None]) -> Callable[..., None]:
         def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             names = argument_names(inspect.signature(module.forward), args, kwargs)
-            self._running.append(([node_of(leaf) for leaf in leaves], spec, names))
+            self._running.append((innermost(), [node_of(leaf) for leaf in leaves], spec, names))
 
         return hook
 
-    def _after(self, name: str, node_of: NodeOf) -> Callable[..., None]:
+    def _after(self, known_as: Sequence[str], node_of: NodeOf) -> Callable[..., None]:
         def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-            inputs, in_spec, names = self._running.pop()
+            key, inputs, in_spec, names = self._running.pop()
             leaves, out_spec = pytree.tree_flatten(result)
-            count = sum(key.partition("@")[0] == name for key in self.calls)
-            self.calls[f"{name}@{count}" if count else name] = SubmoduleCall(
+            if key is None or key.partition("@")[0] not in known_as:
+                return  # called by a name that was not asked for
+            self.calls[key] = SubmoduleCall(
                 inputs=inputs,
                 outputs=[node_of(leaf) for leaf in leaves],
                 in_spec=in_spec,

@@ -82,7 +82,7 @@ def traced(program: FakeProgram) -> TracedProgram:
         named = dict(zip(names, values, strict=False))
         args, kwargs = pytree.tree_unflatten(list(values[len(names) :]), program.in_spec)
         assert trace.recording is not None
-        with calls.watching(trace.recording.node_of):
+        with calls.watching(trace.recording.node_of, trace.innermost_call):
             result, assigned = program.call(named, args, kwargs)
         written = _write_assigned(named, assigned)
         leaves, spec = pytree.tree_flatten(result)

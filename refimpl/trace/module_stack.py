@@ -49,6 +49,10 @@ class ModuleStackState:
         if node.meta.get("nn_module_stack") is None:
             node.meta["nn_module_stack"] = self._scopes.copy()
 
+    def innermost(self) -> str | None:
+        """The key of the call under way that began last."""
+        return next(reversed(self._scopes), None)
+
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Note accesses and calls until the block is left; the modules are then as they were, but for what the program did."""

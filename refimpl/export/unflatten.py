@@ -1,0 +1,310 @@
+"""An exported program as a tree of modules like the one it was made of.
+
+Counterpart: torch/export/unflatten.py
+Differs: parameters, buffers and constants are the program's own tensors. A module that was called several times has one state,
+however many graphs; its state dict is the original's. Modules are called by the name they were reached by; one that is no part of
+its caller is part of the caller's graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+
+from refimpl._torch import is_fx_tracing, pytree
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.errors import InputMismatch, StructureMismatch
+from refimpl.export.graph_signature import ExportGraphSignature, InputKind
+from refimpl.export.input_contract import InputContract
+from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
+from refimpl.export.unflatten_calls import Call, call_tree
+from refimpl.export.unflatten_flow import Flows, is_state, state_names
+from refimpl.export.unflatten_graphs import CallGraph, GraphWriter, form
+from refimpl.export.unflatten_modules import (
+    FlatArgsAdapter,
+    InterpreterModule,
+    InterpreterModuleDispatcher,
+    SameStateModule,
+    compiled,
+    printed,
+    share_state,
+)
+from refimpl.export.unflatten_signatures import Closing
+from refimpl.export.unlift import placed, unlifted_graph
+
+__all__ = ["FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher", "UnflattenedModule", "unflatten"]
+
+
+class Program(Protocol):
+    """What of an ExportedProgram is needed here."""
+
+    @property
+    def graph_module(self) -> fx.GraphModule: ...
+    @property
+    def graph_signature(self) -> ExportGraphSignature: ...
+    @property
+    def state_dict(self) -> dict[str, torch.Tensor]: ...
+    @property
+    def constants(self) -> dict[str, Any]: ...
+    @property
+    def range_constraints(self) -> Mapping[Any, Any]: ...
+    @property
+    def call_spec(self) -> CallSpec: ...
+    @property
+    def module_call_graph(self) -> list[ModuleCallEntry]: ...
+    def input_contract(self) -> InputContract: ...
+
+
+def unflatten(module: Program, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
+    """A module with the submodules of the one that was exported, on the program's own state.
+
+    module: an ExportedProgram. Submodules named in `preserve_module_call_signature` are called with the arguments that they
+        were traced with, so that others with such a `forward` can take their places; those of the rest are what they need of
+        each other, flat.
+    flat_args_adapter: makes of inputs in other containers what the program was exported for.
+
+    Raises UnsupportedByRefimpl where a tensor passes a submodule that keeps its signature by another way than that, and where
+    such a one is no part of the module that calls it.
+    """
+    return UnflattenedModule(module, flat_args_adapter)
+
+
+class UnflattenedModule(torch.nn.Module):
+    """Called like the module that was exported. `graph` takes the leaves of the inputs and calls submodules."""
+
+    def __init__(self, export_module: Program, flat_args_adapter: FlatArgsAdapter | None = None) -> None:
+        super().__init__()
+        self.graph_signature = export_module.graph_signature
+        self.module_call_graph = list(export_module.module_call_graph)
+        self.range_constraints = dict(export_module.range_constraints)
+        self.meta = dict(export_module.graph_module.meta)
+        self.flat_args_adapter = flat_args_adapter
+        self.check_input_constraints = True
+        self._call_spec = export_module.call_spec
+        self._contract = export_module.input_contract()
+        self._dispatchers: list[InterpreterModuleDispatcher] = []
+        self._ty: str | None = None
+        self.graph = fx.Graph()
+        _Building(self, export_module).build()
+        self.finalize()
+
+    def finalize(self) -> None:
+        """Compiles `graph`. To be called again when the graph has been changed."""
+        self._run = types.MethodType(compiled(self.graph), self)
+
+    def type_name(self) -> str | None:
+        """The class of the module that was exported."""
+        return self._ty
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises InputMismatch for inputs the program was not exported for."""
+        leaves = self.process_forward_inputs(*args, **kwargs)
+        for dispatcher in self._dispatchers:
+            dispatcher.restart()
+        return pytree.tree_unflatten(list(self._run(*leaves)), self._call_spec.out_spec)
+
+    def process_forward_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """The leaves of the inputs, checked and adapted."""
+        signature, in_spec = self.module_call_graph[0].signature, self._call_spec.in_spec
+        names = (signature.forward_arg_names if signature is not None else None) or []
+        num_args = in_spec.children()[0].num_children
+        placed_inputs = placed(args, kwargs, num_args, names, list(in_spec.children()[1].context or ()))
+        leaves, received = pytree.tree_flatten(placed_inputs)
+        if is_fx_tracing():
+            return leaves
+        if received != in_spec:
+            if self.flat_args_adapter is None:
+                raise StructureMismatch(received, in_spec)
+            leaves = self._adapted(self.flat_args_adapter, received, leaves)
+        if self.check_input_constraints:
+            self._contract.check(leaves)
+        return leaves
+
+    def _adapted(self, adapter: FlatArgsAdapter, received: pytree.TreeSpec, leaves: list[Any]) -> list[Any]:
+        given = {"metadata": self.meta, "obj": self}
+        taken = inspect.signature(adapter.adapt).parameters
+        options = {name: value for name, value in given.items() if name in taken}
+        adapted = list(adapter.adapt(self._call_spec.in_spec, received, leaves, **options))
+        if len(adapted) != self._call_spec.in_spec.num_leaves:
+            raise InputMismatch(
+                seen=f"{type(adapter).__name__} gives {len(adapted)} values",
+                expected=f"{self._call_spec.in_spec.num_leaves}, for {self._call_spec.in_spec}",
+            )
+        return adapted
+
+    def print_readable(
+        self,
+        print_output: bool = True,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+    ) -> str:
+        """The code of the whole."""
+        return printed(
+            self, print_output, include_stride=include_stride, include_device=include_device, colored=colored
+        )
+
+
+class _Building:
+    """Fills an UnflattenedModule. Mutable.
+
+    Of every module there is first a home: what holds its state and children. The modules that are called have a home's.
+    """
+
+    def __init__(self, result: UnflattenedModule, program: Program) -> None:
+        self._result = result
+        self._program = program
+        self._graph = unlifted_graph(program)
+        signature = program.graph_signature
+        self._state = state_names(signature.input_specs, program.state_dict, program.constants)
+        self._homes: dict[str, torch.nn.Module] = {"": result}
+        self._modules: dict[str, list[tuple[Any, InterpreterModule]]] = {}
+        """By path: the form of a graph, and its module."""
+        self._kept: dict[str, list[InterpreterModule]] = {}
+        """By path, of modules that keep their signature: one for every call."""
+
+    def build(self) -> None:
+        """Makes state, then graphs and modules, innermost first."""
+        self._add_state()
+        nodes = [node for node in self._graph.nodes if node.op not in ("placeholder", "output")]
+        state_nodes = {node for node in nodes if is_state(node, self._state)}
+        signatures = {entry.fqn: entry.signature for entry in self._program.module_call_graph if entry.fqn}
+        kept = {name: signature for name, signature in signatures.items() if signature is not None}
+        root = call_tree([node for node in nodes if node not in state_nodes], _root_type(nodes), kept)
+        _check_kept(root)
+        Closing(root, self._graph, state_nodes).close()
+        writer = GraphWriter(Flows(root, self._graph, self._state), self._state, self._attribute, self._place)
+        made = writer.root(root, list(self._graph.find_nodes(op="placeholder")), self._graph.output_node())
+        self._result.graph = made.graph
+        self._result._ty = root.scope.type_name
+        _set_attributes(self._result, made)
+        for path, modules in self._kept.items():
+            self._dispatch(path, modules)
+
+    # ---------------------------------------------------------------------------------------------------------- state
+
+    def _add_state(self) -> None:
+        program = self._program
+        specs = {spec.target: spec for spec in program.graph_signature.input_specs if spec.target is not None}
+        for name, value in {**program.state_dict, **program.constants}.items():
+            spec = specs.get(name)
+            if spec is None:
+                is_buffer = isinstance(value, torch.Tensor) and name in program.state_dict
+                kind = InputKind.BUFFER if is_buffer else InputKind.CONSTANT_TENSOR
+            elif spec.kind is InputKind.USER_INPUT or self._state[name].is_generated:
+                continue
+            else:
+                kind = spec.kind
+            path, _, last = name.rpartition(".")
+            home = self._home(path)
+            if isinstance(value, torch.nn.Parameter) and name in program.state_dict:
+                home.register_parameter(last, value)
+            elif kind is InputKind.BUFFER:
+                home.register_buffer(last, value, persistent=spec is None or spec.persistent is not False)
+            else:
+                setattr(home, last, value)
+
+    def _home(self, path: str) -> torch.nn.Module:
+        if path not in self._homes:
+            owner, _, last = path.rpartition(".")
+            self._homes[path] = torch.nn.Module()
+            self._home(owner)._modules[last] = self._homes[path]
+        return self._homes[path]
+
+    def _attribute(self, name: str) -> Any:
+        return getattr(self._program.graph_module, name)
+
+    # -------------------------------------------------------------------------------------------------------- modules
+
+    def _place(self, call: Call, made: CallGraph) -> str:
+        """The module for a graph, a new one where none of the same path has such a graph; its name in the calling module."""
+        home, known = self._home(call.path), self._modules.setdefault(call.path, [])
+        shape = form(made)
+        module = next((module for earlier, module in known if earlier == shape), None)
+        name = _within(call.path, call)
+        if module is None:
+            module = self._new(call, made, home, is_first=not known)
+            known.append((shape, module))
+        if call.signature is not None:
+            self._kept.setdefault(call.path, []).append(module)
+            return name
+        return self._name_of(call, module)
+
+    def _new(self, call: Call, made: CallGraph, home: torch.nn.Module, *, is_first: bool) -> InterpreterModule:
+        owner, _, last = call.path.rpartition(".")
+        if is_first:
+            module = InterpreterModule(made.graph, call.scope.type_name)
+            for name, value in home.__dict__.items():  # plain attributes: constants
+                if name not in module.__dict__:
+                    module.__dict__[name] = value
+            share_state(module, home)
+        else:
+            module = SameStateModule(made.graph, home, call.scope.type_name)
+            for name, value in self._modules[call.path][0][1].__dict__.items():
+                if name not in module.__dict__:
+                    module.__dict__[name] = value
+            last = self._free_name(call)
+        _set_attributes(module, made)
+        self._home(owner)._modules[last] = module
+        return module
+
+    def _free_name(self, call: Call) -> str:
+        owner, _, last = call.path.rpartition(".")
+        taken, number = self._home(owner)._modules, call.scope.number + call.part
+        while f"{last}@{number}" in taken:
+            number += 1
+        return f"{last}@{number}"
+
+    def _name_of(self, call: Call, module: InterpreterModule) -> str:
+        owner = self._home(call.path.rpartition(".")[0])
+        last = next(name for name, each in owner._modules.items() if each is module)
+        return _within(f"{call.path.rpartition('.')[0]}.{last}".lstrip("."), call)
+
+    def _dispatch(self, path: str, modules: list[InterpreterModule]) -> None:
+        """Of several modules one that calls them in turn."""
+        if all(module is modules[0] for module in modules):
+            return
+        owner, _, last = path.rpartition(".")
+        children = self._home(owner)._modules
+        for name in [name for name, child in children.items() if child in modules[1:] and name != last]:
+            del children[name]
+        dispatcher = InterpreterModuleDispatcher(modules)
+        children[last] = dispatcher
+        self._result._dispatchers.append(dispatcher)
+
+
+def _within(path: str, call: Call) -> str:
+    """The name of a module in the one that calls it."""
+    assert call.parent is not None
+    return path.removeprefix(f"{call.parent.path}.") if call.parent.path else path
+
+
+def _set_attributes(module: torch.nn.Module, made: CallGraph) -> None:
+    for name, value in made.attributes.items():
+        if isinstance(value, torch.nn.Module):
+            module._modules[name] = value
+        else:
+            module.__dict__[name] = value
+
+
+def _root_type(nodes: list[fx.Node]) -> str:
+    for node in nodes:
+        for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+            if not path:
+                return str(kind)
+    return "torch.nn.modules.module.Module"
+
+
+def _check_kept(root: Call) -> None:
+    for call in root.calls():
+        if call.signature is not None and call.part:
+            raise UnsupportedByRefimpl(
+                seen=f"nodes of other modules between those of {call.name!r}, which keeps its signature",
+                supported="calls whose nodes stand together",
+                do="leave it out of preserve_module_call_signature",
+            )

@@ -1,0 +1,185 @@
+"""The modules that an exported program is taken apart into: a graph each, called like the module that the graph was traced from.
+
+Counterpart: torch/export/unflatten.py InterpreterModule, InterpreterModuleDispatcher, FlatArgsAdapter
+Differs: a module's graph is compiled to Python; `finalize` compiles it anew. Further graphs of a module are other modules with
+the same dictionaries of parameters, buffers and children: what is assigned to one is so to all, and state dicts have it once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from refimpl._torch import pytree
+from refimpl.export.errors import StructureMismatch
+
+_numbers = itertools.count()
+
+
+def flatten_as(value: Any, spec: pytree.TreeSpec) -> list[Any]:
+    """The leaves of a value in containers as in `spec`. Raises StructureMismatch for others."""
+    leaves, received = pytree.tree_flatten(value)
+    if received != spec:
+        raise StructureMismatch(received, spec)
+    return leaves
+
+
+def unflatten_as(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Any:
+    """The leaves in the containers of `spec`."""
+    return pytree.tree_unflatten(list(leaves), spec)
+
+
+class FlatArgsAdapter(ABC):
+    """Makes of inputs in other containers what a program was exported for."""
+
+    @abstractmethod
+    def adapt(
+        self,
+        target_spec: pytree.TreeSpec,
+        input_spec: pytree.TreeSpec,
+        input_args: list[Any],
+        metadata: dict[str, Any] | None = None,
+        obj: Any = None,
+    ) -> list[Any]:
+        """The leaves for `target_spec` out of `input_args`, the leaves of a call's (args, kwargs), which have `input_spec`.
+
+        metadata: of the module that is called. obj: the module. An adapter need not take these two.
+        """
+
+    def get_flat_arg_paths(self) -> list[str]:
+        """Names of inputs that the adapter makes use of, for information."""
+        return []
+
+
+class InterpreterModule(torch.nn.Module):
+    """Runs `graph` on its own parameters, buffers and children.
+
+    graph: its placeholders are the arguments of `forward`. ty: the name of the class that it was traced from.
+    """
+
+    def __init__(self, graph: fx.Graph, ty: str | None = None) -> None:
+        super().__init__()
+        self.graph = graph
+        self._ty = ty
+        self.finalize()
+
+    def finalize(self) -> None:
+        """Compiles `graph`. To be called again when the graph has been changed."""
+        self.forward = types.MethodType(compiled(self.graph), self)
+
+    def type_name(self) -> str | None:
+        """The class of the module that this one stands for."""
+        return self._ty
+
+    def print_readable(
+        self,
+        print_output: bool = True,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+    ) -> str:
+        """The code of this module and of its children."""
+        return printed(
+            self, print_output, include_stride=include_stride, include_device=include_device, colored=colored
+        )
+
+
+class SameStateModule(InterpreterModule):
+    """Another graph on the parameters, buffers and children of a module, whose state dict has them."""
+
+    def __init__(self, graph: fx.Graph, like: torch.nn.Module, ty: str | None = None) -> None:
+        super().__init__(graph, ty)
+        share_state(self, like)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Nothing: they are saved under the module's own name."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        """Nothing: they have been loaded under the module's own name. Children, which are asked next, are told what they have."""
+        for name, child in self._modules.items():
+            if child is not None:
+                state_dict.update(child.state_dict(prefix=f"{prefix}{name}.", keep_vars=True))
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Empty where a parent asks: children are the module's as well."""
+        if args or "destination" in kwargs:
+            return kwargs["destination"] if "destination" in kwargs else args[0]
+        return super().state_dict(**kwargs)
+
+
+class InterpreterModuleDispatcher(torch.nn.Module):
+    """A module with several graphs and one name: its n-th call in a run of the whole program is that of the n-th graph.
+
+    call_modules: one for every call. All have the state of the first.
+    """
+
+    def __init__(self, call_modules: Sequence[InterpreterModule]) -> None:
+        super().__init__()
+        self.__dict__["_call_modules"] = list(call_modules)
+        share_state(self, call_modules[0])
+        self._next = 0
+
+    @property
+    def call_modules(self) -> list[InterpreterModule]:
+        """In the order of the calls."""
+        return self.__dict__["_call_modules"]
+
+    def restart(self) -> None:
+        """The next call is the first."""
+        self._next = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        module = self.call_modules[self._next]
+        self._next = (self._next + 1) % len(self.call_modules)
+        return module(*args, **kwargs)
+
+    def type_name(self) -> str | None:
+        """The class of the module that this one stands for."""
+        return self.call_modules[0].type_name()
+
+    def print_readable(self, print_output: bool = True, **options: bool) -> str:
+        """The code of all graphs."""
+        text = "\n".join(module.print_readable(print_output=False, **options) for module in self.call_modules)
+        if print_output:
+            print(text)
+        return text
+
+
+def share_state(module: torch.nn.Module, like: torch.nn.Module) -> None:
+    """`module` has the parameters, buffers and children of `like`, now and when they change."""
+    for name in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
+        module.__dict__[name] = like.__dict__[name]
+
+
+def compiled(graph: fx.Graph) -> Callable[..., Any]:
+    """The graph as a function of (module, *placeholders). Errors inside of it show its lines."""
+    code = graph.python_code("self")
+    name = f"<exported module {next(_numbers)}>"
+    namespace = dict(code.globals)
+    exec(compile(code.src, name, "exec"), namespace)
+    linecache.cache[name] = (len(code.src), None, code.src.splitlines(keepends=True), name)
+    return namespace["forward"]
+
+
+def printed(module: Any, print_output: bool, **options: bool) -> str:
+    """The code of a module with a graph, and of its children that have one."""
+    verbose = module.graph.python_code("self", verbose=True, **options).src
+    parts = [f"class {module.type_name() or type(module).__name__}(torch.nn.Module):\n{_indented(verbose)}"]
+    for child in module._modules.values():
+        if hasattr(child, "print_readable"):
+            parts.append(_indented(child.print_readable(print_output=False)))
+    text = "\n".join(parts)
+    if print_output:
+        print(text)
+    return text
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" if line.strip() else line for line in text.splitlines())
