@@ -70,7 +70,7 @@ REGISTRY = _kinds(
     _kind(
         "RC0008",
         "guard_on_data",
-        "the course depends on a number out of a tensor: {what}",
+        "Could not guard on data-dependent expression, for a number out of a tensor is not known: {what}",
         "Say what it is with torch._check, or ask the tensor (torch.where, masks).",
     ),
     _kind(

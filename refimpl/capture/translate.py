@@ -31,6 +31,7 @@ from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import ErrorValue, UnreadValue
 from refimpl.errors import BadParameter
+from refimpl.symbolic.stacks import interpreting
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
@@ -124,6 +125,11 @@ class SymbolicMachine(Machine):
         frame = next((frame for frame in reversed(self.frames) if not is_polyfill(frame.code.code)), None)
         return None if frame is None else _user_line(frame)
 
+    def running_line(self) -> UserLine | None:
+        """Where the instruction is that runs now, which is behind where its frame goes on."""
+        frame = next((frame for frame in reversed(self.frames) if not is_polyfill(frame.code.code)), None)
+        return None if frame is None else UserLine(frame.code.code.co_filename, frame.line(), frame.code.code.co_name)
+
 
 def _has_cleanup(frame: FrameState, before: int = 0) -> bool:
     """Whether dropping a generator that waits at this instruction runs code of the user's: it waits in a `try` or a `with`."""
@@ -177,7 +183,8 @@ def translate(
 def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: bool) -> _Ended | None:
     """One attempt; None where it broke in a function that was entered: `forced` then says where to stop."""
     try:
-        value = attempt.machine.resume().value
+        with interpreting(attempt.machine.running_line):
+            value = attempt.machine.resume().value
     except GraphBreak as reason:
         reason.stack = reason.stack or attempt.machine.user_stack()
         if fullgraph:

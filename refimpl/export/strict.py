@@ -8,6 +8,7 @@ program does not use are inputs too, as in non-strict export. What capture does 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import FakeTensor, FakeTensorMode, graph_codegen, pytree
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
+from refimpl.capture.breaks import UserLine
 from refimpl.capture.entry_points.export import export as capture_graph
 from refimpl.capture.entry_points.export_shapes import SpecifiedSizes
 from refimpl.errors import UnsupportedByRefimpl
@@ -27,6 +29,9 @@ from refimpl.export.traced_program import FakeProgram
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source, size_source
+from refimpl.symbolic.stacks import interpreting
+
+_LINE = re.compile(r'File "(.+)", line (\d+), in (.+)')  # of a stack trace
 
 
 def strict_program(
@@ -216,11 +221,17 @@ class _CapturedCall:
         self, values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, torch.Tensor]]:
         interpreter = _StateInterpreter(self._graph_module, {name: values[fqn] for name, fqn in self._names.items()})
-        with fx_traceback.preserve_node_meta():
+        with fx_traceback.preserve_node_meta(), interpreting(_place):
             results = interpreter.run(*pytree.tree_leaves((args, kwargs)), enable_io_processing=False)
         count = len(results) - len(self._assigned)
         assigned = dict(zip(self._assigned, results[count:], strict=True))
         return pytree.tree_unflatten(list(results[:count]), self._out_spec), assigned
+
+
+def _place() -> UserLine | None:
+    """Where the program was when the node that runs was captured."""
+    lines = _LINE.findall(fx_traceback.get_current_meta().get("stack_trace") or "")
+    return UserLine(lines[-1][0], int(lines[-1][1]), lines[-1][2]) if lines else None
 
 
 class _StateInterpreter(fx.Interpreter):

@@ -1,16 +1,20 @@
 """The Python stack at a moment, cheap to take and formatted only when somebody reads it.
 
 Counterpart: torch/utils/_traceback.py CapturedTraceback
-Differs: pure Python; knows which frame is the user's.
+Differs: pure Python; knows which frame is the user's, also where the user's program is interpreted and has no frames.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import linecache
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Protocol
 
 import torch
 
@@ -33,25 +37,52 @@ def is_user_file(filename: str) -> bool:
     return known
 
 
+class Place(Protocol):
+    """A line of the user's program."""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def function(self) -> str: ...
+
+
+_PLACE: contextvars.ContextVar[Callable[[], Place | None]] = contextvars.ContextVar("refimpl_place_in_user_code")
+
+
+@contextlib.contextmanager
+def interpreting(place: Callable[[], Place | None]) -> Iterator[None]:
+    """Within it the user's program is where `place` says, None for nowhere that is known."""
+    token = _PLACE.set(place)
+    try:
+        yield
+    finally:
+        _PLACE.reset(token)
+
+
 class Stack:
-    """Frames, innermost first."""
+    """Frames, innermost first. `place` is where the user's program was, if it was interpreted."""
 
-    __slots__ = ("_frames",)
+    __slots__ = ("_frames", "_place")
 
-    def __init__(self, frames: list[tuple[CodeType, int]]) -> None:
-        self._frames = frames
+    def __init__(self, frames: list[tuple[CodeType, int]], place: Place | None = None) -> None:
+        self._frames, self._place = frames, place
 
     @staticmethod
     def capture() -> Stack:
+        place = _PLACE.get(None)
         frames: list[tuple[CodeType, int]] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and len(frames) < DEEPEST:
             frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
-        return Stack(frames)
+        return Stack(frames, None if place is None else place())
 
     def user_frame(self) -> tuple[str, int, str] | None:
         """File, line and function of the innermost frame of user code."""
+        if self._place is not None:
+            return self._place.file, self._place.line, self._place.function
         for code, line in self._frames:
             if is_user_file(code.co_filename):
                 return code.co_filename, line, code.co_name
