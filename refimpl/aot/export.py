@@ -106,7 +106,7 @@ class _ModuleRun:
         for leaf in pytree.tree_leaves(result):
             refuse_subclass(leaf, "an output")
         if self.is_joint:
-            self.loss_leaf = _leaf_of_loss(result, self.loss_index)
+            self.loss_leaf = leaf_of_loss(result, self.loss_index)
         for name, value in assigned.items():
             _check_assigned(name, value, given.get(name), is_joint=self.is_joint)
         self.assigned = tuple(i for i, name in enumerate(self.names) if name in assigned)
@@ -117,7 +117,7 @@ class _ModuleRun:
         return position < len(self.names) and self.first_names[self.names[position]] != self.names[position]
 
 
-def _leaf_of_loss(result: Sequence[Any], loss_index: int | None) -> int:
+def leaf_of_loss(result: Sequence[Any], loss_index: int | None) -> int:
     """Position of the loss among the leaves of the result. Raises if it is no loss, or not the only output with a gradient."""
     if loss_index is None:
         raise LossIndexMissing(len(result))

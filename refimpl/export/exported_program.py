@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import FakeTensor, PlainCodeGen
-from refimpl.export.functional_graph import functional_graph
+from refimpl.export.functional_graph import FunctionalGraph, functional_graph, joint_graph
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, without_submodule_signatures
@@ -183,7 +183,20 @@ class ExportedProgram:
 
         Raises an ExportError for what such a graph cannot say, as that an input is resized.
         """
-        made = functional_graph(self, decomp_table)
+        return self._made_functional(functional_graph(self, decomp_table))
+
+    def forward_backward(self, loss_index: int = 0) -> ExportedProgram:
+        """The program with a functional graph that gives gradients too, of the user's output at `loss_index`.
+
+        Outputs are (tokens, updates, the user's with the loss among them, gradients of parameters and of inputs that require
+        them); `graph_signature.backward_signature` says which is which. `module()` gives the user's outputs only.
+
+        Raises an ExportError for a loss that is no scalar with a gradient, for a second output with one, and for writes with a
+        history; GradientMissing where the loss does not depend on a parameter.
+        """
+        return self._made_functional(joint_graph(self, loss_index))
+
+    def _made_functional(self, made: FunctionalGraph) -> ExportedProgram:
         env = _shape_env(self.graph)
         ranges = dict(self._range_constraints)
         if env is not None:

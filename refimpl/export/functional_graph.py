@@ -8,6 +8,7 @@ without gradients, it computes so in the functional graph (upstream loses that):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ from torch import fx
 from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import FakeTensor, OpOverload, set_grad_enabled
+from refimpl.aot.export import leaf_of_loss
+from refimpl.aot.export_errors import GradientMissing
 from refimpl.aot.export_function import ExportedFunction, export_function
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import (
@@ -50,6 +53,8 @@ class Program(Protocol):
     def graph_module(self) -> fx.GraphModule: ...
     @property
     def graph_signature(self) -> ExportGraphSignature: ...
+    @property
+    def state_dict(self) -> Mapping[str, torch.Tensor]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,27 +85,62 @@ def functional_graph(program: Program, decompositions: DecompositionTable | None
     """Raises an ExportError for what a functional graph cannot say (sizes or memory of an input changed, say), and
     UnsupportedByRefimpl for writes to constants. Side effects are ordered by tokens, inputs and outputs before all others."""
     table = default_decompositions() if decompositions is None else decompositions
-    graph_module = program.graph_module
-    placeholders = list(graph_module.graph.find_nodes(op="placeholder"))
-    values = [node.meta["val"] for node in placeholders]
-    first, distinct = _distinct(values)
+    is_whole = not isinstance(table, _DefaultTable) and not _has_autocast(program.graph_module)
+    source = _Source(program)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and is_whole), noting_grad_modes():
+        exported = source.exported(source.run, table, pre_dispatch=is_whole)
+    return _with_signature(source, exported)
+
+
+def joint_graph(program: Program, loss_index: int) -> FunctionalGraph:
+    """The functional graph with gradients of the loss, the user's output at `loss_index`, for parameters and inputs that require
+    them. Raises what `functional_graph` does, an ExportError for a bad loss and for writes with a history, and GradientMissing.
+    """
+    source = _Source(program)
+    is_user = [spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs]
+    if not all(is_user):
+        raise UnsupportedByRefimpl(
+            seen="a program that has been made functional, to be given gradients",
+            supported="programs as they were exported",
+            do="give it gradients before run_decompositions",
+        )
+    losses: list[int] = []
 
     def run(*leaves: Any) -> Any:
-        given = [leaves[first[position]] for position in range(len(values))]
-        with fx_traceback.preserve_node_meta(), noting_grad_modes():
-            return tuple(fx.Interpreter(graph_module).run(*given, enable_io_processing=False))
+        results = source.run(*leaves)
+        losses.append(leaf_of_loss(results, loss_index))
+        return results
 
-    is_whole = not isinstance(table, _DefaultTable) and not _has_autocast(graph_module)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and is_whole):
-        exported = export_function(
+    with torch.enable_grad():
+        exported = source.exported(run, default_decompositions(), trace_joint=True)
+    return _with_signature(source, exported, losses[0])
+
+
+class _Source:
+    """The graph that a functional one is made of. Placeholders that are one tensor, as tied parameters, are traced as one."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.placeholders = list(program.graph_module.graph.find_nodes(op="placeholder"))
+        self.values = [node.meta["val"] for node in self.placeholders]
+        self.first, self.distinct = _distinct(self.values)
+
+    def run(self, *leaves: Any) -> Any:
+        """What the program gives for values of the distinct placeholders."""
+        given = [leaves[self.first[position]] for position in range(len(self.values))]
+        with fx_traceback.preserve_node_meta():
+            return tuple(fx.Interpreter(self.program.graph_module).run(*given, enable_io_processing=False))
+
+    def exported(self, run: Any, table: DecompositionTable, **options: Any) -> ExportedFunction:
+        """The functional graph of `run`."""
+        return export_function(
             run,
-            tuple(values[position] for position in distinct),
+            tuple(self.values[position] for position in self.distinct),
             decompositions=table,
             no_tangents=True,
-            pre_dispatch=is_whole,
-            names=[placeholders[position].name for position in distinct],
+            names=[self.placeholders[position].name for position in self.distinct],
+            **options,
         )
-    return _with_signature(program, exported, first, distinct)
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[int], list[int]]:
@@ -122,53 +162,97 @@ def _has_autocast(graph_module: fx.GraphModule) -> bool:
     return any(node.target is wrap_with_autocast for module in modules for node in module.graph.nodes)
 
 
-def _with_signature(
-    program: Program, exported: ExportedFunction, first: Sequence[int], distinct: Sequence[int]
-) -> FunctionalGraph:
-    old = exported.graph_module.graph
-    specs = program.graph_signature.input_specs
+def _with_signature(source: _Source, exported: ExportedFunction, loss: int | None = None) -> FunctionalGraph:
+    """Outputs are (tokens, updates, what the program gives, gradients)."""
+    program, old = source.program, exported.graph_module.graph
+    specs, earlier = program.graph_signature.input_specs, program.graph_signature.output_specs
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     taken = list(old.find_nodes(op="placeholder"))
-    sources = list(program.graph_module.graph.find_nodes(op="placeholder"))
-    tokens = _token_inputs(graph, taken[: exported.num_tokens], [source.name for source in sources])
+    tokens = _token_inputs(graph, taken[: exported.num_tokens], [node.name for node in source.placeholders])
     copies.update(zip(taken, tokens, strict=False))
-    for position, source in enumerate(sources):
-        node = graph.placeholder(source.name)
-        node.name = node.target = source.name
-        node.meta = dict(source.meta)
-        if distinct[first[position]] == position:
-            copies[taken[len(tokens) + first[position]]] = node
+    inputs = _program_inputs(graph, source, taken[len(tokens) :], copies)
     for node in old.nodes:
         if node in copies or node.op == "output" or node.target is set_grad_enabled:
             continue
         copies[node] = graph.node_copy(node, lambda inner: copies[inner])
-    returned: Any = list(fx.map_arg(old.output_node().args[0], lambda inner: copies[inner]))  # type: ignore[arg-type]
-    mutated = [distinct[position] for position in exported.metadata.mutated_inp_runtime_indices]
+    found: Any = list(fx.map_arg(old.output_node().args[0], lambda inner: copies[inner]))  # type: ignore[arg-type]
+    mutated = [source.distinct[position] for position in exported.metadata.mutated_inp_runtime_indices]
     num_new = len(tokens) + len(mutated)
-    earlier = program.graph_signature.output_specs
+    returned = found[: num_new + len(earlier)]
+    num_forward = len(tokens) + exported.num_forward_outputs
+    gradients = [] if loss is None else _gradients(graph, source, inputs, found[num_forward:])
     updates = [
         *range(len(tokens), num_new),
         *(num_new + i for i, s in enumerate(earlier) if s.kind in _UPDATES.values()),
     ]
-    _give_nodes_of_their_own(graph, returned, updates)
+    num_forward = len(returned)
+    returned += [value for _, value in gradients]
+    _give_nodes_of_their_own(graph, returned, [*updates, *range(num_forward, len(returned))])
     graph.output(tuple(returned))
     _note_histories(program, returned[len(tokens) :], mutated, updates[len(mutated) :], len(tokens))
     graph_module = fx.GraphModule(exported.graph_module, graph)
     with_root_entry(graph_module, _root_entries(program.graph_module))
     graph_module = with_regions(with_noted_regions(graph_module), has_gradients=torch.is_grad_enabled())
+    given = returned[num_new:num_forward]
     signature = ExportGraphSignature(
-        [
-            *(InputSpec(InputKind.TOKEN, TokenArgument(name=token.name), None) for token in tokens),
-            *map(_input_spec, specs),
-        ],
+        [*(InputSpec(InputKind.TOKEN, TokenArgument(name=t.name), None) for t in tokens), *map(_input_spec, specs)],
         [
             *(OutputSpec(OutputKind.TOKEN, TokenArgument(name=token.name), None) for token in returned[: len(tokens)]),
             *(_update(specs[i], value) for i, value in zip(mutated, returned[len(tokens) :], strict=False)),
-            *(_output_spec(spec, value) for spec, value in zip(earlier, returned[num_new:], strict=True)),
+            *(_output_spec(spec, v, is_loss=i == loss) for i, (spec, v) in enumerate(zip(earlier, given, strict=True))),
+            *(_gradient_spec(specs[i], v) for (i, _), v in zip(gradients, returned[num_forward:], strict=True)),
         ],
     )
     return FunctionalGraph(graph_module=graph_module, signature=signature)
+
+
+def _program_inputs(
+    graph: fx.Graph, source: _Source, taken: Sequence[fx.Node], copies: dict[fx.Node, fx.Node]
+) -> list[fx.Node]:
+    """Placeholders like those of the program; the first of several for one tensor stands for that of the traced graph."""
+    inputs: list[fx.Node] = []
+    for position, given in enumerate(source.placeholders):
+        node = graph.placeholder(given.name)
+        node.name = node.target = given.name
+        node.meta = dict(given.meta)
+        inputs.append(node)
+        if source.distinct[source.first[position]] == position:
+            copies[taken[source.first[position]]] = node
+    return inputs
+
+
+_GRADIENTS = {
+    InputKind.PARAMETER: OutputKind.GRADIENT_TO_PARAMETER,
+    InputKind.USER_INPUT: OutputKind.GRADIENT_TO_USER_INPUT,
+}
+
+
+def _gradients(
+    graph: fx.Graph, source: _Source, inputs: Sequence[fx.Node], found: Sequence[fx.Node | None]
+) -> list[tuple[int, fx.Node]]:
+    """Of parameters and inputs that require one, by position. A parameter has it under one name, and zeros under others."""
+    names = Counter(id(value) for value in source.program.state_dict.values())
+    gradients: list[tuple[int, fx.Node]] = []
+    for position, spec in enumerate(source.program.graph_signature.input_specs):
+        value = source.values[position]
+        if spec.kind not in _GRADIENTS or not isinstance(value, torch.Tensor) or not value.requires_grad:
+            continue
+        gradient = found[source.first[position]]
+        is_first = source.distinct[source.first[position]] == position
+        is_tied = names[id(source.program.state_dict.get(spec.target or ""))] > 1
+        if not is_first or (gradient is None and is_tied):
+            gradient = graph.call_function(torch.ops.aten.zeros_like.default, (inputs[position],))
+            gradient.meta = {key: inputs[position].meta[key] for key in ("val", "tensor_meta")}
+        if gradient is None:
+            raise GradientMissing(spec.target or spec.arg.name)
+        gradients.append((position, gradient))
+    return gradients
+
+
+def _gradient_spec(spec: InputSpec, value: fx.Node) -> OutputSpec:
+    kind = _GRADIENTS[spec.kind]
+    return OutputSpec(kind, argument_of(value), spec.target if spec.kind is InputKind.PARAMETER else spec.arg.name)
 
 
 def _token_inputs(graph: fx.Graph, tokens: Sequence[fx.Node], names: Iterable[str]) -> list[fx.Node]:
@@ -182,9 +266,10 @@ def _token_inputs(graph: fx.Graph, tokens: Sequence[fx.Node], names: Iterable[st
     return made
 
 
-def _output_spec(spec: OutputSpec, value: Any) -> OutputSpec:
-    is_token = spec.kind is OutputKind.TOKEN
-    return OutputSpec(spec.kind, TokenArgument(name=value.name) if is_token else argument_of(value), spec.target)
+def _output_spec(spec: OutputSpec, value: Any, *, is_loss: bool) -> OutputSpec:
+    kind = OutputKind.LOSS_OUTPUT if is_loss else spec.kind
+    is_token = kind is OutputKind.TOKEN
+    return OutputSpec(kind, TokenArgument(name=value.name) if is_token else argument_of(value), spec.target)
 
 
 def _note_histories(
