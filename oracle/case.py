@@ -25,6 +25,7 @@ from oracle.judge import judge
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
 from oracle.outcome import Leaf, Outcome, Raised, Returned
+from oracle.outside import judge_outside
 from oracle.peer import observe_in_second_process
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
@@ -311,6 +312,7 @@ def judge_subject(
                 args=args,
                 kwargs=kwargs,
                 dynamic=instance.program.dynamic,
+                sizes=instance.program.sizes,
                 backward=any(c.backward for c in plan),
             )
         )
@@ -325,24 +327,32 @@ def judge_subject(
     leaked = tuple(text for text in _restored(before) if text not in eager.leaks)
     counters = subject.counters()
     progress("judge")
-    verdict = judge(
-        eager=_first_calls(eager.first, promised),
-        eager_again=_first_calls(eager.second, promised),
-        subject=seen,
-        truth=lambda: eager.ground_truth(progress, before),
-        noise=lambda: eager.noise_runs(progress, before),
-        loud_noise=lambda: eager.loud_noise_runs(progress, before),
-        relaid=lambda: eager.relaid_run(progress, before),
-        still=lambda: eager.still_run(progress, before),
-        policy=instance.program.policy,
-        expects_raise=instance.program.expects_raise,
-        rng="own" if subject.spec.rng == "own" else "eager",
-        is_random=eager.is_random,
-        eager_draws=_draws(instance.program, eager.first),
-        graphs=counters.graphs,
-        other_seed=lambda: eager.other_seed,
-        many_seeds=lambda: eager.runs_under_many_seeds(progress, before),
-    )
+    first, second, is_random = eager.first, eager.second, eager.is_random
+
+    def judged(count: int | None, outcome: Outcome) -> Verdict:
+        return judge(
+            eager=_first_calls(first, count),
+            eager_again=_first_calls(second, count),
+            subject=outcome,
+            truth=lambda: eager.ground_truth(progress, before),
+            noise=lambda: eager.noise_runs(progress, before),
+            loud_noise=lambda: eager.loud_noise_runs(progress, before),
+            relaid=lambda: eager.relaid_run(progress, before),
+            still=lambda: eager.still_run(progress, before),
+            policy=instance.program.policy,
+            expects_raise=instance.program.expects_raise,
+            rng="own" if subject.spec.rng == "own" else "eager",
+            is_random=is_random,
+            eager_draws=_draws(instance.program, first),
+            graphs=counters.graphs,
+            other_seed=lambda: eager.other_seed,
+            many_seeds=lambda: eager.runs_under_many_seeds(progress, before),
+        )
+
+    if plan[-1].outside and subject.spec.ranges:
+        verdict = judge_outside(len(plan) - 1, seen, judged)
+    else:
+        verdict = judged(promised, seen)
     if promised is not None:
         verdict = dataclasses.replace(
             verdict, explained=(*verdict.explained, f"calls from {promised} on: {_NO_GUARDS}")

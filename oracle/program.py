@@ -35,6 +35,7 @@ class Call:
     backward: bool = False  # then differentiate all differentiable outputs with seeded tangents
     grad_mode: str = "grad"  # "grad" | "no_grad" | "inference"
     training: bool | None = None  # call train()/eval() on the module first
+    outside: bool = False  # the last call only: its sizes are outside of the program's `sizes`, and must be refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,10 @@ class Program:
     seed: int = 0
     is_module: bool = False
     dynamic: bool | None = None  # handed to subjects that take it
+    sizes: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # which sizes may vary, and how far; handed to subjects that take it (SubjectSpec.ranges)
+    # ^ parameter -> dimension -> [name, smallest, largest]: {"x": {"0": ["batch", 3, 8]}}; one name is one size
     config: Mapping[str, Any] = field(
         default_factory=dict
     )  # torch configuration held while a subject compiles and runs
@@ -84,13 +89,19 @@ class Program:
                     expected="'grad', 'no_grad' or 'inference'",
                     do="mend the program's call plan",
                 )
+        if any(call.outside for call in self.calls[:-1]) or (len(self.calls) == 1 and self.calls[0].outside):
+            raise UsageError(
+                seen=f"a call outside of the sizes that is not the last of several in program {self.name!r}",
+                expected="calls inside of the sizes, then one outside: what it is refused with ends the plan",
+                do="make a program of each call outside",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Only what differs from the defaults, so that a plan of many thousand rows stays small."""
         data: dict[str, Any] = {"format": FORMAT_VERSION, "name": self.name, "source": self.source}
         defaults = Program(name="", source="")
         data["calls"] = [_without_defaults(asdict(call), asdict(Call())) for call in self.calls]
-        for key in ("seed", "is_module", "dynamic", "config", "expects_raise"):
+        for key in ("seed", "is_module", "dynamic", "sizes", "config", "expects_raise"):
             if getattr(self, key) != getattr(defaults, key):
                 data[key] = getattr(self, key)
         policy = _without_defaults(asdict(self.policy), asdict(ComparePolicy()))

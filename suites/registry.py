@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
+import suites.exports
 import suites.features
 import suites.models
 import suites.mutations
@@ -42,7 +43,9 @@ def _entry(module: ModuleType) -> SuiteEntry:
 
 SUITES: dict[str, SuiteEntry] = {
     entry.name: entry
-    for entry in map(_entry, (suites.opinfo, suites.models, suites.features, suites.regressions, suites.mutations))
+    for entry in map(
+        _entry, (suites.opinfo, suites.models, suites.features, suites.regressions, suites.mutations, suites.exports)
+    )
 }
 
 

@@ -20,8 +20,11 @@ from suites.registry import SUITES, find_suite
 DIRECTIONS = ("forward", "backward")
 # What runs when the user selected nothing: a table in minutes.
 QUICK_SAMPLES = {"opinfo": 1, "mutations": 5}  # programs per operator, per theme
-QUICK_TAGS = {"models": ("quick",)}
-QUICK_SUBJECTS = {"opinfo": ("aot_eager", "inductor")}
+QUICK_TAGS = {"models": ("quick",), "exports": ("quick",)}
+QUICK_SUBJECTS = {
+    "opinfo": ("aot_eager", "inductor"),
+    "exports": ("refimpl.export[strict=false]", "export[strict=false]"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

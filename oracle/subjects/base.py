@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ class CompileRequest:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     dynamic: bool | None = None
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as in Program; {}: nothing is said of sizes
     backward: bool = False  # some call of the plan differentiates
 
 

@@ -1,10 +1,15 @@
 """The subject `export`: torch.export.export, strict or not, and the exported program's module run.
 
+What an exported program can be put through before it is run is an option, so that a wrong answer names the stage: decomposed, and
+then saved and loaded, exported again, or unflattened.
+
 Counterpart: torch/export/_trace.py export
 """
 
 from __future__ import annotations
 
+import inspect
+import io
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -14,11 +19,15 @@ from torch.utils import _pytree as pytree
 
 from oracle.build import PROGRAM_MODULE
 from oracle.clone import clone_tree
+from oracle.errors import InternalError, UsageError
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.signature import value_key
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import copy_of_target, unchanged_rng
+from oracle.torch_export import to_torch
 
+# Ways on which parameters become other tensors, known by their names only.
+_MAKES_NEW_STATE = ("saved", "unflattened")
 # Leaves that export takes as inputs; it is its user's part to close over anything else.
 _INPUTS = (torch.Tensor, bool, int, float, complex, str, bytes, type(None))
 
@@ -44,6 +53,8 @@ class Export:
     """Exports on the first call, on copies of its inputs and of the module; the exported parameters and buffers are then
     the original's. Another shape than the exported one is refused by export's own guards. Training mode has none, nor has
     what is closed over (dtypes, devices, ...): there it is exported again, as its user would.
+
+    Which sizes vary is what the program says (`Program.sizes`); else none, or with `dynamic` all that export finds.
     """
 
     def __init__(self, spec: SubjectSpec) -> None:
@@ -67,7 +78,7 @@ class Export:
             args, kwargs, fixed = _without_fixed(args, kwargs)
             key = training, tuple((position, value_key(value)) for position, value in fixed.items())
             if key not in exported:
-                exported[key] = self._export(target, args, kwargs, fixed, dynamic=dynamic)
+                exported[key] = self._export(target, args, kwargs, fixed, dynamic=dynamic, sizes=request.sizes)
             return exported[key](*args, **kwargs)
 
         return call
@@ -75,11 +86,43 @@ class Export:
     def counters(self) -> Counters:
         return Counters(graphs=self._exports, graph_breaks=0, recompiles=max(self._exports - 1, 0))
 
-    def runnable(
+    def export(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
+        """The exported program."""
+        return torch.export.export(module, args, kwargs, **options)
+
+    def loaded(self, program: Any) -> Any:
+        """The program saved, and loaded again."""
+        file = io.BytesIO()
+        torch.export.save(program, file)
+        file.seek(0)
+        return torch.export.load(file)
+
+    def unflattened(self, program: Any) -> torch.nn.Module:
+        """The program as modules like those it was made of."""
+        return torch.export.unflatten(program)
+
+    def _runnable(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
     ) -> torch.nn.Module:
-        """What is called in the module's place; its state is the module's."""
-        return torch.export.export(module, args, kwargs, **options).module()
+        """What is called in the module's place; its state is the module's, or has the names of it."""
+        again = clone_tree((args, kwargs))
+        program = self.export(module, args, kwargs, **options)
+        decomposed = self.spec.options.get("decomposed", "no")
+        if decomposed != "no":
+            program = program.run_decompositions({} if decomposed == "functional" else None)
+        match self.spec.options.get("through"):
+            case None:
+                return program.module()
+            case "saved":
+                return self.loaded(program).module()
+            case "retraced":
+                return self.export(program.module(), *again, **options).module()
+            case "unflattened":
+                return self.unflattened(program)
+            case "torch":
+                return to_torch(program).module()
+            case other:
+                raise InternalError(f"through={other!r} of subject {self.spec.name!r}")
 
     def _export(
         self,
@@ -89,25 +132,44 @@ class Export:
         fixed: Mapping[int, Any],
         *,
         dynamic: bool | None,
+        sizes: Mapping[str, Mapping[str, Any]],
     ) -> torch.nn.Module:
         copied, originals = copy_of_target(target)
         module = copied if isinstance(copied, torch.nn.Module) and not fixed else FunctionModule(copied, fixed)
+        named: dict[str, torch.Tensor] = {}
+        if self.spec.options.get("through") in _MAKES_NEW_STATE:
+            state = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+            named = {name: originals[id(tensor)] for name, tensor in state if id(tensor) in originals}
         example_args, example_kwargs = clone_tree((args, kwargs))
+        shapes = None
+        if sizes:
+            shapes = _varying(module, copied, example_args, example_kwargs, sizes)
+        elif dynamic:
+            shapes = _all_dynamic(module, example_args, example_kwargs)
         with unchanged_rng():
-            runnable = self.runnable(
+            runnable = self._runnable(
                 module,
                 example_args,
                 example_kwargs,
-                dynamic_shapes=_all_dynamic(module, example_args, example_kwargs) if dynamic else None,
+                dynamic_shapes=shapes,
                 strict=self.spec.options.get("strict", True),
             )
-        for owner in runnable.modules():
-            for name, value in {**owner._parameters, **owner._buffers, **owner.__dict__}.items():
-                original = originals.get(id(value)) if isinstance(value, torch.Tensor) else None
-                if original is not None:
-                    setattr(owner, name, original)
+        _replace_state(runnable, originals, named)
         self._exports += 1
         return runnable
+
+
+def _replace_state(
+    runnable: torch.nn.Module, originals: Mapping[int, torch.Tensor], named: Mapping[str, torch.Tensor]
+) -> None:
+    """Put the original's tensors where the copy's are: by identity, and by name where that is lost."""
+    for prefix, owner in [*runnable.named_modules(remove_duplicate=False)]:
+        for name, value in {**owner._parameters, **owner._buffers, **owner.__dict__}.items():
+            if not isinstance(value, torch.Tensor):
+                continue
+            original = originals.get(id(value), named.get(f"{prefix}.{name}" if prefix else name))
+            if original is not None:
+                setattr(owner, name, original)
 
 
 def _without_fixed(
@@ -131,3 +193,38 @@ def _all_dynamic(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[st
     if isinstance(module, FunctionModule):  # whose parameters are *args and **kwargs
         return pytree.tree_map(dims, (args, kwargs) if kwargs else (args,))
     return pytree.tree_map(dims, (*args, *kwargs.values()))
+
+
+def _varying(
+    module: torch.nn.Module,
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sizes: Mapping[str, Mapping[str, Any]],
+) -> Any:
+    """`dynamic_shapes` of what the program says of its parameters. Sizes of one name are one `Dim`."""
+    dims: dict[str, Any] = {}
+
+    def shape(parameter: str) -> Any:
+        said = {
+            int(dim): dims.setdefault(name, Dim(name, min=low, max=high))
+            for dim, (name, low, high) in sizes.get(parameter, {}).items()
+        }
+        return said or None
+
+    parameters = inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target).parameters
+    positional = tuple(shape(name) for name, _ in zip(parameters, args, strict=False))
+    if len(positional) < len(args):
+        raise UsageError(
+            seen=f"sizes {dict(sizes)} for a program that takes {len(args)} arguments by position as {list(parameters)}",
+            expected="a name for each",
+            do="name the parameters of the program, or give the arguments by name",
+        )
+    by_name = {name: shape(name) for name in kwargs}
+    if isinstance(module, FunctionModule):  # whose parameters are *args and **kwargs
+        return (positional, by_name) if kwargs else (positional,)
+    collected = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.VAR_KEYWORD]
+    shapes = dict(zip(parameters, positional, strict=False))
+    if collected and any(name not in parameters for name in kwargs):  # those that `**inputs` takes are one argument
+        shapes[collected[0]] = {name: by_name.pop(name) for name in kwargs if name not in parameters}
+    return shapes | by_name

@@ -6,6 +6,7 @@ Counterpart: torch/fx/experimental/proxy_tensor.py make_fx; the backend aot_eage
 
 from __future__ import annotations
 
+import io
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from refimpl.aot.functional_transform import functionalize
 from refimpl.backends.registry import lookup_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
-from refimpl.export import export
+from refimpl.export import export, load, save, unflatten
 from refimpl.pipeline import Partition, compile_aot
 
 # Where capture stops besides where it must: nowhere, or after each instruction of a captured function; by turns one is captured
@@ -159,19 +160,22 @@ class RefimplCapture:
 
 
 class RefimplExport(Export):
-    """refimpl.export, strict or not, and the exported program's module; the graph made functional or decomposed if asked for."""
+    """refimpl.export, strict or not, and the exported program's module; put through what the options say before."""
 
     def reset(self) -> None:
         self._exports = 0
 
-    def runnable(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
-    ) -> torch.nn.Module:
-        program = export(module, args, kwargs, **options)
-        decomposed = self.spec.options.get("decomposed", "no")
-        if decomposed != "no":
-            program = program.run_decompositions({} if decomposed == "functional" else None)
-        return program.module()
+    def export(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
+        return export(module, args, kwargs, **options)
+
+    def loaded(self, program: Any) -> Any:
+        file = io.BytesIO()
+        save(program, file)
+        file.seek(0)
+        return load(file)
+
+    def unflattened(self, program: Any) -> torch.nn.Module:
+        return unflatten(program)
 
 
 class ThroughRefimpl:

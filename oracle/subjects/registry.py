@@ -46,10 +46,16 @@ class BuiltIn:
     rung: int | None = None
     requires: tuple[str, ...] = ()
     guards: bool = True
+    ranges: bool = False
 
 
 _COMPILED = "oracle.subjects.torch_compile:TorchCompile"
 _CAPTURE = {"fullgraph": _FLAG, "dynamic": _FLAG_OR_NONE, "breaks": OptionSpec(choices=("needed", "first", "second"))}
+_EXPORT = {
+    "strict": _FLAG,
+    "dynamic": _FLAG_OR_NONE,
+    "decomposed": OptionSpec(choices=("no", "functional", "all")),
+}
 _REFIMPL_AOT = "oracle.subjects.refimpl:RefimplAot"
 BUILT_IN: dict[str, BuiltIn] = {
     "eager": BuiltIn(
@@ -107,8 +113,9 @@ BUILT_IN: dict[str, BuiltIn] = {
         kind="export",
         guards=False,
         code="oracle.subjects.export:Export",
-        options={"strict": _FLAG, "dynamic": _FLAG_OR_NONE},
-        description="torch.export.export (strict unless said otherwise), then its module()",
+        options={**_EXPORT, "through": OptionSpec(choices=("saved", "retraced", "unflattened"))},
+        ranges=True,
+        description="torch.export.export (strict unless said otherwise), then its module(), or that of what it is put through",
     ),
     "jit_trace": BuiltIn(
         guards=False,
@@ -166,12 +173,10 @@ BUILT_IN: dict[str, BuiltIn] = {
         kind="refimpl.export",
         guards=False,
         code="oracle.subjects.refimpl:RefimplExport",
-        options={
-            "strict": _FLAG,
-            "dynamic": _FLAG_OR_NONE,
-            "decomposed": OptionSpec(choices=("no", "functional", "all")),
-        },
-        description="the reference implementation's export (strict unless said otherwise), then its module()",
+        options={**_EXPORT, "through": OptionSpec(choices=("saved", "retraced", "unflattened", "torch"))},
+        ranges=True,
+        description="the reference implementation's export (strict unless said otherwise), then its module(), or that of what it "
+        "is put through",
     ),
 }
 _GIVEN_BY_USER = {
@@ -294,7 +299,7 @@ def _spec(name: str, row: BuiltIn, options: Mapping[str, Any], *, base: str, **m
         name=name,
         kind=row.kind,
         options=options,
-        **{"rng": rng, "rung": row.rung, "requires": row.requires, "guards": row.guards, **more},
+        **{"rng": rng, "rung": row.rung, "requires": row.requires, "guards": row.guards, "ranges": row.ranges, **more},
     )
 
 

@@ -28,6 +28,7 @@ class SubjectSpec:
     guards: bool = (
         True  # notices when something the program reads besides its inputs has changed; traces do not promise it
     )
+    ranges: bool = False  # takes a program's `sizes`, and refuses others at calls: an exported program
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

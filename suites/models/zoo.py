@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import math
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,12 +38,18 @@ def build(name: str, *, mode: str, dtype: str, device: str) -> nn.Module:
 
 
 def make_inputs(
-    name: str, *, mode: str, dtype: str, device: str, call: int
+    name: str, *, mode: str, dtype: str, device: str, call: int, sizes: Mapping[str, int] | None = None, size: int = 0
 ) -> tuple[tuple[()], dict[str, torch.Tensor]]:
-    """Keyword arguments of one call: floats of `dtype`, integers and masks of int64."""
+    """Keyword arguments of one call: floats of `dtype`, integers and masks of int64.
+
+    sizes: from inputs to the dimension that has `size` instead of its own; None for the architecture's own sizes.
+    """
     architecture = ARCHITECTURES[name]
     specs = {**architecture.inputs, **(architecture.labels if mode == "train" else {})}
     generator = torch.Generator().manual_seed(1000 + call)
+    for key, dim in (sizes or {}).items():
+        shape = specs[key].shape
+        specs[key] = replace(specs[key], shape=(*shape[:dim], size, *shape[dim + 1 :]))
     return (), {key: _tensor(spec, generator, getattr(torch, dtype)).to(device) for key, spec in specs.items()}
 
 
