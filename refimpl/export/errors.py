@@ -31,7 +31,9 @@ class StructureMismatch(InputMismatch, ValueError, TypeError):
 
     def __init__(self, received: Any, expected: pytree.TreeSpec) -> None:
         super().__init__(
-            seen=f"Treespec of the inputs does not match with exported module: {received}", expected=str(expected)
+            seen="Trying to flatten user inputs with the containers that were exported: "
+            f"Treespec of the inputs does not match with exported module: {received}",
+            expected=str(expected),
         )
 
 

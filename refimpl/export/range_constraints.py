@@ -8,20 +8,20 @@ size is a product of two others, are kept and checked at every call, as since to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.export.suggested_fixes import suggested_fixes
 from refimpl.symbolic.constraints import Violation, violations
+from refimpl.symbolic.guard_output import linear
 from refimpl.symbolic.ranges import Range
 from refimpl.symbolic.shape_env import ShapeEnv
 
-_STATIC = re.compile(r"^(\S+) = DimSpec\.static\(\)(?:  # (\S+))?$")
 _EQUALITY = re.compile(r"^\S+ = (?!DimSpec)(.+)$")
 _LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
-_MULTIPLE = re.compile(r"^(\S+) = DimSpec\.dynamic\('(\w+)'\)\.times\((\d+)\)$")
 
 
 def check_promises(env: ShapeEnv) -> None:
@@ -30,8 +30,8 @@ def check_promises(env: ShapeEnv) -> None:
     if not found:
         return
     problems = "\n".join(f"  - {violation}" for violation in found)
-    fixes = [f"  {_as_dims(violation.suggestion)}" for violation in found if violation.suggestion]
-    advice = "\nSuggested fixes:\n" + "\n".join(dict.fromkeys(fixes)) if fixes else ""
+    fixes = [f"  {fix}" for fix in suggested_fixes(env, found)]
+    advice = "\nSuggested fixes:\n" + "\n".join(fixes) if fixes else ""
     names = ", ".join(dict.fromkeys(violation.promise.label for violation in found))
     raise UserError(
         UserErrorType.CONSTRAINT_VIOLATION,
@@ -47,22 +47,9 @@ def _is_checked_at_calls(violation: Violation) -> bool:
     return not violation.suggestion or (tied is not None and not _LINEAR.match(tied[1]))
 
 
-def _as_dims(suggestion: str) -> str:
-    """What to write with `Dim`."""
-    static = _STATIC.match(suggestion)
-    if static:
-        name, value = static.groups()
-        return f"{name} = {value}" if value else f"{name} = None  # static"
-    multiple = _MULTIPLE.match(suggestion)
-    if multiple:
-        name, root, factor = multiple.groups()
-        return f"{root} = Dim('{root}')\n  {name} = {factor}*{root}"
-    return suggestion.replace("DimSpec.dynamic(", "Dim(")
-
-
 def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:
-    """Of every symbol in the inputs, and of those that are known only at run time. A named size may be 0 and 1 unless said
-    otherwise."""
+    """Of every symbol in the inputs and every size that is derived from one, and of the symbols that are known only at run
+    time. A named size may be 0 and 1 unless said otherwise."""
     found: dict[Any, Range] = {}
     named = {
         symbol: promise.spec.min or 0
@@ -80,7 +67,19 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
                 found.setdefault(
                     symbol, Range(max(lower, bounds.lower) if bounds.lower > default else lower, bounds.upper)
                 )
+            if expr.free_symbols and not expr.is_Symbol:
+                found.setdefault(expr, _range_of(expr, found, env))
     return {**unbacked_ranges(env, nodes), **found}
+
+
+def _range_of(expr: Any, ranges: Mapping[Any, Range], env: ShapeEnv) -> Range:
+    """Of a size derived from another one, whose range is known; what the environment knows of any other expression."""
+    read = linear(expr)
+    if read is None:
+        return env.facts.range_of(expr)
+    symbol, scale, offset = read
+    bounds = ranges[symbol]
+    return Range(scale * bounds.lower + offset, scale * bounds.upper + offset)
 
 
 def unbacked_ranges(env: ShapeEnv, nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:

@@ -59,7 +59,29 @@ def input_leaves(
     leaves: list[InputLeaf] = []
     for (name, value, _), spec in zip(arguments, specs, strict=True):
         leaves += _leaves(name, "", (name,), value, spec)
+    _check_definitions(leaves)
     return leaves
+
+
+def _check_definitions(leaves: Sequence[InputLeaf]) -> None:
+    """Raises UserError for two Dims of one name with other bounds."""
+    known: dict[str, DimSpec] = {}
+    for leaf in leaves:
+        specs = [] if leaf.policy is None else list(leaf.policy.dims.values())
+        for spec in [*specs, *([] if leaf.number is None else [leaf.number])]:
+            if spec.name is None:
+                continue
+            first = known.setdefault(spec.name, spec)
+            if (first.min, first.max) != (spec.min, spec.max):
+                raise invalid_input(
+                    f"Found different definitions {_defined(first)} and {_defined(spec)} for the same symbolic dimension\n"
+                    "  what to do: give one Dim to all dimensions of one size, and other sizes other names"
+                )
+
+
+def _defined(spec: DimSpec) -> str:
+    bounds = [f", {name}={bound}" for name, bound in (("min", spec.min), ("max", spec.max)) if bound is not None]
+    return f"Dim({spec.name!r}{''.join(bounds)})"
 
 
 def argument_names(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
-
 from refimpl._torch import upstream_shape_error
+from refimpl.symbolic.congruences import steps
 from refimpl.symbolic.dynamic_shapes import DimSpec
-from refimpl.symbolic.functions import PythonMod
 from refimpl.symbolic.guards import ShapeGuard, python_source
 from refimpl.symbolic.protocols import Traced
 from refimpl.symbolic.ranges import INFINITY, Range
@@ -48,7 +46,8 @@ class Violation:
 
     def __str__(self) -> str:
         shown = [f"\n      {guard.expr} at {guard.sloc}" for guard in self.guards[:MOST_GUARDS_SHOWN]]
-        return f"{self.promise.label} ({self.promise.source.name}): {self.problem}{''.join(shown)}"
+        sizes = f"{self.promise.label} ({self.promise.source.name})"
+        return f"Not all values of {sizes} satisfy the generated guard: {self.problem}{''.join(shown)}"
 
 
 def outside_promise(source: Source, spec: DimSpec, value: int, why: str) -> RuntimeError:
@@ -135,10 +134,10 @@ def _other(env: Traced, promise: Promise, expr: Any) -> Violation | None:
         if facts.decide(condition) is not None:
             continue
         suggestion = ""
-        if isinstance(condition, sympy.Eq) and isinstance(condition.lhs, PythonMod) and condition.rhs == 0:
-            dividend, divisor = condition.lhs.args
-            if dividend == expr and divisor.is_Integer:
-                suggestion = f"{promise.label} = DimSpec.dynamic('_{promise.spec.name or 'dim'}').times({divisor})"
+        step = steps([condition]).get(expr)
+        if step is not None:
+            suggestion = f"{promise.label} = DimSpec.dynamic('_{promise.spec.name or 'dim'}').times({step.scale})"
+            suggestion += f".plus({step.offset})" if step.offset else ""
         text = python_source(condition, env.source_name)
         return Violation(promise, f"needs {text}", suggestion, (guard,))
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,8 +255,7 @@ def test_shapes_that_do_not_fit_the_inputs_are_refused(said: Any, message: str, 
 def test_a_branch_on_a_promised_size_is_refused_with_what_to_say_instead(strict: bool) -> None:
     with pytest.raises(UserError, match="Suggested fixes:\n  n = Dim\\('n', min=6\\)") as raised:
         export(Branching(), (torch.ones(8),), dynamic_shapes={"x": {0: Dim("n")}}, strict=strict)
-    if not strict:  # capture's guards do not know the line of the frame that it interprets
-        assert "if x.shape[0] > 5" in str(raised.value)
+    assert "if x.shape[0] > 5" in str(raised.value)
     program = export(Branching(), (torch.ones(8),), dynamic_shapes={"x": {0: Dim("n", min=6)}}, strict=strict)
     assert program.module()(torch.ones(6)).tolist() == [2.0] * 6
 
@@ -269,6 +269,74 @@ def test_a_multiple_is_suggested_as_a_derived_size(strict: bool) -> None:
     assert program.module()(torch.ones(12)).tolist() == [4.0, 4.0, 4.0]
     with pytest.raises(InputMismatch):
         program.module()(torch.ones(13))
+
+
+class Stepped(nn.Module):
+    """Takes x of 3n - 1 elements from 5 to 36, and y and z that have one and three more."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] < 5 or x.shape[0] > 36 or y.shape[0] % 3:
+            return x
+        return x + y[1:] + z[3:]
+
+
+class Even(nn.Module):
+    """Takes 4n + 2 elements, which it asks for twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x.shape[0] + 2) % 4 or (3 * x.shape[0]) % 6:
+            return x
+        return x.reshape(-1, 2)
+
+
+def suggested(error: pytest.ExceptionInfo[UserError]) -> dict[str, Any]:
+    """What the suggested fixes define when they are run as Python."""
+    made: dict[str, Any] = {}
+    for line in str(error.value).partition("Suggested fixes:\n")[2].splitlines():
+        exec(line.strip(), {"Dim": Dim, **made}, made)
+    return made
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("module", "sizes", "fixes"),
+    [
+        (Stepped(), (11, 12, 14), ["_a = Dim('_a', max=12)", "a = 3*_a - 1", "b = 3*_a", "c = 3*_a + 2"]),
+        (Even(), (10,), ["_a = Dim('_a')", "a = 4*_a - 2"]),
+    ],
+)
+def test_suggested_fixes_suffice(module: nn.Module, sizes: tuple[int, ...], fixes: list[str], strict: bool) -> None:
+    names = ["a", "b", "c"][: len(sizes)]
+    examples = tuple(torch.ones(size) for size in sizes)
+    with pytest.raises(UserError, match="Suggested fixes:") as error:
+        export(module, examples, dynamic_shapes=tuple({0: Dim(name)} for name in names), strict=strict)
+    assert [line.strip() for line in str(error.value).partition("fixes:\n")[2].splitlines()] == fixes
+    found = suggested(error)
+    program = export(module, examples, dynamic_shapes=tuple({0: found[name]} for name in names), strict=strict)
+    larger = tuple(torch.ones(found[name].fn(7)) for name in names)
+    assert torch.equal(program.module()(*larger), module(*larger))
+
+
+@MODES
+def test_two_definitions_of_a_dim_are_named(strict: bool) -> None:
+    one, other = Dim("n", min=3), Dim("n", max=12)
+    message = re.escape("different definitions Dim('n', min=3) and Dim('n', max=12) for the same symbolic dimension")
+    with pytest.raises(UserError, match=message):
+        export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: one}, {0: other}), strict=strict)
+
+
+@MODES
+def test_a_derived_size_has_a_range_of_its_own(strict: bool) -> None:
+    n, m = Dim("n", min=3, max=6), Dim("m", min=4, max=8)
+    examples = (torch.ones(4), torch.ones(9), torch.ones(5))
+    program = export(Apart(), examples, dynamic_shapes=({0: n}, {0: 2 * n + 1}, {0: m}), strict=strict)
+    bounds = sorted((found.lower, found.upper) for found in program.range_constraints.values())
+    assert bounds == [(3, 6), (4, 8), (7, 13)]
+
+
+class Apart(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + 1, y + 1, z + 1
 
 
 @MODES

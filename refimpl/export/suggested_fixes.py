@@ -1,0 +1,98 @@
+"""What to write in place of Dims that a program does not keep to.
+
+Counterpart: DimConstraints.prettify_results of torch/fx/experimental/symbolic_shapes.py
+Differs: read from what the environment has learnt. A size of which only every so many are taken is derived from a new Dim, and so
+are all that are derived from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from refimpl.symbolic.congruences import Step, steps
+from refimpl.symbolic.constraints import Violation
+from refimpl.symbolic.guard_output import linear
+from refimpl.symbolic.guards import python_source
+from refimpl.symbolic.ranges import INFINITY
+from refimpl.symbolic.shape_env import ShapeEnv
+
+_STATIC = re.compile(r"^(\S+) = DimSpec\.static\(\)(?:  # (\S+))?$")
+
+
+def suggested_fixes(env: ShapeEnv, found: Sequence[Violation]) -> list[str]:
+    """One line for each Dim that has to be another, roots before what is derived from them."""
+    solved = _solved_dims(env)
+    by_step = steps(env.replace(guard.expr) for guard in env.guards)
+    labels = {violation.promise.label for violation in found if violation.suggestion}
+    stepped = {s for label in labels & solved.keys() for s in solved[label].free_symbols if s in by_step}
+    names = {expr: label for label, expr in reversed(solved.items()) if expr.is_Symbol}
+    names |= {expr: label for label, expr in solved.items() if expr.is_Symbol and expr in _own_symbols(env, label)}
+    lines = [_root_line(env, names, symbol, by_step[symbol]) for symbol in solved_order(solved, stepped)]
+    for label, expr in solved.items():
+        if label in labels or expr.free_symbols & stepped:
+            lines.append(_line(env, label, expr, names, {s: by_step[s] for s in stepped}))
+    unnamed = [v.suggestion for v in found if v.promise.label not in solved and v.suggestion]
+    return list(dict.fromkeys([*lines, *map(_as_dims, unnamed)]))
+
+
+def solved_order(solved: dict[str, Any], symbols: set[Any]) -> list[Any]:
+    """The symbols in the order in which Dims lead to them."""
+    ordered = (s for expr in solved.values() for s in sorted(expr.free_symbols, key=str))
+    return [s for s in dict.fromkeys(ordered) if s in symbols]
+
+
+def _solved_dims(env: ShapeEnv) -> dict[str, Any]:
+    """Every Dim by name, with what its size is now known to be."""
+    return {p.spec.name: env.replace(p.expr) for p in env.promises if p.spec.name is not None}
+
+
+def _own_symbols(env: ShapeEnv, label: str) -> set[Any]:
+    return {p.expr for p in env.promises if p.spec.name == label}
+
+
+def _root_line(env: ShapeEnv, names: dict[Any, str], symbol: Any, step: Step) -> str:
+    bounds = env.facts.range_of(symbol)
+    lower = -((step.offset - bounds.lower) // step.scale)  # rounded up
+    upper = INFINITY if bounds.upper == INFINITY else (bounds.upper - step.offset) // step.scale
+    return _dim(_root_name(env, names, symbol), lower, upper, env._default_value_range().lower)
+
+
+def _root_name(env: ShapeEnv, names: dict[Any, str], symbol: Any) -> str:
+    return f"_{names.get(symbol) or env.source_name(symbol)}"
+
+
+def _dim(name: str, lower: Any, upper: Any, default: Any) -> str:
+    bounds = [f", min={lower}"] if lower > default else []
+    bounds += [f", max={upper}"] if upper != INFINITY else []
+    return f"{name} = Dim({name!r}{''.join(bounds)})"
+
+
+def _line(env: ShapeEnv, label: str, expr: Any, names: dict[Any, str], stepped: dict[Any, Step]) -> str:
+    if expr.is_number:
+        return f"{label} = {expr}"
+    if expr in names and names[expr] == label and expr not in stepped:
+        bounds = env.facts.range_of(expr)
+        return _dim(label, bounds.lower, bounds.upper, env._default_value_range().lower)
+    read = linear(expr)
+    if read is None:
+        return f"{label} = {python_source(expr, lambda symbol: names.get(symbol) or env.source_name(symbol))}"
+    symbol, scale, offset = read
+    name = names.get(symbol) or env.source_name(symbol)
+    if symbol in stepped:
+        step = stepped[symbol]
+        name, scale, offset = _root_name(env, names, symbol), scale * step.scale, scale * step.offset + offset
+    text = name if scale == 1 else f"{scale}*{name}"
+    if offset:
+        text += f" + {offset}" if offset > 0 else f" - {-offset}"
+    return f"{label} = {text}"
+
+
+def _as_dims(suggestion: str) -> str:
+    """What to write of a size without a name."""
+    static = _STATIC.match(suggestion)
+    if static:
+        name, value = static.groups()
+        return f"{name} = {value}" if value else f"{name} = None  # static"
+    return suggestion.replace("DimSpec.dynamic(", "Dim(")
