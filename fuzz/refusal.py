@@ -1,8 +1,8 @@
 """Refusals: a subject that says by name that it does not take a program, where it documents that it need not. Torch-free.
 
 Note [What is a refusal]
-Only subjects that owe one whole graph (`export`, `make_fx`, torch.compile with fullgraph) may refuse, and only with an exception
-of the table below: a class that torch documents for programs it does not support, with a message of a class it documents. An
+Only subjects that owe one whole graph (`export`, `refimpl.export`, `make_fx`, torch.compile with fullgraph) may refuse, and only
+with an exception of the table below: a class that torch, or refimpl, documents for programs it does not support, with a message of a class it documents. An
 `Unsupported` must name its page among the reasons of graph breaks and not call itself a bug; a guard of an exported program may
 refuse other inputs than it was exported with, never those. Everything else (a KeyError out of the exporter, an assertion, a
 refusal of torch.compile where it may break the graph instead) stays a finding: it may be an internal error.
@@ -63,6 +63,21 @@ _EXPORTED = (
 )
 
 
+# The reference implementation's own: reads of data, graph breaks with their ids, what it says it does not support, guards.
+_GUARD = "guard of an exported program"
+_EXPORTED_BY_REFIMPL = (
+    _Refusal(type_name="refimpl.export.errors.UserError"),
+    _Refusal(type_name="refimpl.capture.public.errors.UserError"),
+    _Refusal(type_name="refimpl.capture.public.errors.Unsupported", message="graph break RC"),
+    _Refusal(type_name="refimpl.errors.DataDependentRead", reason="DataDependentRead"),
+    _Refusal(type_name="refimpl.errors.DataDependentFakeRead", reason="DataDependentRead"),
+    _Refusal(type_name="refimpl.errors.DynamicShapeInTrace", reason="DynamicShapeInTrace"),
+    _Refusal(type_name="refimpl.errors.UnsupportedByRefimpl", message="refimpl does not support "),
+    _Refusal(type_name="refimpl.export.errors.InputMismatch", is_later=True, reason=_GUARD),
+    _Refusal(type_name="refimpl.export.errors.StructureMismatch", is_later=True, reason=_GUARD),
+)
+
+
 def refusal_of(verdict: Verdict, subject: SubjectSpec, *, traceback: str = "") -> str:
     """The reason for which the subject refuses the program, in few words; "" where it does not.
 
@@ -91,6 +106,8 @@ def refusal_of(verdict: Verdict, subject: SubjectSpec, *, traceback: str = "") -
 def _rules_of(subject: SubjectSpec) -> tuple[_Refusal, ...]:
     if subject.kind == "export":
         return _EXPORTED
+    if subject.kind == "refimpl.export":
+        return _EXPORTED_BY_REFIMPL
     if subject.kind == "make_fx":
         return _DATA_DEPENDENT
     return _WHOLE_GRAPH if subject.options.get("fullgraph") is True else ()

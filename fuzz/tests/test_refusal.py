@@ -61,6 +61,10 @@ def _raised(type_name: str, message: str, call: int = 0) -> Verdict:
         (_EQUAL, "dynamo[fullgraph=true]", "Unsupported: Data dependent operator"),
         (_BRANCH, "make_fx[mode=fake]", "GuardOnDataDependentSymNode"),
         (_EQUAL, "make_fx[mode=fake]", "DataDependentOutputException"),
+        (_EQUAL, "refimpl.export[strict=false]", "DataDependentRead"),
+        (_BRANCH, "refimpl.export[strict=false]", "UserError: Consider annotating your code"),
+        (_BRANCH, "refimpl.export", "UserError: graph break RC0008"),
+        (_OTHER_SIZE, "refimpl.export[strict=false]", "guard of an exported program"),
     ],
 )
 def test_what_torch_documents_as_not_supported_is_a_refusal(program: FuzzProgram, name: str, reason: str) -> None:
@@ -92,6 +96,22 @@ def test_what_agrees_is_no_refusal() -> None:
 )  # fmt: skip
 def test_what_may_be_an_internal_error_is_a_finding(verdict: Verdict, traceback: str) -> None:
     assert refusal_of(verdict, resolve("export"), traceback=traceback) == ""
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        _raised("refimpl.export.errors.InputMismatch", "Guard failed: a.size()[0] == 3; it is 5", call=0),
+        _raised("refimpl.export.errors.SpecViolationError", "no"),
+        _raised("refimpl.capture.public.errors.Unsupported", "no"),  # without its id
+        _raised("refimpl.capture.public.errors.TorchRuntimeError", "graph break RC0001"),
+        _raised("refimpl.errors.UnsupportedByRefimpl", "no"),
+        _raised("torch._dynamo.exc.UserError", "no"),  # not its own
+        _raised("KeyError", "'x'", call=1),
+    ],
+)
+def test_what_refimpl_fails_on_otherwise_is_a_finding(verdict: Verdict) -> None:
+    assert refusal_of(verdict, resolve("refimpl.export")) == ""
 
 
 @pytest.mark.parametrize("name", ["inductor", "dynamo", "aot_eager", "fuzz.tests.planted_bugs:refuses", "refimpl.aot"])
