@@ -2,10 +2,11 @@
 
 Note [What is a refusal]
 Only subjects that owe one whole graph (`export`, `refimpl.export`, `make_fx`, torch.compile with fullgraph) may refuse, and only
-with an exception of the table below: a class that torch, or refimpl, documents for programs it does not support, with a message of a class it documents. An
-`Unsupported` must name its page among the reasons of graph breaks and not call itself a bug; a guard of an exported program may
-refuse other inputs than it was exported with, never those. Everything else (a KeyError out of the exporter, an assertion, a
-refusal of torch.compile where it may break the graph instead) stays a finding: it may be an internal error.
+with an exception of the table below: a class that torch, or refimpl, documents for programs it does not support, with a message
+of a class it documents. An `Unsupported` must name its page among the reasons of graph breaks and not call itself a bug (of
+refimpl: name its id); a guard of an exported program may refuse other inputs than it was exported with, never those. Everything
+else (a KeyError out of the exporter, an assertion, a refusal of torch.compile where it may break the graph instead) stays a
+finding: it may be an internal error.
 """
 
 from __future__ import annotations
