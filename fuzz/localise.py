@@ -20,6 +20,8 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
+EXPORTERS = ("export", "refimpl.export")
+STAGES = ("decomposed", "through")  # options that put an exported program through something, in the order of doing
 _SHARED_OPTIONS = ("dynamic", "fullgraph")  # what every rung takes
 SECOND = ("refimpl.aot", "refimpl.partitioned")  # another implementation of what lies between capture and kernels
 AGREES = "agrees with eager"  # a strong sign that the bug is torch's, or the backend's
@@ -29,7 +31,13 @@ Judge = Callable[[FuzzProgram, SubjectSpec], Verdict]
 
 
 def ladder_of(subject: SubjectSpec) -> tuple[SubjectSpec, ...]:
-    """The rungs below a subject, cheapest first, and the subject itself. Subjects beside the ladder stand alone."""
+    """The rungs below a subject, cheapest first, and the subject itself. Subjects beside the ladder stand alone.
+
+    Below a program that was decomposed and put through something are those that were not.
+    """
+    if subject.kind in EXPORTERS:
+        stages = [stage for stage in STAGES if subject.options.get(stage, "no") != "no"]
+        return (*(_without_stages(subject, stages[number:]) for number in range(len(stages))), subject)
     if subject.kind == "torch_compile":
         names = LADDER[: subject.rung - 1] if subject.rung is not None else ()
     elif subject.kind == "backend":
@@ -37,6 +45,12 @@ def ladder_of(subject: SubjectSpec) -> tuple[SubjectSpec, ...]:
     else:
         names = ()
     return (*(_with_options(resolve(name), subject) for name in names), subject)
+
+
+def _without_stages(subject: SubjectSpec, stages: list[str]) -> SubjectSpec:
+    kept = {key: value for key, value in subject.options.items() if key not in stages}
+    written = ",".join(f"{key}={json.dumps(value).strip(chr(34))}" for key, value in kept.items())
+    return replace(subject, name=f"{subject.kind}[{written}]" if kept else subject.kind, options=kept)
 
 
 def _with_options(rung: SubjectSpec, subject: SubjectSpec) -> SubjectSpec:

@@ -58,6 +58,26 @@ def test_the_ladder_of_a_subject_is_what_lies_below_it() -> None:
     assert all(rung.options["dynamic"] is True for rung in dynamic)
 
 
+def test_below_a_program_that_was_put_through_something_is_the_program() -> None:
+    full = "refimpl.export[strict=false,decomposed=all,through=torch]"
+    rungs = ladder_of(resolve(full))
+    names = ["refimpl.export[strict=false]", "refimpl.export[strict=false,decomposed=all]", full]
+    assert [rung.name for rung in rungs] == names
+    assert [dict(rung.options) for rung in rungs] == [dict(resolve(name).options) for name in names]
+    assert [rung.name for rung in ladder_of(resolve("export[through=saved]"))] == ["export", "export[through=saved]"]
+    assert [rung.name for rung in ladder_of(resolve("export[decomposed=no]"))] == ["export[decomposed=no]"]
+
+
+def test_a_wrong_answer_names_the_first_stage_of_an_exported_program_that_gives_it() -> None:
+    wrong = Verdict(status=Status.FAIL_ACCURACY, symptom="output is 1, but should be 2")
+    symptom = symptom_of(wrong)
+    subject = resolve("refimpl.export[decomposed=all,through=saved]")
+    judge_on = _judge_by({"refimpl.export[decomposed=all]": wrong, subject.name: wrong})
+    assert first_wrong_rung(_XOR, subject, symptom, judge_on=judge_on) == "refimpl.export[decomposed=all]"
+    assert judge_on.asked == ["refimpl.export", "refimpl.export[decomposed=all]"]
+    assert first_wrong_rung(_XOR, subject, symptom, judge_on=_judge_by({subject.name: wrong})) == subject.name
+
+
 def test_the_lowest_rung_with_the_same_symptom_is_the_first_wrong_one() -> None:
     number = Verdict(
         status=Status.FAIL_ACCURACY, symptom="call 0: output is 3, but should be 4 (1 of 1 elements differ)"
