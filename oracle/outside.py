@@ -21,22 +21,26 @@ def judge_outside(number: int, seen: Outcome, judged: Callable[[int | None, Outc
 
     `judged` gives the verdict on the first calls, so many of them, or on all for None. What was refused by a guard passes
     if the calls before agree with eager; what was accepted is `fail_guard`, right or wrong; another exception than a guard's
-    is `fail_exception`.
+    is `fail_exception`. What was wrong before keeps its status, and what became of the call is said beside it.
     """
     before = Returned(calls=seen.calls[:number]) if isinstance(seen, (Raised, Returned)) else seen
     if not isinstance(seen, (Raised, Returned)) or len(seen.calls) < number:
         return judged(number, seen)
     verdict = judged(number, before)
-    if verdict.status is not Status.PASS:
-        return verdict
     if isinstance(seen, Raised):
         first_line = (seen.exception.message.splitlines() or [""])[0][:200]
         if first_line.startswith(REFUSAL):
             explained = (*verdict.explained, f"call {number}, {OUTSIDE}, is refused: {first_line}")
             return dataclasses.replace(verdict, explained=explained)
         symptom = f"call {number}, {OUTSIDE}: outcome is {seen.exception.type_name} ({first_line}), but should be a failed guard"
-        return dataclasses.replace(verdict, status=Status.FAIL_EXCEPTION, symptom=symptom, call=number)
+        return _worse(verdict, Status.FAIL_EXCEPTION, symptom, number)
     whole = judged(None, seen)
     how = "with eager's results" if whole.status is Status.PASS else f"and wrong ({whole.symptom})"
     symptom = f"call {number}, {OUTSIDE}: accepted {how}, but should be refused"
-    return dataclasses.replace(whole, status=Status.FAIL_GUARD, symptom=symptom, call=number)
+    return _worse(verdict if verdict.status is not Status.PASS else whole, Status.FAIL_GUARD, symptom, number)
+
+
+def _worse(verdict: Verdict, status: Status, symptom: str, number: int) -> Verdict:
+    if verdict.status is not Status.PASS and verdict.call != number:
+        return dataclasses.replace(verdict, also=(*verdict.also, symptom))
+    return dataclasses.replace(verdict, status=status, symptom=symptom, call=number)

@@ -259,3 +259,13 @@ def test_sizes_are_said_by_the_names_of_parameters(program: Program, name: str) 
     verdict = verdict_of(program, subject)
     assert verdict.status is Status.PASS, verdict.symptom
     assert subject.counters().graphs == 1
+
+
+def test_what_was_wrong_before_a_refusal_is_said_beside_it() -> None:
+    def wrong(result: Any, size: int) -> Any:
+        return (result[0] + 1, *result[1:])
+
+    verdict = verdict_of(sized(9), Replaced(wrong))
+    assert verdict.status is Status.FAIL_ACCURACY, verdict.symptom
+    assert verdict.call == 0
+    assert any("outside of the sizes: accepted and wrong" in text for text in verdict.also), verdict.also
