@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,7 @@ from refimpl.trace.fake_kernels import FakeKernelsState, RememberingMode
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
+from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
 
 class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
@@ -294,6 +295,8 @@ class PreDispatchFunctionMode(TorchFunctionMode):
             return args[0].detach()
         elif func is torch.Tensor.requires_grad_ or func == _SET_REQUIRES_GRAD:
             self._record_requires_grad(*args, **kwargs)
+        elif func in _INDEXING and has_symbolic_integer(args[1]):
+            return _INDEXING[func](*args)
         return func(*args, **kwargs)
 
     def _record_requires_grad(self, tensor: torch.Tensor, requires_grad: bool = True) -> None:
@@ -316,6 +319,7 @@ class PreDispatchFunctionMode(TorchFunctionMode):
             self._pauses -= 1
 
 
+_INDEXING: dict[Any, Callable[..., Any]] = {torch.Tensor.__getitem__: get_item, torch.Tensor.__setitem__: set_item}
 _DATA_OF_TENSOR = torch.Tensor.data.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # pyright: ignore[reportAttributeAccessIssue]
 

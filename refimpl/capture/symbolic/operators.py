@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
 _BINARY_NAMES = (
     "add",
@@ -65,6 +66,7 @@ _MORE_THAN_THEIR_VALUE = (
     "binomial", "sample", "gumbel",
 )  # fmt: skip
 SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
 _LARGE = 2**63  # ints beyond are no arguments of torch's operators
@@ -169,6 +171,8 @@ class OperatorState:
     def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any], what: str) -> Any:
         try:
             with self.fake_mode, enable_python_dispatcher():
+                if target in _INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
+                    return _INDEXING[target](*args)
                 if kind == "call_method":
                     return getattr(args[0], target)(*args[1:], **kwargs)
                 return target(*args, **kwargs)

@@ -1,0 +1,53 @@
+"""`x[n]` and `x[n] = y` where n is a symbolic integer, which C++ would turn into a number.
+
+Counterpart: torch/_export/non_strict_utils.py _NonStrictTorchFunctionHandler
+Differs: every symbolic integer of an index becomes one `select`; whatever else the index has is left to torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def has_symbolic_integer(index: Any) -> bool:
+    """Whether an index, or an item of it, is one."""
+    return isinstance(index, torch.SymInt) or (
+        type(index) is tuple and any(isinstance(item, torch.SymInt) for item in index)
+    )
+
+
+def get_item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """`tensor[index]`. Raises what `select` raises: a symbol without a value has to be known to be within bounds."""
+    selected, rest = _selected(tensor, index)
+    return selected[rest] if rest else selected
+
+
+def set_item(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    """`tensor[index] = value`."""
+    selected, rest = _selected(tensor, index)
+    selected[rest or ...] = value
+
+
+def _selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """A view of the tensor without the dimensions that have symbolic integers, and what is left of the index."""
+    items: tuple[Any, ...] = index if type(index) is tuple else (index,)
+    dims = [_dims_of(item) for item in items]
+    taken = sum(count for item, count in zip(items, dims, strict=True) if item is not ...)
+    place, places = 0, list[tuple[int, torch.SymInt]]()
+    for item, count in zip(items, dims, strict=True):
+        if isinstance(item, torch.SymInt):
+            places.append((place, item))
+        place += tensor.dim() - taken if item is ... else count
+    for dim, number in reversed(places):  # from the last, so that the others stay where they are
+        tensor = torch.select(tensor, dim, number)
+    return tensor, tuple(item for item in items if not isinstance(item, torch.SymInt))
+
+
+def _dims_of(item: Any) -> int:
+    """How many dimensions an item stands for."""
+    if item is None or item is ... or isinstance(item, bool):
+        return 0
+    is_mask = isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
+    return item.dim() if is_mask else 1
