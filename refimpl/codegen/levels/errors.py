@@ -1,0 +1,75 @@
+"""What a level says of a kernel that is wrong: it reaches outside of its buffers, races, or would not compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refimpl.codegen.kernel import KernelError
+from refimpl.errors import RefimplError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadAccess:
+    """One lane of one program at one place of memory. `place` is the element's index from the argument's first one."""
+
+    kernel: str
+    parameter: str
+    program: tuple[int, ...]
+    lane: tuple[int, ...]
+    place: int
+    extent: int  # elements from the first to the last that the argument's shape and strides reach
+    line: str = ""
+
+
+class OutOfBounds(KernelError):
+    """An active lane loads or stores outside of the memory that its argument's shape and strides span."""
+
+    def __init__(self, what: str, access: BadAccess, count: int) -> None:
+        super().__init__(
+            access.kernel,
+            seen=f"{what} of {access.parameter}[{access.place}] by program {access.program}, lane {access.lane}"
+            f"{access.line}; {count} such lanes in this instruction",
+            expected=f"an element from 0 to {access.extent - 1}" if access.extent else "none: the argument is empty",
+            do="mask the lane, or mend the index",
+        )
+        self.access = access
+
+
+class Race(KernelError):
+    """What is in memory afterwards, or what was read, depends on the order in which programs or lanes run."""
+
+    def __init__(self, what: str, access: BadAccess, other: tuple[int, ...] | None) -> None:
+        by = f" and program {other}" if other is not None else " and another lane"
+        super().__init__(
+            access.kernel,
+            seen=f"{what} {access.parameter}[{access.place}]: program {access.program}, lane {access.lane}{by}{access.line}",
+            expected="at most one program that writes an element, none that reads what another one writes",
+            do="give each program elements of its own, or use an atomic",
+        )
+        self.access = access
+
+
+class WouldNotCompile(KernelError):
+    """Triton's compiler refuses this kernel."""
+
+    def __init__(self, kernel: str, reason: str, line: str = "") -> None:
+        super().__init__(
+            kernel, seen=f"{reason}{line}", expected="what Triton's compiler takes", do="mend the kernel's source"
+        )
+
+
+class NotEmulated(KernelError):
+    """Triton can do this, the emulator cannot."""
+
+    def __init__(self, kernel: str, what: str, line: str = "") -> None:
+        super().__init__(
+            kernel, seen=f"{what}{line}", expected="the subset of triton.language that the emulator has",
+            do="run this kernel in the interpreter or on a GPU",
+        )  # fmt: skip
+
+
+class LevelUnavailable(RefimplError, RuntimeError):
+    """A level that this process cannot run kernels on."""
+
+    def __init__(self, level: str, *, seen: str, do: str) -> None:
+        super().__init__(f"level {level!r} is not available: {seen}\n  what to do: {do}")
