@@ -105,6 +105,12 @@ FOLDED = _by_id(
         torch.finfo, torch.iinfo, torch.device, torch.typename, torch.promote_types, torch.can_cast, torch.is_storage,
     }
 )  # fmt: skip
+# Python functions of symbolic numbers, which are nodes for these; and those of Python that are. (torch.sym_ite takes nodes of
+# torch's own class only, and decides.)
+SYMBOLIC_FUNCTIONS = _by_id(
+    {torch.sym_float, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_sqrt, torch.sym_sum}
+)
+ROUNDING = _by_id({math.floor, math.ceil})
 
 
 def treatment(function: Any) -> Treatment:
@@ -116,6 +122,8 @@ def treatment(function: Any) -> Treatment:
         return Treatment.NODE
     if function is running.is_compiling:
         return Treatment.COMPILING
+    if id(function) in SYMBOLIC_FUNCTIONS:
+        return Treatment.NODE
     if id(function) in STATE_READERS:
         return Treatment.STATE
     if issubclass(kind, FunctionType):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -269,6 +271,37 @@ def test_a_multiple_is_suggested_as_a_derived_size(strict: bool) -> None:
     assert program.module()(torch.ones(12)).tolist() == [4.0, 4.0, 4.0]
     with pytest.raises(InputMismatch):
         program.module()(torch.ones(13))
+
+
+class Computing(nn.Module):
+    """Computes a number from the size of its input."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.function(x.shape[0])
+
+
+@MODES
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.sym_float,
+        torch.sym_sqrt,
+        lambda n: torch.sym_int(n * 1.5),
+        lambda n: torch.sym_max(n, 5) + torch.sym_min(n, 5),
+        lambda n: torch.sym_sum([n, 3, n]),
+        lambda n: math.floor(n / 2) - math.ceil(n / 3),
+    ],
+    ids=["float", "sqrt", "int", "max", "sum", "floor"],
+)
+def test_numbers_computed_from_sizes_vary(function: Callable[[Any], Any], strict: bool) -> None:
+    module = Computing(function)
+    program = export(module, (torch.ones(4, 2),), dynamic_shapes=({0: Dim("n")},), strict=strict)
+    for size in (2, 5, 9):
+        assert torch.equal(program.module()(torch.ones(size, 2)), module(torch.ones(size, 2)))
 
 
 class Stepped(nn.Module):

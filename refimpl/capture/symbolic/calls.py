@@ -24,7 +24,7 @@ from refimpl.capture.interpreter.arguments import bind, surplus_slots
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.public import marks
-from refimpl.capture.recognition import CAPTURES, Treatment, treatment
+from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, treatment
 from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.assumed_results import assumed_result
@@ -61,6 +61,7 @@ from refimpl.capture.symbolic.values import (
     MethodValue,
     NativeIteratorValue,
     NativeMethodValue,
+    NumberValue,
     ObjectValue,
     PartialValue,
     RegionValue,
@@ -210,6 +211,8 @@ class SymbolicCalls(SymbolicBase):
         seen = [self.state.see(arg) for arg in args]
         if any(isinstance(value, TensorValue) for value in seen):
             raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
+        if id(target) in ROUNDING and not kwargs and any(isinstance(value, NumberValue) for value in seen):
+            return self.state.operator(target, args, kwargs)
         return self.folded(target, seen, kwargs)
 
     def folded(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
