@@ -80,6 +80,10 @@ class InputContract:
             if guard.free_symbols and guard.free_symbols <= known
         ]
 
+    def __deepcopy__(self, memo: Any) -> InputContract:
+        """Itself: it does not change, and its values lead to all of the trace they come from."""
+        return self
+
     def check(self, leaves: Sequence[Any]) -> None:
         """Raises InputMismatch that says what does not fit."""
         for name, expected, leaf in zip(self._names, self._values, leaves, strict=True):

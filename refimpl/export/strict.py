@@ -26,6 +26,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.non_strict import fake_leaf, fake_state, non_strict_program
 from refimpl.export.shape_policies import InputLeaf
 from refimpl.export.traced_program import FakeProgram
+from refimpl.export.unflatten import UnflattenedModule
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source, size_source
@@ -56,7 +57,9 @@ def strict_program(
             supported="conditions on sizes as guards, which are checked at calls",
             do="export with strict=False, or leave it out",
         )
-    if isinstance(module, fx.GraphModule):  # its Python is what its graph says: bytecode says nothing more
+    if isinstance(
+        module, (fx.GraphModule, UnflattenedModule)
+    ):  # its Python is what its graph says: bytecode says no more
         return non_strict_program(module, args, kwargs, leaves, argument_names)
     values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
     distinct = _distinct(values)

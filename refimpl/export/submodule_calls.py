@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import pytree
+from refimpl.errors import NotTracked
 from refimpl.export.module_call_graph import ModuleCallSignature
 from refimpl.export.shape_policies import argument_names
 
@@ -72,7 +73,7 @@ class SubmoduleCallsState:
         def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             names = argument_names(inspect.signature(module.forward), args, kwargs)
-            self._running.append((innermost(), [node_of(leaf) for leaf in leaves], spec, names))
+            self._running.append((innermost(), _nodes(leaves, node_of), spec, names))
 
         return hook
 
@@ -80,14 +81,25 @@ class SubmoduleCallsState:
         def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
             key, inputs, in_spec, names = self._running.pop()
             leaves, out_spec = pytree.tree_flatten(result)
-            if key is None or key.partition("@")[0] not in known_as:
+            outputs = _nodes(leaves, node_of)
+            if key is None or not {key, key.rpartition("@")[0]} & set(known_as):
                 return  # called by a name that was not asked for
+            if inputs is None or outputs is None:
+                return  # called in a function of an operator, whose graph is another
             self.calls[key] = SubmoduleCall(
                 inputs=inputs,
-                outputs=[node_of(leaf) for leaf in leaves],
+                outputs=outputs,
                 in_spec=in_spec,
                 out_spec=out_spec,
                 argument_names=names,
             )
 
         return hook
+
+
+def _nodes(leaves: Sequence[Any], node_of: NodeOf) -> list[Any] | None:
+    """Of the leaves, constants as they are; None if one is no value of the graph."""
+    try:
+        return [node_of(leaf) for leaf in leaves]
+    except NotTracked:
+        return None

@@ -173,6 +173,9 @@ class _Building:
         self._add_state()
         nodes = [node for node in self._graph.nodes if node.op not in ("placeholder", "output")]
         state_nodes = {node for node in nodes if is_state(node, self._state)}
+        names = {spec.target: spec.arg.name for spec in self._program.graph_signature.input_specs}
+        for node in state_nodes:  # as signatures of calls name it
+            node.name = names[str(node.target)]
         signatures = {entry.fqn: entry.signature for entry in self._program.module_call_graph if entry.fqn}
         kept = {name: signature for name, signature in signatures.items() if signature is not None}
         root = call_tree([node for node in nodes if node not in state_nodes], _root_type(nodes), kept)
@@ -239,15 +242,11 @@ class _Building:
         owner, _, last = call.path.rpartition(".")
         if is_first:
             module = InterpreterModule(made.graph, call.scope.type_name)
-            for name, value in home.__dict__.items():  # plain attributes: constants
-                if name not in module.__dict__:
-                    module.__dict__[name] = value
+            for name, value in home.__dict__.items():  # constants
+                module.__dict__.setdefault(name, value)
             share_state(module, home)
         else:
-            module = SameStateModule(made.graph, home, call.scope.type_name)
-            for name, value in self._modules[call.path][0][1].__dict__.items():
-                if name not in module.__dict__:
-                    module.__dict__[name] = value
+            module = SameStateModule(made.graph, self._modules[call.path][0][1])
             last = self._free_name(call)
         _set_attributes(module, made)
         self._home(owner)._modules[last] = module

@@ -28,8 +28,10 @@ class Scope(NamedTuple):
     @property
     def number(self) -> int:
         """Of the call, among those by this path."""
-        _, _, number = self.key.rpartition("@")
-        return int(number) if "@" in self.key and number.isdigit() else 0
+        own = f"{ROOT_KEY}{self.path}"  # a path may have an "@" itself
+        key = self.key.removeprefix(own) if self.key.startswith(own) else self.key
+        number = key.rpartition("@")[2] if "@" in key else ""
+        return int(number) if number.isdigit() else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +47,8 @@ class Call:
     items: list[fx.Node | Call] = field(default_factory=list)
     results: dict[str, fx.Node] = field(default_factory=dict)
     """Nodes of its own for some names of the signature's outputs."""
+    arguments: dict[str, fx.Node] = field(default_factory=dict)
+    """Nodes of its caller's for some names of the signature's inputs."""
 
     @property
     def path(self) -> str:

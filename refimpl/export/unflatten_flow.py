@@ -114,11 +114,11 @@ class Flows:
         state = self._state[str(node.target)]
         for call in user.chain():
             flow = self._flows[call]
-            if node in flow.state:
+            if node in flow.state or node.name in _arguments(call):
                 return call
             name = None if state.is_generated else state.within(call.path)
             if name is None and (call.signature is not None or state.is_generated or call.parent is None):
-                name = str(node.target).replace(".", "_")
+                name = str(node.target) if state.is_generated else f"_shared_{node.target}".replace(".", "_")
                 flow.shared[name] = state.value
             if name is not None:
                 flow.state[node] = name
@@ -129,13 +129,18 @@ class Flows:
         """A call that keeps its signature is handed its inputs and returns its outputs, whether they are used or not."""
         assert call.signature is not None
         assert call.parent is not None
-        given = [self.by_name[arg.name] for arg in call.signature.inputs if arg.name in self.by_name]
+        args = [arg for arg in call.signature.inputs if arg.name in self.by_name]
+        given = [call.arguments.get(arg.name) or self.by_name[arg.name] for arg in args]
         for node in given:
             self._use(node, call.parent)
         for arg in call.signature.outputs:
             node = call.results.get(arg.name) or self.by_name.get(arg.name)
             if node is not None and node not in given:
                 self._use(node, call)
+
+
+def _arguments(call: Call) -> set[str]:
+    return {arg.name for arg in call.signature.inputs} if call.signature is not None else set()
 
 
 def owners(root: Call) -> dict[fx.Node, Call]:

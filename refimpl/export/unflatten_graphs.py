@@ -123,7 +123,7 @@ class _Writing:
         if call.signature is not None:
             self._write_signature_call(call, name, call.signature, stack)
             return
-        made = self.graph.call_module(name, tuple(self.value(node) for node in flow.inputs))
+        made = self._call_module(name, tuple(self.value(node) for node in flow.inputs), {})
         made.meta["nn_module_stack"] = stack
         outputs = list(flow.outputs)
         if len(outputs) == 1:
@@ -133,6 +133,11 @@ class _Writing:
         made.meta["val"] = tuple(node.meta.get("val") for node in outputs)
         for index, node in enumerate(outputs):
             self._values[node] = self._item(made, index)
+
+    def _call_module(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+        # In the code of a graph `self` is its module.
+        own_name = "self_1" if name == "self" else None
+        return self.graph.create_node("call_module", name, args, kwargs, own_name)
 
     # ----------------------------------------------------------------------------------------- calls with a signature
 
@@ -159,8 +164,9 @@ class _Writing:
     def _write_signature_call(
         self, call: Call, name: str, signature: ModuleCallSignature, stack: dict[str, tuple[str, str]]
     ) -> None:
-        args, kwargs = _arguments(signature, [self._argument(self._named(arg)) for arg in signature.inputs])
-        made = self.graph.call_module(
+        given = [call.arguments.get(arg.name) or self._named(arg) for arg in signature.inputs]
+        args, kwargs = _arguments(signature, [self._argument(each) for each in given])
+        made = self._call_module(
             name,
             tuple(self._container(leaves, spec) for leaves, spec in args),
             {key: self._container(leaves, spec) for key, (leaves, spec) in kwargs.items()},

@@ -2,7 +2,7 @@
 
 Counterpart: torch/export/unflatten.py InterpreterModule, InterpreterModuleDispatcher, FlatArgsAdapter
 Differs: a module's graph is compiled to Python; `finalize` compiles it anew. Further graphs of a module are other modules with
-the same dictionaries of parameters, buffers and children: what is assigned to one is so to all, and state dicts have it once.
+the state of the first, which is in state dicts once.
 """
 
 from __future__ import annotations
@@ -92,32 +92,25 @@ class InterpreterModule(torch.nn.Module):
 
 
 class SameStateModule(InterpreterModule):
-    """Another graph on the parameters, buffers and children of a module, whose state dict has them."""
+    """Another graph of a module: parameters, buffers, children and constants are read from that."""
 
-    def __init__(self, graph: fx.Graph, like: torch.nn.Module, ty: str | None = None) -> None:
-        super().__init__(graph, ty)
-        share_state(self, like)
+    def __init__(self, graph: fx.Graph, like: InterpreterModule) -> None:
+        super().__init__(graph, like.type_name())
+        self.__dict__["_like"] = like  # no child: the state is there once
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Nothing: they are saved under the module's own name."""
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        """Nothing: they have been loaded under the module's own name. Children, which are asked next, are told what they have."""
-        for name, child in self._modules.items():
-            if child is not None:
-                state_dict.update(child.state_dict(prefix=f"{prefix}{name}.", keep_vars=True))
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Empty where a parent asks: children are the module's as well."""
-        if args or "destination" in kwargs:
-            return kwargs["destination"] if "destination" in kwargs else args[0]
-        return super().state_dict(**kwargs)
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_like" not in self.__dict__:
+                raise
+            return getattr(self.__dict__["_like"], name)
 
 
 class InterpreterModuleDispatcher(torch.nn.Module):
     """A module with several graphs and one name: its n-th call in a run of the whole program is that of the n-th graph.
 
-    call_modules: one for every call. All have the state of the first.
+    call_modules: one for every call. All have the state of the first, which is this one's too.
     """
 
     def __init__(self, call_modules: Sequence[InterpreterModule]) -> None:
@@ -125,6 +118,14 @@ class InterpreterModuleDispatcher(torch.nn.Module):
         self.__dict__["_call_modules"] = list(call_modules)
         share_state(self, call_modules[0])
         self._next = 0
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_call_modules" not in self.__dict__:
+                raise
+            return getattr(self.call_modules[0], name)  # constants
 
     @property
     def call_modules(self) -> list[InterpreterModule]:

@@ -6,15 +6,22 @@ Differs: a size is read from any tensor at hand that has it, before what compute
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import fx
 
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.graph_signature import ConstantArgument
 from refimpl.export.unflatten_calls import Call
 from refimpl.export.unflatten_flow import owners
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _READS_DATA = ("item", "_local_scalar_dense")
+# Operators that give their argument back where there is nothing to do.
+_MAY_GIVE_BACK = ("aten::to", "aten::contiguous", "aten::type_as", "aten::dropout", "aten::feature_dropout",
+                  "aten::alpha_dropout", "aten::resolve_conj", "aten::resolve_neg", "aten::positive")  # fmt: skip
 
 
 class Closing:
@@ -30,25 +37,82 @@ class Closing:
 
     def close(self) -> None:
         """Changes the graph and the items of calls. Raises UnsupportedByRefimpl where a tensor passes a closed border."""
+        for node in list(self._owners):
+            self._pass_by(node)
         if not any(call.signature is not None for call in self._root.calls()):
             return
+        for node in list(self._root.nodes()):
+            self._take_own_size(node)
         for node in list(self._root.nodes()):
             user = self._owners[node]
             for needed in list(node.all_input_nodes):
                 if self._blocking(needed, user) is not None:
                     node.replace_input_with(needed, self._at_hand(needed, user, node))
         for call in self._root.calls():
+            self._close_arguments(call)
             self._close_results(call)
         output = self._graph.output_node()
         for needed in list(output.all_input_nodes):
             if self._blocking(needed, self._root) is not None:
                 output.replace_input_with(needed, self._at_hand(needed, self._root, output))
 
+    def _pass_by(self, node: fx.Node) -> None:
+        """What a call is given and gives back, changed or not, others use by the name it had before the call, if the call has
+        other results or may not return it."""
+        source = _given_back(node)
+        while source is not None and (earlier := _given_back(source)) is not None:
+            source = earlier
+        owner = self._owners[node]
+        if source is None or self._owners.get(source, self._root) is owner:
+            return
+        users = [user for user in node.users if not self._is_in(user, owner)]
+        if not users or any(node.name in _returned(call) for call in owner.chain()):
+            return
+        is_needed = source not in self._state and owner.signature is None
+        if is_needed and not any(each is not node and self._is_result(each, owner) for each in owner.nodes()):
+            return
+        for user in users:
+            user.replace_input_with(node, source)
+
+    def _is_in(self, node: fx.Node, call: Call) -> bool:
+        return call in self._owners.get(node, self._root).chain()
+
+    def _is_result(self, node: fx.Node, call: Call) -> bool:
+        return any(not self._is_in(user, call) for user in node.users)
+
+    def _take_own_size(self, node: fx.Node) -> None:
+        """A size of a tensor that its call has not is one of a tensor that it has."""
+        if not isinstance(node.meta.get("val"), _NUMBERS):
+            return
+        user = self._owners[node]
+        for needed in list(node.all_input_nodes):
+            blocking = self._blocking(needed, user)
+            if blocking is not None and isinstance(needed.meta.get("val"), torch.Tensor):
+                made = self._size_of_tensor(node, user, blocking, node)
+                if made is not None:
+                    node.replace_all_uses_with(made)
+                    user.items.remove(node)
+                    self._graph.erase_node(node)
+                    del self._owners[node]
+                return
+
+    def _close_arguments(self, call: Call) -> None:
+        """A number that the call is handed and that is first used in it is known before as well."""
+        assert call.parent is not None
+        for arg in call.signature.inputs if call.signature is not None else ():
+            node = self._by_name.get(arg.name)
+            if node is None or isinstance(arg, ConstantArgument) or node in self._state:
+                continue
+            if self._is_in(node, call) or self._blocking(node, call.parent) is not None:
+                call.arguments[arg.name] = self._at_hand(node, call.parent, next(call.nodes()))
+
     def _close_results(self, call: Call) -> None:
         """A number that the call returns and that was known before it is its own as well."""
         for arg in call.signature.outputs if call.signature is not None else ():
             node = self._by_name.get(arg.name)
-            if node is not None and self._blocking(node, call) is not None:
+            if isinstance(arg, ConstantArgument) or node is None:
+                continue
+            if self._blocking(node, call) is not None:
                 call.results[arg.name] = self._at_hand(node, call, list(call.nodes())[-1].next)
 
     def _blocking(self, node: fx.Node, user: Call) -> Call | None:
@@ -118,6 +182,44 @@ class Closing:
         if before not in user.items:
             inner = next((call for call in self._owners.get(before, self._root).chain() if call.parent is user), None)
         user.items.insert(len(user.items) if inner is None else user.items.index(inner), node)
+
+
+def _returned(call: Call) -> set[str]:
+    return {arg.name for arg in call.signature.outputs} if call.signature is not None else set()
+
+
+def _given_back(node: fx.Node) -> fx.Node | None:
+    """The argument that the node's value is."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and len(schema.returns) == 1:
+        written = schema.returns[0].alias_info
+        sets = written.before_set if written is not None and written.is_write else None
+        for index, arg in enumerate(schema.arguments):
+            if sets is not None and arg.alias_info is not None and arg.alias_info.before_set == sets:
+                found = _argument(node, index, None)
+                return found if isinstance(found, fx.Node) else None
+    if schema is None or schema.name not in _MAY_GIVE_BACK or not node.all_input_nodes:
+        return None
+    given = node.all_input_nodes[0]
+    value, source = node.meta.get("val"), given.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(source, torch.Tensor):
+        return None
+    is_copy = any(arg.name == "copy" and _argument(node, index, False) for index, arg in enumerate(schema.arguments))
+    is_random = any(arg.name == "train" and _argument(node, index, True) for index, arg in enumerate(schema.arguments))
+    same = (value.dtype, value.device, value.layout) == (source.dtype, source.device, source.layout)
+    same = same and _expressions(value.stride()) == _expressions(source.stride())
+    same = same and value.is_conj() == source.is_conj()
+    return given if same and value.is_neg() == source.is_neg() and not is_copy and not is_random else None
+
+
+def _expressions(sizes: Iterable[Any]) -> list[Any]:
+    """To be compared without asking for a condition."""
+    return [size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes]
+
+
+def _argument(node: fx.Node, index: int, default: object) -> object:
+    schema: Any = getattr(node.target, "_schema")
+    return node.args[index] if index < len(node.args) else node.kwargs.get(schema.arguments[index].name, default)
 
 
 def _blocked(node: fx.Node, call: Call) -> UnsupportedByRefimpl:
