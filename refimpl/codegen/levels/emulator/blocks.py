@@ -121,7 +121,7 @@ def broadcast_to(input: Any, *shape: Any) -> Value:
 def broadcast(input: Any, other: Any) -> tuple[Value, Value]:
     a, b = to_value(input), to_value(other)
     x, y = align((a.data, b.data))
-    shape = common_shape((tuple(x.shape[1:]), tuple(y.shape[1:])))
+    shape = common_shape(((1, *x.shape[1:]), (1, *y.shape[1:])))[1:]
     return (
         Value(x.expand(x.shape[0], *shape), a.dtype, a.buffer),
         Value(y.expand(y.shape[0], *shape), b.dtype, b.buffer),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,7 +55,7 @@ def launch(
     if total == 0:
         return
     run = function.emulated
-    with torch.no_grad():
+    with torch.no_grad(), _one_thread():
         values = _bound(arguments, options)
         running = Running(
             kernel=name, grid=(x, y, z), poison=options.poison, may_diverge=function.may_diverge and total > 1,
@@ -80,6 +81,20 @@ def launch(
         finally:
             Context.running = outer
     function.largest = running.largest
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Blocks are small: handing them to a pool of threads takes longer than the work, much longer on a busy machine."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _first_guess(arguments: Mapping[str, tuple[str, Any]]) -> int:

@@ -241,11 +241,15 @@ def align(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def common_shape(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """What blocks of these shapes broadcast to. Rejected if they do not."""
-    try:
-        return tuple(torch.broadcast_shapes(*shapes))
-    except RuntimeError as error:
-        raise Rejected(f"blocks of shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast") from error
+    """What blocks of these shapes, of one rank, broadcast to. Rejected if they do not."""
+    sizes = list(shapes)
+    first = sizes[0]
+    if all(shape == first for shape in sizes):
+        return first
+    result = tuple(max(axis) if min(axis) else 0 for axis in zip(*sizes, strict=True))
+    if any(n not in (1, m) for shape in sizes for n, m in zip(shape, result, strict=True)):
+        raise Rejected(f"blocks of shapes {', '.join(str(list(s[1:])) for s in sizes)} do not broadcast")
+    return result
 
 
 def operands(a: Any, b: Any, *, is_division: bool = False) -> tuple[Any, Any, Type]:
