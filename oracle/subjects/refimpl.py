@@ -26,6 +26,8 @@ from refimpl.aot.functional_transform import functionalize
 from refimpl.backends.registry import lookup_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.export import export, load, save, unflatten
 from refimpl.pipeline import Partition, compile_aot
 
@@ -120,6 +122,32 @@ class RefimplAot:
             partition=PARTITIONS[self.spec.kind],
             dynamic=bool(self.spec.options.get("dynamic", request.dynamic)),
         )
+
+    def counters(self) -> Counters:
+        return Counters(graphs=self._graphs, graph_breaks=0)
+
+
+class RefimplCodegen:
+    """Decomposed graphs of compile_aot: as they are, or as Triton kernels. What has no rule runs as it is, unless strict."""
+
+    def __init__(self, spec: SubjectSpec) -> None:
+        self.spec = spec
+        self._graphs = 0
+
+    def reset(self) -> None:
+        self._graphs = 0
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        def compile_one(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            self._graphs += 1
+            if self.spec.kind == "refimpl.decomposed":
+                return graph_module
+            return compile_graph(graph_module, example_inputs, strict=bool(self.spec.options.get("strict", False)))
+
+        return compile_aot(
+            request.target, backend=compile_one, partition="min_cut", decompositions=codegen_decompositions(),
+            dynamic=bool(self.spec.options.get("dynamic", request.dynamic)),
+        )  # fmt: skip
 
     def counters(self) -> Counters:
         return Counters(graphs=self._graphs, graph_breaks=0)

@@ -57,6 +57,7 @@ _EXPORT = {
     "decomposed": OptionSpec(choices=("no", "functional", "all")),
 }
 _REFIMPL_AOT = "oracle.subjects.refimpl:RefimplAot"
+_REFIMPL_CODEGEN = "oracle.subjects.refimpl:RefimplCodegen"
 BUILT_IN: dict[str, BuiltIn] = {
     "eager": BuiltIn(
         kind="eager",
@@ -156,6 +157,20 @@ BUILT_IN: dict[str, BuiltIn] = {
         code=_REFIMPL_AOT,
         options={"dynamic": _FLAG},
         description="the same, split by need: refimpl.compile_aot as it comes",
+    ),
+    "refimpl.decomposed": BuiltIn(
+        kind="refimpl.decomposed",
+        guards=False,
+        code=_REFIMPL_CODEGEN,
+        options={"dynamic": _FLAG},
+        description="the graphs that the Triton code generator is given, run as they are",
+    ),
+    "triton": BuiltIn(
+        kind="triton",
+        guards=False,
+        code=_REFIMPL_CODEGEN,
+        options={"dynamic": _FLAG, "strict": _FLAG},
+        description="the reference implementation's Triton kernels: emulated for tensors on the CPU",
     ),
     "refimpl.capture": BuiltIn(
         kind="refimpl.capture",

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from refimpl.backends.eager import aot_eager, eager, interpreter
 from refimpl.backends.registry import Backend, list_backends, lookup_backend, register_backend
+from refimpl.backends.triton import triton
 
 register_backend("eager", eager)
 register_backend("interpreter", interpreter)
 register_backend("aot_eager", aot_eager)
+register_backend("triton", triton)
 
-__all__ = ["Backend", "aot_eager", "eager", "interpreter", "list_backends", "lookup_backend", "register_backend"]
+__all__ = [
+    "Backend",
+    "aot_eager",
+    "eager",
+    "interpreter",
+    "list_backends",
+    "lookup_backend",
+    "register_backend",
+    "triton",
+]

@@ -1,0 +1,32 @@
+"""The backend: a graph and its example inputs to something that runs it by Triton kernels.
+
+Counterpart: torch/_inductor/compile_fx.py compile_fx_inner
+Differs: what has no rule is called as it is, one operator at a time, and counted; nothing is fused across such a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.codegen.kernel import Level
+from refimpl.codegen.launch_plan import CompiledGraph, plan
+from refimpl.codegen.levels.emulator import EmulatorLevel
+from refimpl.codegen.lowering.graph import lower_graph
+
+
+def compile_graph(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    level: Level | None = None,
+    strict: bool = False,
+) -> CompiledGraph:
+    """A functional graph of aten overloads (nodes have `meta["val"]`) as kernels. It must return a tuple or list.
+
+    level: what launches the kernels; the emulator where there is none. strict: an operator without a rule is an error.
+    Raises UnsupportedByRefimpl for layouts that are not strided, and in strict mode.
+    """
+    return plan(lower_graph(graph_module, strict=strict), EmulatorLevel() if level is None else level)

@@ -1,0 +1,264 @@
+"""What runs a compiled graph: one Python function, printed, that allocates, launches, calls and returns.
+
+Symbols of sizes are read from the inputs; a buffer is dropped after its last use. The text is for reading as well:
+`CompiledGraph.source`.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import ONE
+from refimpl.codegen.kernel import Kernel, Level
+from refimpl.codegen.loop_ir import Buffer, Extern, Operand, SizeExpression
+from refimpl.codegen.lowering.graph import LoweredGraph
+from refimpl.codegen.schedule import Scheduled, schedule
+from refimpl.codegen.tensors import Stored
+from refimpl.codegen.triton_source import PrintedKernel, print_kernel
+from refimpl.errors import RefimplError
+from refimpl.symbolic.functions import ShapeFunction
+
+
+@dataclass(frozen=True)
+class CompiledGraph:
+    """A graph as a callable of its inputs, with what was made of it."""
+
+    call: Callable[..., tuple[Any, ...]]
+    source: str
+    kernels: tuple[Kernel, ...]
+    lowered: Counter[str]
+    fallbacks: Counter[str]
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.call(*inputs)
+
+
+def plan(graph: LoweredGraph, level: Level) -> CompiledGraph:
+    """Schedule, print and bind a lowered graph to what launches its kernels."""
+    return _Plan(graph, level).compiled()
+
+
+class _Plan:
+    def __init__(self, graph: LoweredGraph, level: Level) -> None:
+        self.graph = graph
+        self.level = level
+        self.buffers: dict[str, Buffer] = {}
+        self.names: dict[str, Any] = {
+            "empty": _empty,
+            "as_strided": torch.as_strided,
+            "laid_out": _laid_out,
+            "launch": level.launch,
+        }
+        self.lines: list[str] = []
+        self.kernels: list[PrintedKernel] = []
+        self.externs = 0
+
+    def compiled(self) -> CompiledGraph:
+        graph = self.graph
+        needed = {value.buffer.name for value in graph.outputs if isinstance(value, Stored)}
+        for value in graph.inputs:
+            if isinstance(value, Buffer):
+                self.buffers[value.name] = value
+        for name, (buffer, tensor) in graph.constants.items():
+            self.buffers[name] = buffer
+            self.names[name] = tensor
+        entries = schedule(graph.steps, needed)
+        for step in graph.steps:
+            made = [output.buffer for output in step.outputs] if isinstance(step, Extern) else [step.target]
+            self.buffers.update({buffer.name: buffer for buffer in made if buffer is not None})
+        last_use = self._last_uses(entries, needed)
+        self._unpack()
+        for position, entry in enumerate(entries):
+            if isinstance(entry, Extern):
+                self._call(entry)
+            else:
+                self._launch(print_kernel(f"kernel_{len(self.kernels)}", entry, self.buffers))
+            dead = [name for name, last in last_use.items() if last == position and not self._is_constant(name)]
+            if dead:
+                self.lines.append(f"del {', '.join(sorted(dead))}")
+        self.lines.append(f"return ({''.join(self._result(value) + ', ' for value in graph.outputs)})")
+        return self._function()
+
+    def _function(self) -> CompiledGraph:
+        body = "\n".join(f"    {line}" for line in self.lines)
+        source = f"def call(*inputs):\n{body}\n"
+        filename = f"<refimpl.codegen launch plan {id(self):x}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        exec(compile(source, filename, "exec"), self.names)
+        kernels = tuple(printed.kernel for printed in self.kernels)
+        texts = "\n".join(kernel.source for kernel in kernels)
+        return CompiledGraph(
+            self.names["call"], f"{texts}\n{source}", kernels, self.graph.lowered, self.graph.fallbacks
+        )
+
+    def _is_constant(self, name: str) -> bool:
+        return name in self.graph.constants
+
+    def _last_uses(self, entries: Sequence[Scheduled], needed: set[str]) -> dict[str, int]:
+        last: dict[str, int] = {}
+        for position, entry in enumerate(entries):
+            if isinstance(entry, Extern):
+                used: Iterable[str] = [*entry.reads, *(o.buffer.name for o in entry.outputs if o.buffer is not None)]
+            else:
+                made = entry.group.produces().keys()
+                used = [*(name for name in entry.group.reads() if name not in made), *entry.stored]
+            for name in used:
+                last[name] = position
+        return {name: at for name, at in last.items() if name not in needed}
+
+    # ---- sizes
+
+    def _unpack(self) -> None:
+        """Names for inputs, and for the symbols that they give."""
+        names = []
+        known: set[sympy.Symbol] = set()
+        later: list[str] = []
+        for position, value in enumerate(self.graph.inputs):
+            if isinstance(value, Buffer):
+                names.append(value.name)
+                for kind, numbers in (("size", value.shape), ("stride", value.strides)):
+                    for dim, number in enumerate(numbers):
+                        if isinstance(number, sympy.Symbol) and number not in known:
+                            known.add(number)
+                            later.append(f"{number.name} = {value.name}.{kind}({dim})")
+            elif isinstance(value, sympy.Symbol):
+                names.append(value.name)
+                known.add(value)
+            else:
+                names.append(f"unused_{position}")
+        if names:
+            self.lines.append(f"{''.join(f'{name}, ' for name in names)}= inputs")
+        self.lines += later
+
+    def _number(self, expr: Any) -> str:
+        return _python_text(sympy.sympify(expr))
+
+    def _numbers(self, values: Iterable[Any]) -> str:
+        return f"({''.join(self._number(value) + ', ' for value in values)})"
+
+    # ---- kernels
+
+    def _launch(self, printed: PrintedKernel) -> None:
+        name = printed.kernel.name
+        self.kernels.append(printed)
+        arguments = [
+            argument.name if isinstance(argument, sympy.Symbol) else argument for argument in printed.arguments
+        ]
+        for buffer in printed.written:
+            self._allocate(self.buffers[buffer])
+        self.names[name] = printed.kernel
+        self.names[f"{name}_constants"] = printed.constants
+        text = f"launch({name}, ({self._number(printed.grid)},), ({''.join(a + ', ' for a in arguments)}), {name}_constants)"
+        if not printed.points.is_Integer:
+            self.lines.append(f"if {self._number(printed.points)} > 0:")
+            self.lines.append(f"    {text}")
+        elif printed.points > 0:
+            self.lines.append(text)
+
+    def _allocate(self, buffer: Buffer) -> None:
+        device, dtype = repr(buffer.device), str(buffer.dtype)
+        self.names.setdefault("torch", torch)
+        device = f"torch.{device}" if device.startswith("device") else device
+        self.lines.append(
+            f"{buffer.name} = empty({self._numbers(buffer.shape)}, {self._numbers(buffer.strides)}, "
+            f"dtype={dtype}, device={device})"
+        )
+
+    # ---- calls
+
+    def _operand(self, operand: Operand) -> str:
+        if operand.is_whole:
+            return operand.buffer
+        where = f"{operand.buffer}.storage_offset() + {self._number(operand.offset)}"
+        return (
+            f"as_strided({operand.buffer}, {self._numbers(operand.shape)}, {self._numbers(operand.strides)}, {where})"
+        )
+
+    def _call(self, extern: Extern) -> None:
+        function = f"call_{self.externs}"
+        self.externs += 1
+        self.names[function] = extern.target
+
+        def text(value: Any) -> str:
+            if isinstance(value, Operand):
+                return self._operand(value)
+            if isinstance(value, SizeExpression):
+                return self._number(value.value)
+            if isinstance(value, (list, tuple)):
+                items = "".join(text(item) + ", " for item in value)
+                return f"[{items}]" if isinstance(value, list) else f"({items})"
+            if isinstance(value, (bool, int, str)) or value is None:
+                return repr(value)
+            name = f"constant_{len(self.names)}"
+            self.names[name] = value
+            return name
+
+        arguments = [text(value) for value in extern.arguments]
+        arguments += [f"{key}={text(value)}" for key, value in extern.keywords.items()]
+        results = []
+        after = []
+        for position, output in enumerate(extern.outputs):
+            if output.buffer is not None:
+                results.append(output.buffer.name)
+                expected = f"{self._numbers(output.buffer.shape)}, {self._numbers(output.buffer.strides)}"
+                after.append(f"{output.buffer.name} = laid_out({output.buffer.name}, {expected})")
+            elif output.symbol is not None:
+                results.append(output.symbol.name)
+            else:
+                results.append(f"nothing_{position}")
+        left = "".join(f"{name}, " for name in results) if extern.is_list else (results[0] if results else "nothing")
+        assignment = f"{left} = " if left else ""
+        self.lines.append(f"{assignment}{function}({', '.join(arguments)})  # {extern.origin}: {extern.reason}")
+        self.lines += after
+
+    def _result(self, value: Any) -> str:
+        if isinstance(value, Stored):
+            return self._operand(value.as_operand())
+        if isinstance(value, SizeExpression):
+            return self._number(value.value)
+        if value is None or isinstance(value, (bool, int)):
+            return repr(value)
+        name = f"constant_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+
+def _empty(shape: Any, strides: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A result as the graph says it is in memory. Kernels of operators may lay it out in another way than their fakes say."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    if tuple(tensor.shape) != shape:
+        raise RefimplError(f"an operator gave a tensor of shape {tuple(tensor.shape)} where the graph says {shape}")
+    is_as_said = all(
+        size == 1 or mine == said for size, mine, said in zip(shape, tensor.stride(), strides, strict=True)
+    )
+    if is_as_said or tensor.numel() == 0:
+        return tensor
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _python_text(expr: Any) -> str:
+    if isinstance(expr, sympy.Integer):
+        return str(int(expr))
+    if isinstance(expr, sympy.Symbol):
+        return expr.name
+    if isinstance(expr, sympy.Add):
+        return "(" + " + ".join(_python_text(term) for term in expr.args) + ")"
+    if isinstance(expr, sympy.Mul):
+        return "(" + " * ".join(_python_text(factor) for factor in expr.args) + ")"
+    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > ONE:
+        return f"({_python_text(expr.base)} ** {int(expr.exp)})"
+    if isinstance(expr, ShapeFunction):
+        return type(expr).template.format(*(_python_text(argument) for argument in expr.args))
+    raise RefimplError(f"size arithmetic with {type(expr).__name__}: {expr}")

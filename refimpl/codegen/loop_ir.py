@@ -1,0 +1,122 @@
+"""Loop nests over buffers: what a graph is lowered to, and what kernels are made of. All of it is frozen.
+
+A nest computes one value for every point of its axes, or reduces over some of them, and stores it into one buffer. Nests are in
+the order in which they may run; an `Extern` between them is a call of an operator's own kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sympy
+import torch
+
+from refimpl.codegen.scalars import Load, Scalar, walk
+
+_AXES = itertools.count()
+
+ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "xor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop from 0 to `size`."""
+
+    symbol: sympy.Symbol
+    size: sympy.Expr
+
+
+def new_axis(size: Any) -> Axis:
+    """An axis of its own. Its symbol is a non-negative integer."""
+    return Axis(sympy.Symbol(f"i{next(_AXES)}", integer=True, nonnegative=True), sympy.sympify(size))
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor in memory. Sizes and strides are in elements."""
+
+    name: str
+    shape: tuple[sympy.Expr, ...]
+    strides: tuple[sympy.Expr, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How the values along the reduced axes become one. `argmax` and `argmin` give the place among them, the first of equal ones;
+    a NaN is the greatest and the least value."""
+
+    kind: ReductionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """`target[index]` = `value`, at every point of `axes`; with a reduction, over all values along `reduced`.
+
+    `order` is the order of all axes in the tensor that is read, which says where pointwise nests over that tensor can join.
+    """
+
+    axes: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    order: tuple[Axis, ...]
+    reduction: Reduction | None
+    value: Scalar
+    target: Buffer
+    index: sympy.Expr
+    origins: tuple[str, ...] = ()
+    """Names of the graph's nodes that this comes from."""
+
+    def reads(self) -> set[str]:
+        """Names of the buffers it loads from."""
+        return {part.buffer for part in walk(self.value) if isinstance(part, Load)}
+
+
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """A call of an operator's own kernel. `arguments` and `keywords` hold `Operand`s, `SizeExpression`s and constants."""
+
+    target: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    outputs: tuple[Output, ...]
+    """What becomes of the results, in order; of a result that is no list, one."""
+    is_list: bool
+    reads: frozenset[str]
+    writes: frozenset[str]
+    """Of its arguments."""
+    origin: str
+    reason: str
+    """Why there is no nest in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A buffer, or a view of it, as a tensor. `offset` is in elements from where the buffer's tensor begins."""
+
+    buffer: str
+    shape: tuple[sympy.Expr, ...]
+    strides: tuple[sympy.Expr, ...]
+    offset: sympy.Expr
+    is_whole: bool
+    """Whether it is the buffer's own tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeExpression:
+    """A number that follows from sizes."""
+
+    value: sympy.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result of an extern call: a buffer, or the number that a symbol stands for, or nothing that is used (both None)."""
+
+    buffer: Buffer | None = None
+    symbol: sympy.Symbol | None = None
+
+
+Step = Nest | Extern

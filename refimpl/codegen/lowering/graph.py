@@ -1,0 +1,285 @@
+"""A functional aten graph as steps: nests, and calls of operators' own kernels for what no rule covers."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl._torch import OpOverload, pytree
+from refimpl.codegen.indices import to_index
+from refimpl.codegen.loop_ir import Buffer, Extern, Output, SizeExpression, Step
+from refimpl.codegen.lowering import indexing, pointwise, reductions, views
+from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, whole
+from refimpl.codegen.tensors import Computed, Stored
+from refimpl.errors import UnsupportedByRefimpl
+
+RULES: dict[Any, Rule] = {**pointwise.RULES, **views.RULES, **reductions.RULES, **indexing.RULES}
+
+# A node with several users is put into memory if an element of it costs more than this many functions.
+CHEAP = 2
+
+
+@dataclass(frozen=True)
+class LoweredGraph:
+    """Steps in order, and what the graph takes and gives.
+
+    `inputs`: a buffer for a tensor, a symbol for a number, None for what is not used. `outputs`: a Stored, a SizeExpression, or
+    a constant.
+    """
+
+    steps: tuple[Step, ...]
+    inputs: tuple[Buffer | sympy.Symbol | None, ...]
+    outputs: tuple[Any, ...]
+    constants: dict[str, tuple[Buffer, torch.Tensor]]
+    """Tensors of the graph module, by buffer name."""
+    lowered: Counter[str] = field(default_factory=Counter)
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    """Nodes lowered and not, by operator."""
+
+
+def lower_graph(graph_module: torch.fx.GraphModule, *, strict: bool = False) -> LoweredGraph:
+    """Lower a graph whose nodes have `meta["val"]`. With `strict` a call without a rule is an UnsupportedByRefimpl that names
+    the operator and the user's line."""
+    lowering = _GraphLowering(graph_module, strict=strict)
+    return lowering.run()
+
+
+class _GraphLowering:
+    def __init__(self, graph_module: torch.fx.GraphModule, *, strict: bool) -> None:
+        self.graph_module = graph_module
+        self.strict = strict
+        self.state = LoweringState()
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.inputs: list[Buffer | sympy.Symbol | None] = []
+        self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
+        self.lowered: Counter[str] = Counter()
+        self.fallbacks: Counter[str] = Counter()
+
+    def run(self) -> LoweredGraph:
+        outputs: tuple[Any, ...] = ()
+        for node in self.graph_module.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = self._placeholder(node)
+            elif node.op == "get_attr":
+                self.values[node] = self._constant(node)
+            elif node.op == "output":
+                outputs = tuple(self._output(item) for item in _as_sequence(node.args[0]))
+            else:
+                self.values[node] = self._kept(node, self._call(node))
+        return LoweredGraph(
+            steps=tuple(self.state.steps),
+            inputs=tuple(self.inputs),
+            outputs=outputs,
+            constants=self.constants,
+            lowered=self.lowered,
+            fallbacks=self.fallbacks,
+        )
+
+    # ---- values from outside
+
+    def _placeholder(self, node: torch.fx.Node) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            made = self._outside(node.name, value)
+            self.inputs.append(made.buffer)
+            return made
+        if isinstance(value, torch.SymInt):
+            expr = to_index(value)
+            self.inputs.append(expr if isinstance(expr, sympy.Symbol) else None)
+            return expr
+        self.inputs.append(None)
+        return value
+
+    def _outside(self, name: str, fake: torch.Tensor) -> Stored:
+        if fake.layout is not torch.strided:
+            raise UnsupportedByRefimpl(
+                seen=f"a tensor of layout {fake.layout} as input {name!r}", supported="strided tensors",
+                do="compile this graph with another backend",
+            )  # fmt: skip
+        buffer = Buffer(
+            name,
+            tuple(to_index(size) for size in fake.shape),
+            tuple(to_index(step) for step in fake.stride()),
+            fake.dtype,
+            fake.device,
+        )
+        self.state.buffers[name] = buffer
+        return whole(buffer)
+
+    def _constant(self, node: torch.fx.Node) -> Any:
+        value: Any = self.graph_module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        made = self._outside(f"constant_{node.name}", value)
+        self.constants[made.buffer.name] = made.buffer, value
+        return made
+
+    # ---- calls
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, position = node.args
+            return self.values[source][position]  # type: ignore[index]
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) or (
+            isinstance(value, (int, float, bool)) and not isinstance(node.target, OpOverload)
+        ):
+            if isinstance(value, torch.SymInt) and not _has_unbacked(node):
+                return to_index(value)
+            if isinstance(value, (int, float, bool)):
+                return value
+        arguments, keywords = self._lowered_arguments(node)
+        function = RULES.get(node.target)
+        reason = "no rule"
+        if function is not None:
+            mark = len(self.state.steps), len(self.state.buffers)
+            try:
+                result = function(self.state, node, *arguments, **keywords)
+            except NotLowered as not_lowered:
+                reason = str(not_lowered)
+                self._undo(mark)
+            else:
+                self.lowered[str(node.target)] += 1
+                return result
+        return self._extern(node, arguments, keywords, reason)
+
+    def _undo(self, mark: tuple[int, int]) -> None:
+        del self.state.steps[mark[0] :]
+        for name in list(self.state.buffers)[mark[1] :]:
+            del self.state.buffers[name]
+
+    def _lowered_arguments(self, node: torch.fx.Node) -> Any:
+        return torch.fx.map_arg((node.args, dict(node.kwargs)), lambda argument: self.values[argument])
+
+    def _kept(self, node: torch.fx.Node, value: Any) -> Any:
+        """Put into memory where computing it for every user costs too much."""
+        if isinstance(value, Computed) and len(node.users) > 1 and value.cost > CHEAP:
+            fake = node.meta["val"]
+            return self.state.store(value, fake.stride() if _is_dense(fake) else None, (node.name,))
+        return value
+
+    def _extern(self, node: torch.fx.Node, arguments: Any, keywords: Any, reason: str) -> Any:
+        if self.strict:
+            raise UnsupportedByRefimpl(
+                seen=f"{node.target} has no rule here: {reason}{_line_of(node)}",
+                supported="operators that become kernels, in strict mode",
+                do="compile without strict, which calls the operator's own kernel",
+            )
+        self.fallbacks[str(node.target)] += 1
+        schema = getattr(node.target, "_schema", None)
+        is_mutating = schema is None or schema.is_mutable
+        if is_mutating:
+            self._settle()
+        fakes = {id(n): n.meta.get("val") for n in node.all_input_nodes}
+        by_value = {id(self.values[n]): fakes[id(n)] for n in node.all_input_nodes}
+        reads: set[str] = set()
+
+        def operand(value: Any) -> Any:
+            if isinstance(value, (Stored, Computed)):
+                fake = by_value.get(id(value))
+                stored = self.state.store(value, None if fake is None else fake.stride(), (node.name,))
+                reads.add(stored.buffer.name)
+                return stored.as_operand()
+            return SizeExpression(value) if isinstance(value, sympy.Expr) else value
+
+        is_leaf = lambda value: isinstance(value, (Stored, Computed))  # noqa: E731
+        made_arguments, made_keywords = pytree.tree_map(operand, (tuple(arguments), keywords), is_leaf=is_leaf)
+        value = node.meta.get("val")
+        is_list = isinstance(value, (list, tuple))
+        results = [self._result(fake, node) for fake in (value if is_list else [value])]
+        writes = frozenset(reads) if is_mutating else frozenset()
+        self.state.steps.append(
+            Extern(
+                target=node.target,
+                arguments=made_arguments,
+                keywords=made_keywords,
+                outputs=tuple(output for output, _ in results),
+                is_list=is_list,
+                reads=frozenset(reads),
+                writes=writes,
+                origin=node.name,
+                reason=reason,
+            )
+        )
+        lowered = [result for _, result in results]
+        return lowered if is_list else lowered[0]
+
+    def _result(self, fake: Any, node: torch.fx.Node) -> tuple[Output, Any]:
+        if isinstance(fake, torch.Tensor):
+            if fake.layout is not torch.strided:
+                raise UnsupportedByRefimpl(
+                    seen=f"{node.target} gives a tensor of layout {fake.layout}{_line_of(node)}",
+                    supported="strided tensors", do="compile this graph with another backend",
+                )  # fmt: skip
+            buffer = self.state.new_buffer(fake.shape, fake.dtype, fake.device, fake.stride())
+            return Output(buffer=buffer), whole(buffer)
+        if isinstance(fake, torch.SymInt):
+            expr = to_index(fake)
+            if not isinstance(expr, sympy.Symbol):
+                raise UnsupportedByRefimpl(
+                    seen=f"{node.target} gives the number {expr}{_line_of(node)}", supported="numbers that are symbols",
+                    do="compile this graph with another backend",
+                )  # fmt: skip
+            return Output(symbol=expr), expr
+        if fake is None or isinstance(fake, (int, float, bool)):
+            return Output(), fake
+        raise UnsupportedByRefimpl(
+            seen=f"{node.target} gives a {type(fake).__name__}{_line_of(node)}",
+            supported="tensors and whole numbers", do="compile this graph with another backend",
+        )  # fmt: skip
+
+    def _settle(self) -> None:
+        """Before memory is written: what is to be computed from it later is computed now."""
+        for node, value in self.values.items():
+            if isinstance(value, Computed):
+                self.values[node] = self.state.store(value, None, (node.name,))
+
+    def _output(self, item: Any) -> Any:
+        if not isinstance(item, torch.fx.Node):
+            return item
+        value: Any = self.values[item]
+        if isinstance(value, (Stored, Computed)):
+            fake = item.meta["val"]
+            return self.state.store(value, fake.stride(), (item.name,))
+        return SizeExpression(value) if isinstance(value, sympy.Expr) else value
+
+
+def _as_sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _has_unbacked(node: torch.fx.Node) -> bool:
+    return bool(node.meta.get("unbacked_bindings"))
+
+
+def _is_dense(fake: torch.Tensor) -> bool:
+    """Whether every place in its extent is an element of its own."""
+    if any(not isinstance(number, int) for number in (*fake.shape, *fake.stride())):
+        return bool(fake.is_contiguous())
+    expected = 1
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(fake.stride(), fake.shape, strict=True) if size != 1
+    ):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _line_of(node: torch.fx.Node) -> str:
+    trace = node.meta.get("stack_trace") or ""
+    lines = [line.strip() for line in str(trace).splitlines() if line.strip().startswith("File ")]
+    return f"\n  called at: {lines[-1]}" if lines else ""
+
+
+def used_buffers(values: Iterable[Any]) -> set[str]:
+    """Names of the buffers that outputs are, or are views of."""
+    return {value.buffer.name for value in values if isinstance(value, Stored)}

@@ -1,0 +1,489 @@
+"""Rules of operators that work element by element: type promotion as PyTorch's, arithmetic of half types in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.codegen.lowering.state import (
+    LoweringState,
+    NotLowered,
+    RuleTable,
+    apply,
+    broadcast_indices,
+    cast,
+    computed_like,
+    fake_of,
+    literal,
+    opmath,
+)
+from refimpl.codegen.scalars import Apply, Scalar
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+
+aten = torch.ops.aten
+
+RULES = RuleTable()
+
+# Of an operator's operands, all in the dtype they are computed in.
+Formula = Callable[..., Scalar]
+
+
+def pointwise(node: torch.fx.Node, formula: Formula, *operands: Any, compute: torch.dtype) -> Computed:
+    """The formula of tensors and numbers, each converted to `compute`, and the result to the node's dtype."""
+    dtype = fake_of(node).dtype
+
+    def value(indices: Indices) -> Scalar:
+        scalars = [
+            cast(operand.at(broadcast_indices(indices, operand.shape)), compute)
+            if isinstance(operand, (Stored, Computed))
+            else literal(operand, compute)
+            for operand in operands
+        ]
+        return cast(formula(*scalars), dtype)
+
+    for operand in operands:
+        _check_number(operand)
+    return computed_like(node, value, tensors_of(operands))
+
+
+def _check_number(operand: Any) -> None:
+    is_known = isinstance(operand, (Stored, Computed, bool, int, float)) or (
+        isinstance(operand, sympy.Basic) and operand.is_integer
+    )
+    if not is_known:
+        raise NotLowered(f"an operand of type {type(operand).__name__}")
+
+
+def tensors_of(operands: Sequence[Any]) -> list[Tensor]:
+    """The tensors among them."""
+    return [operand for operand in operands if isinstance(operand, (Stored, Computed))]
+
+
+def promoted(*operands: Any) -> torch.dtype:
+    """The dtype that operands are converted to, by the rules of torch.result_type."""
+    dtype: Any = None
+    for operand in operands:
+        stand_in = _stand_in(operand)
+        dtype = stand_in if dtype is None else _Promoted.of(dtype, stand_in)
+    return dtype.dtype if isinstance(dtype, torch.Tensor) else torch.result_type(dtype, dtype)
+
+
+def _stand_in(operand: Any) -> Any:
+    if isinstance(operand, (Stored, Computed)):
+        return torch.empty([1] * min(len(operand.shape), 1), dtype=operand.dtype, device="meta")
+    if isinstance(operand, sympy.Basic):
+        return 1 if operand.is_integer else 1.0
+    return operand
+
+
+class _Promoted:
+    """Two stand-ins as one of the same category: a tensor with dimensions, one without, or a number."""
+
+    @staticmethod
+    def of(a: Any, b: Any) -> Any:
+        dtype = torch.result_type(a, b)
+        if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor):
+            return a + b
+        dims = max(value.dim() for value in (a, b) if isinstance(value, torch.Tensor))
+        return torch.empty([1] * dims, dtype=dtype, device="meta")
+
+
+def float_promoted(*operands: Any) -> torch.dtype:
+    """The same, and integers become the default float dtype."""
+    dtype = promoted(*operands)
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def _unary(function: str) -> Formula:
+    return lambda x: apply(function, x)
+
+
+def _condition(function: str) -> Formula:
+    return lambda *x: Apply(function, x, torch.bool)
+
+
+# ---- one operand, computed in floating point
+
+_FLOAT_UNARY = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma",
+)  # fmt: skip
+
+
+def _one(x: Scalar) -> Scalar:
+    return literal(1, x.dtype)
+
+
+def _sigmoid(x: Scalar) -> Scalar:
+    return apply("div", _one(x), apply("add", _one(x), apply("exp", apply("neg", x))))
+
+
+_FLOAT_FORMULAS: dict[str, Formula] = {
+    **{name: _unary(name) for name in _FLOAT_UNARY},
+    "sigmoid": _sigmoid,
+    "reciprocal": lambda x: apply("div", _one(x), x),
+}
+
+
+def _float_unary(formula: Formula) -> Any:
+    def lower(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+        return pointwise(node, formula, x, compute=opmath(float_promoted(x)))
+
+    return lower
+
+
+for _name, _formula in _FLOAT_FORMULAS.items():
+    RULES.rule(getattr(aten, _name).default)(_float_unary(_formula))
+
+
+# ---- one operand, computed in its own dtype
+
+
+def _rounding(function: str) -> Any:
+    def lower(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+        formula = _unary(function) if x.dtype.is_floating_point else lambda value: value
+        return pointwise(node, formula, x, compute=opmath(x.dtype))
+
+    return lower
+
+
+for _name, _function in (("ceil", "ceil"), ("floor", "floor"), ("trunc", "trunc"), ("round", "rint")):
+    RULES.rule(getattr(aten, _name).default)(_rounding(_function))
+
+
+@RULES.rule(aten.neg.default)
+def _neg(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    return pointwise(node, _unary("neg"), x, compute=opmath(x.dtype))
+
+
+@RULES.rule(aten.abs.default)
+def _abs(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    if x.dtype in (torch.bool, torch.uint8):
+        return pointwise(node, lambda value: value, x, compute=x.dtype)
+    return pointwise(node, _unary("abs"), x, compute=opmath(x.dtype))
+
+
+@RULES.rule(aten.relu.default)
+def _relu(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    return pointwise(node, lambda value: _clamped(value, literal(0, value.dtype), None), x, compute=x.dtype)
+
+
+@RULES.rule(aten.square.default)
+def _square(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    if x.dtype == torch.bool:
+        raise NotLowered("square of bool")
+    return pointwise(node, lambda value: apply("mul", value, value), x, compute=opmath(x.dtype))
+
+
+@RULES.rule(aten.sign.default, aten.sgn.default)
+def _sign(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    if x.dtype == torch.bool:
+        return pointwise(node, lambda value: value, x, compute=x.dtype)
+
+    def formula(value: Scalar) -> Scalar:
+        zero, one = literal(0, value.dtype), literal(1, value.dtype)
+        negative = apply("where", Apply("lt", (value, zero), torch.bool), apply("neg", one), zero, dtype=value.dtype)
+        return apply("where", Apply("gt", (value, zero), torch.bool), one, negative, dtype=value.dtype)
+
+    return pointwise(node, formula, x, compute=x.dtype)
+
+
+@RULES.rule(aten.bitwise_not.default)
+def _bitwise_not(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    return pointwise(node, _unary("not"), x, compute=x.dtype)
+
+
+@RULES.rule(aten.logical_not.default)
+def _logical_not(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    return pointwise(node, _unary("not"), x, compute=torch.bool)
+
+
+@RULES.rule(aten.isnan.default)
+def _isnan(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    return pointwise(node, lambda value: Apply("ne", (value, value), torch.bool), x, compute=opmath(x.dtype))
+
+
+@RULES.rule(aten.isinf.default)
+def _isinf(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    if not x.dtype.is_floating_point:
+        return pointwise(node, lambda value: literal(False, torch.bool), x, compute=x.dtype)
+
+    def formula(value: Scalar) -> Scalar:
+        return Apply("eq", (apply("abs", value), literal(float("inf"), value.dtype)), torch.bool)
+
+    return pointwise(node, formula, x, compute=opmath(x.dtype))
+
+
+@RULES.rule(
+    aten.clone.default, aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default, aten.positive.default
+)
+def _clone(state: LoweringState, node: torch.fx.Node, x: Tensor, *, memory_format: Any = None) -> Any:
+    if not isinstance(x, Stored) or node.target is not aten.clone.default:
+        return x
+    return pointwise(node, lambda value: value, x, compute=x.dtype)
+
+
+@RULES.rule(aten._to_copy.default, torch.ops.prims.convert_element_type.default)
+def _to_copy(state: LoweringState, node: torch.fx.Node, x: Tensor, *_: Any, **keywords: Any) -> Any:
+    if keywords.get("layout") not in (None, torch.strided):
+        raise NotLowered(f"layout {keywords['layout']}")
+    return pointwise(node, lambda value: value, x, compute=x.dtype)
+
+
+# ---- two operands
+
+
+def _arithmetic(state: LoweringState, node: torch.fx.Node, function: str, x: Any, y: Any) -> Any:
+    dtype = promoted(x, y)
+    if dtype == torch.bool:
+        of_booleans = {"add": "or", "mul": "and", "maximum": "or", "minimum": "and"}
+        if function not in of_booleans:
+            raise NotLowered(f"{function} of bool")
+        function = of_booleans[function]
+    return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=opmath(dtype))
+
+
+@RULES.rule(aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar)
+def _add(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, alpha: Any = 1) -> Any:
+    is_add = node.target in (aten.add.Tensor, aten.add.Scalar)
+    if isinstance(alpha, (int, float)) and not isinstance(alpha, bool) and alpha == 1:
+        return _arithmetic(state, node, "add" if is_add else "sub", x, y)
+    dtype = promoted(x, y)
+    if dtype == torch.bool or (isinstance(alpha, float) and not dtype.is_floating_point):
+        raise NotLowered(f"alpha={alpha} in {dtype}")
+
+    def formula(a: Scalar, b: Scalar) -> Scalar:
+        return apply("add" if is_add else "sub", a, apply("mul", literal(alpha, a.dtype), b))
+
+    _check_number(alpha)
+    return pointwise(node, formula, x, y, compute=opmath(dtype))
+
+
+@RULES.rule(aten.mul.Tensor, aten.mul.Scalar)
+def _mul(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    return _arithmetic(state, node, "mul", x, y)
+
+
+@RULES.rule(aten.maximum.default)
+def _maximum(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    return _arithmetic(state, node, "maximum", x, y)
+
+
+@RULES.rule(aten.minimum.default)
+def _minimum(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    return _arithmetic(state, node, "minimum", x, y)
+
+
+@RULES.rule(aten.div.Tensor, aten.div.Scalar)
+def _div(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    return pointwise(node, lambda a, b: apply("div", a, b), x, y, compute=opmath(float_promoted(x, y)))
+
+
+@RULES.rule(aten.atan2.default)
+def _atan2(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    return pointwise(node, lambda a, b: apply("atan2", a, b), x, y, compute=opmath(float_promoted(x, y)))
+
+
+@RULES.rule(aten.copysign.Tensor, aten.copysign.Scalar)
+def _copysign(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    return pointwise(node, lambda a, b: apply("copysign", a, b), x, y, compute=opmath(float_promoted(x, y)))
+
+
+@RULES.rule(aten.fmod.Tensor, aten.fmod.Scalar)
+def _fmod(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    dtype = promoted(x, y)
+    function = "fmod" if dtype.is_floating_point else "mod"
+    _check_divisor(node, dtype, y)
+    return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=opmath(dtype))
+
+
+def _check_divisor(node: torch.fx.Node, dtype: torch.dtype, y: Any) -> None:
+    """Integers divided by zero are an error on the CPU, which no kernel can raise."""
+    is_safe = isinstance(y, int) and y != 0
+    if not dtype.is_floating_point and not is_safe and fake_of(node).device.type == "cpu":
+        raise NotLowered("division of integers by what may be zero, on the CPU")
+
+
+@RULES.rule(aten.remainder.Tensor, aten.remainder.Scalar)
+def _remainder(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    dtype = promoted(x, y)
+    if dtype == torch.bool:
+        raise NotLowered("remainder of bool")
+    _check_divisor(node, dtype, y)
+    function = "fmod" if dtype.is_floating_point else "mod"
+    return pointwise(node, lambda a, b: _with_sign_of(apply(function, a, b), b), x, y, compute=opmath(dtype))
+
+
+def _with_sign_of(rest: Scalar, divisor: Scalar) -> Scalar:
+    """What a truncating division leaves, moved to the divisor's side of zero."""
+    zero = literal(0, rest.dtype)
+    differs = apply(
+        "xor", Apply("lt", (rest, zero), torch.bool), Apply("lt", (divisor, zero), torch.bool), dtype=torch.bool
+    )
+    moves = apply("and", Apply("ne", (rest, zero), torch.bool), differs, dtype=torch.bool)
+    return apply("where", moves, apply("add", rest, divisor), rest, dtype=rest.dtype)
+
+
+@RULES.rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def _div_mode(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return _div(state, node, x, y)
+    dtype = promoted(x, y)
+    if dtype == torch.bool:
+        raise NotLowered("rounded division of bool")
+    if dtype.is_floating_point:
+        formula = _floor_div_float if rounding_mode == "floor" else lambda a, b: apply("trunc", apply("div", a, b))
+        return pointwise(node, formula, x, y, compute=opmath(dtype))
+    _check_divisor(node, dtype, y)
+    formula = _floor_div_int if rounding_mode == "floor" else lambda a, b: apply("truncdiv", a, b)
+    return pointwise(node, formula, x, y, compute=dtype)
+
+
+def _floor_div_int(a: Scalar, b: Scalar) -> Scalar:
+    quotient, rest, zero = apply("truncdiv", a, b), apply("mod", a, b), literal(0, a.dtype)
+    if not a.dtype.is_signed:
+        return quotient
+    differs = apply("xor", Apply("lt", (a, zero), torch.bool), Apply("lt", (b, zero), torch.bool), dtype=torch.bool)
+    lowers = apply("and", Apply("ne", (rest, zero), torch.bool), differs, dtype=torch.bool)
+    return apply("where", lowers, apply("sub", quotient, literal(1, a.dtype)), quotient, dtype=a.dtype)
+
+
+def _floor_div_float(a: Scalar, b: Scalar) -> Scalar:
+    """Through the remainder, which is exact, as eager does: a quotient that was rounded up to an integer is lowered."""
+    dtype, zero, one = a.dtype, literal(0, a.dtype), literal(1, a.dtype)
+    rest = apply("fmod", a, b)
+    quotient = apply("div", apply("sub", a, rest), b)
+    differs = apply("xor", Apply("lt", (b, zero), torch.bool), Apply("lt", (rest, zero), torch.bool), dtype=torch.bool)
+    lowers = apply("and", Apply("ne", (rest, zero), torch.bool), differs, dtype=torch.bool)
+    quotient = apply("where", lowers, apply("sub", quotient, one), quotient, dtype=dtype)
+    floor = apply("floor", quotient)
+    is_off = Apply("gt", (apply("sub", quotient, floor), literal(0.5, dtype)), torch.bool)
+    floor = apply("where", is_off, apply("add", floor, one), floor, dtype=dtype)
+    signed_zero = apply("copysign", zero, apply("div", a, b))
+    floor = apply("where", Apply("ne", (quotient, zero), torch.bool), floor, signed_zero, dtype=dtype)
+    return apply("where", Apply("eq", (b, zero), torch.bool), apply("div", a, b), floor, dtype=dtype)
+
+
+def _comparison(function: str) -> Any:
+    def lower(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+        dtype = promoted(x, y)
+        if isinstance(y, (int, float)) and not isinstance(y, bool) and not dtype.is_floating_point:
+            info = torch.iinfo(dtype) if dtype != torch.bool else None
+            if info is not None and not info.min <= y <= info.max:
+                raise NotLowered(f"{y} compared with {dtype}")
+        return pointwise(node, _condition(function), x, y, compute=opmath(dtype))
+
+    return lower
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    RULES.rule(getattr(aten, _name).Tensor, getattr(aten, _name).Scalar)(_comparison(_name))
+
+
+def _logical(function: str) -> Any:
+    def lower(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+        return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=torch.bool)
+
+    return lower
+
+
+def _bitwise(function: str) -> Any:
+    def lower(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+        return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=promoted(x, y))
+
+    return lower
+
+
+for _name in ("and", "or", "xor"):
+    RULES.rule(getattr(aten, f"logical_{_name}").default)(_logical(_name))
+    _packet = getattr(aten, f"bitwise_{_name}")
+    RULES.rule(_packet.Tensor, _packet.Scalar)(_bitwise(_name))
+
+
+# ---- three operands
+
+
+@RULES.rule(aten.where.self)
+def _where(state: LoweringState, node: torch.fx.Node, condition: Tensor, x: Any, y: Any) -> Any:
+    if condition.dtype != torch.bool:
+        raise NotLowered(f"where with a condition of {condition.dtype}")
+    dtype = promoted(x, y)
+
+    def value(indices: Indices) -> Scalar:
+        chosen, a, b = (operand.at(broadcast_indices(indices, operand.shape)) for operand in (condition, x, y))
+        return apply("where", chosen, cast(a, dtype), cast(b, dtype), dtype=dtype)
+
+    return computed_like(node, value, [condition, x, y])
+
+
+def _clamped(value: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
+    """NaN stays, of the value and of the bounds."""
+    if low is not None:
+        value = apply("maximum", value, low)
+    return value if high is None else apply("minimum", value, high)
+
+
+@RULES.rule(aten.clamp.default, aten.clamp.Tensor)
+def _clamp(state: LoweringState, node: torch.fx.Node, x: Tensor, low: Any = None, high: Any = None) -> Any:
+    bounds = [bound for bound in (low, high) if bound is not None]
+    dtype = promoted(x, *bounds)
+    if dtype == torch.bool:
+        raise NotLowered("clamp of bool")
+
+    def formula(value: Scalar, *given: Scalar) -> Scalar:
+        rest = list(given)
+        return _clamped(value, None if low is None else rest.pop(0), None if high is None else rest.pop(0))
+
+    return pointwise(node, formula, x, *bounds, compute=dtype)
+
+
+@RULES.rule(aten.pow.Tensor_Scalar)
+def _pow_scalar(state: LoweringState, node: torch.fx.Node, x: Tensor, exponent: Any) -> Any:
+    dtype = promoted(x, exponent)
+    if isinstance(exponent, (int, float)) and exponent in (1, 2, 3):
+        count = int(exponent)
+
+        def formula(value: Scalar) -> Scalar:
+            result = value
+            for _ in range(count - 1):
+                result = apply("mul", result, value)
+            return result
+
+        if dtype == torch.bool:
+            raise NotLowered("pow of bool")
+        return pointwise(node, formula, x, compute=opmath(dtype))
+    return _pow(state, node, x, exponent)
+
+
+@RULES.rule(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def _pow(state: LoweringState, node: torch.fx.Node, x: Any, exponent: Any) -> Any:
+    dtype = promoted(x, exponent)
+    if not dtype.is_floating_point:
+        raise NotLowered(f"pow in {dtype}")
+    if isinstance(exponent, float) and exponent == 0.5:
+        return pointwise(node, _unary("sqrt"), x, compute=opmath(dtype))
+    return pointwise(node, lambda a, b: apply("pow", a, b), x, exponent, compute=opmath(dtype))
+
+
+# ---- numbers
+
+
+@RULES.rule(aten.full.default)
+def _full(state: LoweringState, node: torch.fx.Node, size: Any, fill: Any, **keywords: Any) -> Any:
+    _check_number(fill)
+    return computed_like(node, lambda indices: literal(fill, fake_of(node).dtype), [], cost=0)
+
+
+@RULES.rule(aten.full_like.default)
+def _full_like(state: LoweringState, node: torch.fx.Node, x: Any, fill: Any, **keywords: Any) -> Any:
+    _check_number(fill)
+    return computed_like(node, lambda indices: literal(fill, fake_of(node).dtype), [], cost=0)
+
+
+@RULES.rule(aten.scalar_tensor.default)
+def _scalar_tensor(state: LoweringState, node: torch.fx.Node, value: Any, **keywords: Any) -> Any:
+    _check_number(value)
+    return computed_like(node, lambda indices: literal(value, fake_of(node).dtype), [], cost=0)

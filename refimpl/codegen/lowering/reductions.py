@@ -1,0 +1,195 @@
+"""Rules of reductions: half types are added up in float32, the result is rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.codegen.indices import ONE, product
+from refimpl.codegen.loop_ir import ReductionKind
+from refimpl.codegen.lowering.state import (
+    KERNEL_DTYPES,
+    LoweringState,
+    NotLowered,
+    RuleTable,
+    apply,
+    cast,
+    computed_like,
+    fake_of,
+    literal,
+    opmath,
+    shape_of,
+)
+from refimpl.codegen.lowering.views import reshaping
+from refimpl.codegen.scalars import Scalar
+from refimpl.codegen.tensors import Computed, Indices, Tensor
+
+aten = torch.ops.aten
+
+RULES = RuleTable()
+
+
+def dims_of(x: Tensor, dims: Any) -> list[int]:
+    """Of a reduction: all where none are said."""
+    rank = len(x.shape)
+    if dims is None or (isinstance(dims, Sequence) and not dims):
+        return list(range(rank))
+    given = [dims] if isinstance(dims, int) else list(dims)
+    return sorted(dim + rank if dim < 0 else dim for dim in given if rank)
+
+
+def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in another dtype, computed where it is read."""
+    if x.dtype == dtype:
+        return x
+    return Computed(x.shape, dtype, x.device, lambda indices: cast(x.at(indices), dtype), x.cost + 1)
+
+
+def mapped(x: Tensor, formula: Any, dtype: torch.dtype) -> Computed:
+    """A formula of every element."""
+    return Computed(x.shape, dtype, x.device, lambda indices: formula(x.at(indices)), x.cost + 1)
+
+
+def reduced(
+    state: LoweringState, node: torch.fx.Node, kind: ReductionKind, x: Tensor, dims: Any, accumulate: torch.dtype
+) -> Tensor:
+    """A reduction as a tensor that keeps the reduced dimensions with size 1, in the dtype that is accumulated in."""
+    if x.dtype not in KERNEL_DTYPES or accumulate not in KERNEL_DTYPES:
+        raise NotLowered(f"a reduction of {x.dtype} in {accumulate}")
+    dtype = torch.int64 if kind in ("argmax", "argmin") else accumulate
+    return state.reduce(kind, converted(x, accumulate), dims_of(x, dims), dtype, (node.name,))
+
+
+def finished(node: torch.fx.Node, kept: Tensor, formula: Any = None) -> Tensor:
+    """In the node's shape and dtype."""
+    fake = fake_of(node)
+    move = reshaping(kept.shape, shape_of(fake))
+
+    def value(indices: Indices) -> Scalar:
+        scalar = kept.at(move(indices))
+        return cast(scalar if formula is None else formula(scalar), fake.dtype)
+
+    return computed_like(node, value, [kept], cost=1)
+
+
+@RULES.rule(aten.sum.dim_IntList, aten.sum.default)
+def _sum(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    to = fake_of(node).dtype
+    source = x if dtype is None else converted(x, dtype)
+    return finished(node, reduced(state, node, "sum", source, dims, opmath(to)))
+
+
+@RULES.rule(aten.prod.default, aten.prod.dim_int)
+def _prod(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    source = x if dtype is None else converted(x, dtype)
+    return finished(node, reduced(state, node, "prod", source, dim, opmath(fake_of(node).dtype)))
+
+
+@RULES.rule(aten.mean.default, aten.mean.dim)
+def _mean(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    compute = opmath(fake_of(node).dtype)
+    if not compute.is_floating_point:
+        raise NotLowered(f"mean in {compute}")
+    source = x if dtype is None else converted(x, dtype)
+    count = product(x.shape[dim] for dim in dims_of(x, dims))
+    total = reduced(state, node, "sum", source, dims, compute)
+    return finished(node, total, lambda value: apply("div", value, literal(count, compute)))
+
+
+@RULES.rule(aten.var.correction)
+def _var(
+    state: LoweringState,
+    node: torch.fx.Node,
+    x: Tensor,
+    dims: Any = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
+) -> Tensor:
+    return _variance(state, node, x, dims, 1 if correction is None else correction)
+
+
+def _variance(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any, correction: Any) -> Tensor:
+    """In two passes: the mean, then what is around it."""
+    compute = opmath(x.dtype)
+    if not compute.is_floating_point or not isinstance(correction, (int, float)):
+        raise NotLowered(f"variance of {x.dtype} with correction {correction}")
+    over = dims_of(x, dims)
+    count = product(x.shape[dim] for dim in over)
+    if not count.is_Integer:
+        raise NotLowered("variance over a symbolic number of values")
+    total = reduced(state, node, "sum", x, dims, compute)
+    source = converted(x, compute)
+
+    def squared(indices: Indices) -> Scalar:
+        kept = tuple(index * 0 if dim in over else index for dim, index in enumerate(indices))
+        away = apply("sub", source.at(indices), apply("div", total.at(kept), literal(count, compute)))
+        return apply("mul", away, away)
+
+    around = Computed(x.shape, compute, x.device, squared, x.cost + 3)
+    spread = reduced(state, node, "sum", around, dims, compute)
+    divisor = max(int(count) - correction, 0)
+    return finished(node, spread, lambda value: apply("div", value, literal(divisor, compute)))
+
+
+@RULES.rule(aten.amax.default, aten.amin.default)
+def _amax(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any = (), keepdim: bool = False) -> Tensor:
+    kind: ReductionKind = "max" if node.target is aten.amax.default else "min"
+    if x.dtype == torch.bool:
+        kind = "any" if kind == "max" else "all"
+    return finished(node, reduced(state, node, kind, x, dims, opmath(x.dtype)))
+
+
+@RULES.rule(aten.any.default, aten.any.dim, aten.any.dims)
+def _any(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any = None, keepdim: bool = False) -> Tensor:
+    return finished(node, reduced(state, node, "any", x, dims, torch.bool))
+
+
+@RULES.rule(aten.argmax.default, aten.argmin.default)
+def _argmax(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    kind: ReductionKind = "argmax" if node.target is aten.argmax.default else "argmin"
+    if x.dtype == torch.bool:
+        raise NotLowered("argmax of bool")
+    if dim is None and len(x.shape) > 1:
+        flat = Computed((product(x.shape),), x.dtype, x.device, _flattened(x), x.cost)
+        return finished(node, _kept(reduced(state, node, kind, flat, 0, opmath(x.dtype)), len(x.shape)))
+    return finished(node, reduced(state, node, kind, x, dim, opmath(x.dtype)))
+
+
+def _flattened(x: Tensor) -> Any:
+    move = reshaping(x.shape, (product(x.shape),))
+    return lambda indices: x.at(move(indices))
+
+
+def _kept(x: Tensor, rank: int) -> Computed:
+    """One element, with so many dimensions."""
+    return Computed((ONE,) * rank, x.dtype, x.device, lambda indices: x.at((indices[0] * 0,)), x.cost)
+
+
+@RULES.rule(aten.max.dim, aten.min.dim)
+def _max_dim(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    is_max = node.target is aten.max.dim
+    if x.dtype == torch.bool:
+        raise NotLowered("max of bool along a dimension")
+    values, places = node.meta["val"]
+    both = []
+    for kind, fake in (("max" if is_max else "min", values), ("argmax" if is_max else "argmin", places)):
+        kept = reduced(state, node, kind, x, dim, opmath(x.dtype))  # type: ignore[arg-type]
+        move = reshaping(kept.shape, shape_of(fake))
+        dtype = fake.dtype
+
+        def value(indices: Indices, kept: Tensor = kept, move: Any = move, dtype: torch.dtype = dtype) -> Scalar:
+            return cast(kept.at(move(indices)), dtype)
+
+        both.append(Computed(shape_of(fake), dtype, x.device, value))
+    return both[0], both[1]

@@ -1,0 +1,212 @@
+"""What a graph's lowering has made so far: the steps, the buffers, and a table of rules by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl._torch import FakeTensor
+from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, to_index
+from refimpl.codegen.loop_ir import Buffer, Nest, Reduction, ReductionKind, Step, new_axis
+from refimpl.codegen.nests import normalised
+from refimpl.codegen.scalars import Apply, FromIndex, Literal, Scalar
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+
+# (state, node, *arguments, **keywords) -> what the node is lowered to. Arguments are lowered: Tensor for a tensor, an expression
+# for a symbolic number. NotLowered for what it has no rule for.
+Rule = Callable[..., Any]
+
+
+# What kernels can have in memory.
+KERNEL_DTYPES = frozenset(
+    [
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    ]
+)
+HALF = (torch.float16, torch.bfloat16)
+
+
+class NotLowered(Exception):
+    """A call that no rule covers, and why; the operator's own kernel runs in its place."""
+
+
+class RuleTable(dict[Any, Rule]):
+    """Rules by operator overload."""
+
+    def rule(self, *targets: Any) -> Callable[[Rule], Rule]:
+        """Makes a function the rule of operator overloads."""
+
+        def register(function: Rule) -> Rule:
+            for target in targets:
+                assert target not in self, target
+                self[target] = function
+            return function
+
+        return register
+
+
+@dataclass
+class LoweringState:
+    """Of one graph."""
+
+    steps: list[Step] = field(default_factory=list)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+
+    def new_buffer(
+        self, shape: Sequence[Any], dtype: torch.dtype, device: torch.device, strides: Sequence[Any] | None = None
+    ) -> Buffer:
+        """A buffer that a nest or a call fills; without gaps unless strides are given."""
+        sizes = tuple(to_index(size) for size in shape)
+        steps = contiguous_strides(sizes) if strides is None else tuple(to_index(step) for step in strides)
+        buffer = Buffer(f"buf{len(self.buffers)}", sizes, steps, dtype, device)
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def store(self, tensor: Tensor, strides: Sequence[Any] | None = None, origins: tuple[str, ...] = ()) -> Stored:
+        """The tensor in memory: itself if it is there with these strides, else what a new nest stores."""
+        if isinstance(tensor, Stored) and (strides is None or have_strides(tensor, strides)):
+            return tensor
+        buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device, strides)
+        axes = [new_axis(size) for size in tensor.shape]
+        indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
+        kept = tuple(axis for axis in axes if axis.size != ONE)
+        nest = Nest(
+            axes=kept,
+            reduced=(),
+            order=kept,
+            reduction=None,
+            value=tensor.at(indices),
+            target=buffer,
+            index=linear(indices, buffer.strides),
+            origins=origins,
+        )
+        self.steps.append(normalised(nest))
+        return whole(buffer)
+
+    def reduce(
+        self,
+        kind: ReductionKind,
+        tensor: Tensor,
+        dims: Sequence[int],
+        dtype: torch.dtype,
+        origins: tuple[str, ...] = (),
+    ) -> Stored:
+        """Reduced over `dims`, which stay with size 1. The values must have the dtype that is accumulated in; `dtype` is the
+        result's."""
+        axes = [new_axis(size) for size in tensor.shape]
+        indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
+        shape = [ONE if dim in dims else size for dim, size in enumerate(tensor.shape)]
+        buffer = self.new_buffer(shape, dtype, tensor.device)
+        kept = tuple(axis for dim, axis in enumerate(axes) if dim not in dims and axis.size != ONE)
+        reduced = tuple(axis for dim, axis in enumerate(axes) if dim in dims and axis.size != ONE)
+        out = tuple(ZERO if dim in dims else index for dim, index in enumerate(indices))
+        nest = Nest(
+            axes=kept,
+            reduced=reduced,
+            order=tuple(axis for axis in axes if axis.size != ONE),
+            reduction=Reduction(kind),
+            value=tensor.at(indices),
+            target=buffer,
+            index=linear(out, buffer.strides),
+            origins=origins,
+        )
+        self.steps.append(normalised(nest))
+        return whole(buffer)
+
+
+def whole(buffer: Buffer) -> Stored:
+    """The buffer's own tensor."""
+    return Stored(buffer, buffer.shape, buffer.strides, ZERO)
+
+
+def have_strides(tensor: Stored, strides: Sequence[Any]) -> bool:
+    """Whether the strides are these, where they matter."""
+    return len(strides) == len(tensor.strides) and all(
+        size == ONE or is_provably_equal(mine, to_index(other))
+        for size, mine, other in zip(tensor.shape, tensor.strides, strides, strict=True)
+    )
+
+
+def fake_of(node: torch.fx.Node) -> FakeTensor:
+    """The node's value, which must be one tensor."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        raise NotLowered(f"the result is {type(value).__name__}")
+    return value  # type: ignore[return-value]
+
+
+def shape_of(fake: torch.Tensor) -> Indices:
+    """Sizes as expressions."""
+    return tuple(to_index(size) for size in fake.shape)
+
+
+def computed_like(
+    node: torch.fx.Node, value: Callable[[Indices], Scalar], tensors: Sequence[Tensor], cost: int = 1
+) -> Computed:
+    """A computed tensor with the node's shape, dtype and device. Raises NotLowered for what no kernel holds."""
+    fake = fake_of(node)
+    if fake.dtype not in KERNEL_DTYPES:
+        raise NotLowered(f"a result of {fake.dtype}")
+    for tensor in tensors:
+        if tensor.dtype not in KERNEL_DTYPES:
+            raise NotLowered(f"an argument of {tensor.dtype}")
+        if tensor.device != fake.device:
+            raise NotLowered(f"an argument on {tensor.device}, and the result on {fake.device}")
+    total = cost + sum(tensor.cost for tensor in tensors)
+    return Computed(shape_of(fake), fake.dtype, fake.device, value, total)
+
+
+def opmath(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that arithmetic on a dtype is done in."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+def cast(value: Scalar, dtype: torch.dtype) -> Scalar:
+    """The value in another dtype, as PyTorch converts; constants are converted here."""
+    if value.dtype == dtype:
+        return value
+    if isinstance(value, Literal):
+        return literal(value.value, dtype)
+    if isinstance(value, FromIndex) and dtype in (torch.int32, torch.int64) and value.dtype == torch.int64:
+        return FromIndex(value.index, dtype)
+    return Apply("cast", (value,), dtype)
+
+
+def literal(number: Any, dtype: torch.dtype) -> Scalar:
+    """A constant, rounded to the dtype; of a size, what it is when the graph runs."""
+    value = number
+    if isinstance(number, sympy.Expr):
+        if not number.is_integer:
+            raise NotLowered(f"the number {number}")
+        if not number.is_Integer:
+            return cast(FromIndex(number), dtype)
+        value = int(str(number))
+    if dtype == torch.bool:
+        return Literal(bool(value), dtype)
+    if dtype.is_floating_point:
+        return Literal(float(value), dtype)
+    return Literal(int(value), dtype)
+
+
+def apply(function: str, *arguments: Scalar, dtype: torch.dtype | None = None) -> Apply:
+    """A function whose result has the dtype of its first argument, unless another is given."""
+    return Apply(function, arguments, arguments[0].dtype if dtype is None else dtype)
+
+
+def broadcast_indices(indices: Indices, shape: Indices) -> Indices:
+    """The index into a tensor of `shape` that is broadcast to as many dimensions as there are indices."""
+    own = indices[len(indices) - len(shape) :]
+    return tuple(ZERO if size == ONE else index for index, size in zip(own, shape, strict=True))

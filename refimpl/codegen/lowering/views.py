@@ -1,0 +1,446 @@
+"""Rules of operators that move elements without computing: indices in place of copies.
+
+A view of what is in memory stays in memory, with the strides and the offset that the graph says; a view of what is computed is
+computed at other indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, to_index
+from refimpl.codegen.lowering.state import (
+    LoweringState,
+    NotLowered,
+    RuleTable,
+    apply,
+    broadcast_indices,
+    computed_like,
+    fake_of,
+    literal,
+    shape_of,
+)
+from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+from refimpl.symbolic.functions import FloorDiv, PythonMod
+
+aten = torch.ops.aten
+
+RULES = RuleTable()
+
+
+def view(node: torch.fx.Node, x: Tensor, move: Callable[[Indices], Indices]) -> Tensor:
+    """`x` at moved indices: index of the result -> index of `x`."""
+    fake = fake_of(node)
+    if isinstance(x, Stored) and x.dtype == fake.dtype:
+        strided = _strided(x, move, shape_of(fake))
+        if strided is not None:
+            return strided
+    return computed_like(node, lambda indices: x.at(move(indices)), [x], cost=0)
+
+
+def _strided(x: Stored, move: Callable[[Indices], Indices], shape: Indices) -> Stored | None:
+    """A view in memory, if the place is affine in the indices."""
+    symbols = tuple(sympy.Symbol(f"view{dim}", integer=True, nonnegative=True) for dim in range(len(shape)))
+    indices = tuple(ZERO if size == ONE else symbol for symbol, size in zip(symbols, shape, strict=True))
+    place = linear(move(indices), x.strides, x.offset)
+    strides = []
+    rest: Any = place
+    for symbol, size in zip(symbols, shape, strict=True):
+        if size == ONE:
+            strides.append(ONE)
+            continue
+        factor = rest.coeff(symbol, 1)
+        if factor.free_symbols & set(symbols):
+            return None
+        rest = (rest - factor * symbol).expand()
+        strides.append(factor)
+    if rest.free_symbols & set(symbols):
+        return None
+    is_same = x.is_whole and rest == x.offset and shape == x.shape and tuple(strides) == x.strides
+    return x if is_same else Stored(x.buffer, shape, tuple(strides), rest, is_whole=False)
+
+
+def _dim(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
+
+
+@RULES.rule(aten.permute.default)
+def _permute(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequence[int]) -> Tensor:
+    order = [_dim(dim, len(x.shape)) for dim in dims]
+    return view(node, x, lambda indices: tuple(indices[order.index(dim)] for dim in range(len(order))))
+
+
+@RULES.rule(aten.t.default)
+def _t(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Tensor:
+    return view(node, x, lambda indices: tuple(reversed(indices)))
+
+
+@RULES.rule(aten.transpose.int)
+def _transpose(state: LoweringState, node: torch.fx.Node, x: Tensor, a: int, b: int) -> Tensor:
+    order = list(range(len(x.shape)))
+    if order:
+        a, b = _dim(a, len(order)), _dim(b, len(order))
+        order[a], order[b] = order[b], order[a]
+    return view(node, x, lambda indices: tuple(indices[dim] for dim in order))
+
+
+@RULES.rule(aten.expand.default)
+def _expand(state: LoweringState, node: torch.fx.Node, x: Tensor, size: Any, *, implicit: bool = False) -> Tensor:
+    return view(node, x, lambda indices: broadcast_indices(indices, x.shape))
+
+
+@RULES.rule(aten.unsqueeze.default)
+def _unsqueeze(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int) -> Tensor:
+    at = _dim(dim, len(x.shape) + 1)
+    return view(node, x, lambda indices: indices[:at] + indices[at + 1 :])
+
+
+@RULES.rule(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+def _squeeze(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any = None) -> Tensor:
+    """Which dimensions went is what the graph says: of those asked for, the ones of size 1."""
+    rank = len(x.shape)
+    asked = range(rank) if dims is None else ([dims] if isinstance(dims, int) else dims)
+    gone = {_dim(dim, max(rank, 1)) for dim in asked}
+    gone = {dim for dim in gone if dim < rank and x.shape[dim] == ONE}
+    if rank - len(gone) != len(shape_of(fake_of(node))):
+        raise NotLowered("squeeze of a size that may be 1")
+
+    def move(indices: Indices) -> Indices:
+        rest = list(indices)
+        return tuple(ZERO if dim in gone else rest.pop(0) for dim in range(rank))
+
+    return view(node, x, move)
+
+
+@RULES.rule(aten.select.int)
+def _select(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Any) -> Tensor:
+    at = _dim(dim, len(x.shape))
+    place = to_index(index)
+    if place.is_negative:
+        place = place + x.shape[at]
+    if not place.is_nonnegative:
+        raise NotLowered("select at an index of unknown sign")
+    return view(node, x, lambda indices: (*indices[:at], place, *indices[at:]))
+
+
+@RULES.rule(aten.slice.Tensor)
+def _slice(
+    state: LoweringState,
+    node: torch.fx.Node,
+    x: Tensor,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
+) -> Tensor:
+    at = _dim(dim, len(x.shape))
+    size = x.shape[at]
+    begin = _slice_begin(0 if start is None else start, size)
+    stride = to_index(step)
+    return view(node, x, lambda indices: (*indices[:at], begin + stride * indices[at], *indices[at + 1 :]))
+
+
+def _slice_begin(start: Any, size: sympy.Expr) -> sympy.Expr:
+    begin = to_index(start)
+    if begin.is_negative:
+        begin = begin + size
+        if begin.is_negative:
+            return ZERO
+    if not begin.is_nonnegative:
+        raise NotLowered("slice from an index of unknown sign")
+    past = (begin - size).expand()
+    if past.is_nonnegative:
+        return size
+    if begin != ZERO and not past.is_nonpositive:
+        raise NotLowered("slice from an index that may be past the end")
+    return begin
+
+
+@RULES.rule(aten.diagonal.default)
+def _diagonal(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    rank = len(x.shape)
+    first, second = _dim(dim1, rank), _dim(dim2, rank)
+    down, right = max(-offset, 0), max(offset, 0)
+
+    def move(indices: Indices) -> Indices:
+        rest = list(indices[:-1])
+        step = indices[-1]
+        places = {first: step + down, second: step + right}
+        return tuple(places[dim] if dim in places else rest.pop(0) for dim in range(rank))
+
+    return view(node, x, move)
+
+
+@RULES.rule(aten.flip.default)
+def _flip(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequence[int]) -> Tensor:
+    rank = len(x.shape)
+    flipped = {_dim(dim, rank) for dim in dims}
+
+    def move(indices: Indices) -> Indices:
+        return tuple(x.shape[dim] - 1 - index if dim in flipped else index for dim, index in enumerate(indices))
+
+    return computed_like(node, lambda indices: x.at(move(indices)), [x], cost=0)
+
+
+@RULES.rule(aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+def _view(state: LoweringState, node: torch.fx.Node, x: Tensor, size: Any) -> Tensor:
+    return view(node, x, reshaping(x.shape, shape_of(fake_of(node))))
+
+
+def reshaping(old: Indices, new: Indices) -> Callable[[Indices], Indices]:
+    """Index of the new shape -> index of the old one. Dimensions that agree are left alone; the rest go by groups of them that
+    have as many elements."""
+    groups = _groups(old, new)
+
+    def move(indices: Indices) -> Indices:
+        moved: list[sympy.Expr] = []
+        for old_dims, new_dims in groups:
+            sizes = [old[dim] for dim in old_dims]
+            if len(old_dims) == 1 and len(new_dims) == 1:
+                moved.append(indices[new_dims[0]])
+                continue
+            place = linear([indices[dim] for dim in new_dims], contiguous_strides([new[dim] for dim in new_dims]))
+            moved.extend(_digits(place, sizes))
+        return tuple(moved)
+
+    return move
+
+
+def _digits(place: sympy.Expr, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+    digits = []
+    steps = contiguous_strides(sizes)
+    largest = next((at for at, size in enumerate(sizes) if size != ONE), 0)
+    for at, (size, step) in enumerate(zip(sizes, steps, strict=True)):
+        if size == ONE:
+            digits.append(ZERO)
+            continue
+        digit = place if step == ONE else FloorDiv(place, step)
+        digits.append(digit if at == largest else PythonMod(digit, size))
+    return digits
+
+
+def _groups(old: Indices, new: Indices) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions of the one and of the other with the same number of elements."""
+    groups: list[tuple[list[int], list[int]]] = []
+    at_old = at_new = 0
+    while at_old < len(old) or at_new < len(new):
+        old_dims, new_dims = [at_old], [at_new]
+        if at_old >= len(old) or at_new >= len(new):  # only sizes of 1 are left on one side
+            groups.append((list(range(at_old, len(old))), list(range(at_new, len(new)))))
+            break
+        old_size, new_size = old[at_old], new[at_new]
+        at_old, at_new = at_old + 1, at_new + 1
+        while not is_provably_equal(old_size, new_size):
+            takes_old = _is_smaller(old_size, new_size) if at_old < len(old) else False
+            if not takes_old and at_new >= len(new):
+                takes_old = True
+            if takes_old and at_old < len(old):
+                old_size = old_size * old[at_old]
+                old_dims.append(at_old)
+                at_old += 1
+            elif at_new < len(new):
+                new_size = new_size * new[at_new]
+                new_dims.append(at_new)
+                at_new += 1
+            else:
+                return [(list(range(len(old))), list(range(len(new))))]
+        groups.append((old_dims, new_dims))
+    return groups
+
+
+def _is_smaller(a: sympy.Expr, b: sympy.Expr) -> bool:
+    if a.is_Integer and b.is_Integer:
+        return bool(a < b)
+    quotient = b / a
+    return bool(quotient.is_integer) or not bool((a / b).is_integer)
+
+
+@RULES.rule(aten.cat.default)
+def _cat(state: LoweringState, node: torch.fx.Node, tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    fake = fake_of(node)
+    if any(tensor.dtype != fake.dtype for tensor in tensors):
+        raise NotLowered("cat of several dtypes")
+    rank = fake.dim()
+    parts = [tensor for tensor in tensors if len(tensor.shape) == rank]  # an empty tensor of one dimension is left out
+    if any(tensor.shape != (ZERO,) for tensor in tensors if len(tensor.shape) != rank):
+        raise NotLowered("cat of tensors of several ranks")
+    at = _dim(dim, rank)
+    ends: list[sympy.Expr] = []
+    for part in parts:
+        ends.append((ends[-1] if ends else ZERO) + part.shape[at])
+
+    def value(indices: Indices) -> Scalar:
+        place = indices[at]
+        result: Scalar | None = None
+        for part, end in reversed(list(zip(parts, ends, strict=True))):
+            begin = end - part.shape[at]
+            if part.shape[at] == ZERO:
+                continue
+            inner = (*indices[:at], place - begin, *indices[at + 1 :])
+            conditions = [] if begin == ZERO else [compared("ge", place, begin)]
+            if result is not None:
+                conditions.append(compared("lt", place, end))
+            loaded = guarded(conditions, part.at(inner), literal(0, fake.dtype))
+            is_here = compared("lt", place, end)
+            result = loaded if result is None else apply("where", is_here, loaded, result, dtype=fake.dtype)
+        return literal(0, fake.dtype) if result is None else result
+
+    return computed_like(node, value, parts, cost=2 * len(parts))
+
+
+def compared(function: str, index: sympy.Expr, bound: Any) -> Scalar:
+    """A comparison of index expressions."""
+    return Apply(function, (FromIndex(index), FromIndex(to_index(bound))), torch.bool)
+
+
+def guarded(conditions: Sequence[Scalar], value: Scalar, otherwise: Scalar) -> Scalar:
+    """The value where all conditions hold."""
+    if not conditions:
+        return value
+    condition = conditions[0]
+    for other in conditions[1:]:
+        condition = apply("and", condition, other)
+    assert isinstance(otherwise, Literal)
+    return Guarded(condition, value, otherwise)
+
+
+@RULES.rule(aten.constant_pad_nd.default)
+def _constant_pad(state: LoweringState, node: torch.fx.Node, x: Tensor, pad: Sequence[Any], fill: Any = 0) -> Computed:
+    rank = len(x.shape)
+    begins: list[Any] = [ZERO] * rank
+    is_padded = [False] * rank
+    for pair in range(len(pad) // 2):
+        dim = rank - 1 - pair
+        begins[dim] = to_index(pad[2 * pair])
+        is_padded[dim] = to_index(pad[2 * pair]) != ZERO or to_index(pad[2 * pair + 1]) != ZERO
+
+    otherwise = literal(fill, x.dtype)
+    if not isinstance(otherwise, Literal):
+        raise NotLowered("a fill value that is a size")
+
+    def value(indices: Indices) -> Scalar:
+        inner = tuple(index - begin for index, begin in zip(indices, begins, strict=True))
+        conditions = []
+        for dim, index in enumerate(inner):
+            if is_padded[dim]:
+                conditions += [compared("ge", index, 0), compared("lt", index, x.shape[dim])]
+        return guarded(conditions, x.at(inner), otherwise)
+
+    return computed_like(node, value, [x], cost=2)
+
+
+@RULES.rule(aten.slice_scatter.default)
+def _slice_scatter(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, dim: int = 0, start: Any = None, end: Any = None,
+    step: Any = 1,
+) -> Computed:  # fmt: skip
+    if source.dtype != x.dtype:
+        raise NotLowered("slice_scatter of two dtypes")
+    at = _dim(dim, len(x.shape))
+    begin, stride, count = _slice_begin(0 if start is None else start, x.shape[at]), to_index(step), source.shape[at]
+
+    def value(indices: Indices) -> Scalar:
+        place = indices[at] - begin
+        inner = (*indices[:at], place if stride == ONE else FloorDiv(place, stride), *indices[at + 1 :])
+        conditions = [compared("ge", place, 0), compared("lt", place, count * stride)]
+        if stride != ONE:
+            conditions.append(compared("eq", PythonMod(place, stride), 0))
+        taken = guarded(conditions, source.at(inner), literal(0, x.dtype))
+        chosen = conditions[0]
+        for condition in conditions[1:]:
+            chosen = apply("and", chosen, condition)
+        return apply("where", chosen, taken, x.at(indices), dtype=x.dtype)
+
+    return computed_like(node, value, [x, source], cost=4)
+
+
+@RULES.rule(aten.select_scatter.default)
+def _select_scatter(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, dim: int, index: Any
+) -> Computed:
+    if source.dtype != x.dtype:
+        raise NotLowered("select_scatter of two dtypes")
+    at = _dim(dim, len(x.shape))
+    place = to_index(index)
+    if place.is_negative:
+        place = place + x.shape[at]
+    if not place.is_nonnegative:
+        raise NotLowered("select_scatter at an index of unknown sign")
+
+    def value(indices: Indices) -> Scalar:
+        chosen = compared("eq", indices[at], place)
+        taken = guarded([chosen], source.at((*indices[:at], *indices[at + 1 :])), literal(0, x.dtype))
+        return apply("where", chosen, taken, x.at(indices), dtype=x.dtype)
+
+    return computed_like(node, value, [x, source], cost=2)
+
+
+@RULES.rule(aten.arange.start_step, torch.ops.prims.iota.default)
+def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Computed:
+    fake = fake_of(node)
+    if node.target is torch.ops.prims.iota.default:
+        start, step = keywords["start"], keywords["step"]
+    else:
+        start, step = arguments[0], arguments[2] if len(arguments) > 2 else 1
+    if not all(isinstance(number, (int, sympy.Basic)) for number in (start, step)) or fake.dtype.is_floating_point:
+        raise NotLowered("arange of floats")
+    begin, stride = to_index(start), to_index(step)
+    return computed_like(node, lambda indices: _counted(begin + stride * indices[0], fake.dtype), [], cost=1)
+
+
+def _counted(index: sympy.Expr, dtype: torch.dtype) -> Scalar:
+    value = FromIndex(index.expand())
+    return value if dtype == torch.int64 else Apply("cast", (value,), dtype)
+
+
+@RULES.rule(aten.repeat.default)
+def _repeat(state: LoweringState, node: torch.fx.Node, x: Tensor, repeats: Sequence[Any]) -> Tensor:
+    rank = len(x.shape)
+
+    def move(indices: Indices) -> Indices:
+        own = indices[len(indices) - rank :]
+        return tuple(ZERO if size == ONE else PythonMod(index, size) for index, size in zip(own, x.shape, strict=True))
+
+    if any(size == ZERO for size in x.shape):
+        raise NotLowered("repeat of an empty tensor")
+    return computed_like(node, lambda indices: x.at(move(indices)), [x], cost=1)
+
+
+@RULES.rule(aten.as_strided.default)
+def _as_strided(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, size: Any, stride: Any, storage_offset: Any = None
+) -> Tensor:
+    if not isinstance(x, Stored) or not x.is_whole or x.offset != ZERO or storage_offset is None:
+        raise NotLowered("as_strided of what has no known place in memory")
+    raise NotLowered("as_strided")
+
+
+@RULES.rule(aten.split_with_sizes.default)
+def _split_with_sizes(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, sizes: Sequence[Any], dim: int = 0
+) -> list[Tensor]:
+    at = _dim(dim, len(x.shape))
+    begins: list[Any] = [ZERO]
+    for size in sizes:
+        begins.append(begins[-1] + to_index(size))
+    parts: list[Tensor] = []
+    for position, begin in enumerate(begins[:-1]):
+        shape = (*x.shape[:at], to_index(sizes[position]), *x.shape[at + 1 :])
+
+        def move(indices: Indices, begin: sympy.Expr = begin) -> Indices:
+            return (*indices[:at], begin + indices[at], *indices[at + 1 :])
+
+        strided = _strided(x, move, shape) if isinstance(x, Stored) else None
+        if strided is not None:
+            parts.append(strided)
+            continue
+        value = lambda indices, move=move: x.at(move(indices))  # noqa: E731
+        parts.append(Computed(shape, x.dtype, x.device, value, x.cost))
+    return parts

@@ -1,0 +1,122 @@
+"""What one point of a loop nest computes, as frozen expressions.
+
+Types are PyTorch's: an expression has the dtype its value has in memory, and conversions are written out (`Apply("cast", ...)`),
+so that the numbers follow from the expression alone and not from the rules of the language that it is printed in.
+Indices are sympy expressions of axis symbols and of symbolic sizes, in elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import sympy
+import torch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A number."""
+
+    value: int | float | bool
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FromIndex:
+    """The value of an index expression, or of a size that is known when the graph runs."""
+
+    index: sympy.Expr
+    dtype: torch.dtype = torch.int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """An element of a buffer. `indirect` are symbols of `index` whose values are computed at the same point."""
+
+    buffer: str
+    index: sympy.Expr
+    dtype: torch.dtype
+    indirect: tuple[tuple[sympy.Symbol, Scalar], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Apply:
+    """A function of `functions.FUNCTIONS` of values that already have the dtype it computes in."""
+
+    function: str
+    arguments: tuple[Scalar, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guarded:
+    """`value` where `condition` holds, and `otherwise` elsewhere. What `value` loads is loaded only there."""
+
+    condition: Scalar
+    value: Scalar
+    otherwise: Literal
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.value.dtype
+
+
+Scalar = Literal | FromIndex | Load | Apply | Guarded
+
+
+def operands(scalar: Scalar) -> tuple[Scalar, ...]:
+    """The expressions that this one is made of."""
+    match scalar:
+        case Apply(arguments=arguments):
+            return arguments
+        case Load(indirect=indirect):
+            return tuple(value for _, value in indirect)
+        case Guarded(condition=condition, value=value, otherwise=otherwise):
+            return condition, value, otherwise
+        case _:
+            return ()
+
+
+def walk(*roots: Scalar) -> Iterator[Scalar]:
+    """Every expression below these once, operands first."""
+    done: set[int] = set()
+    stack: list[tuple[Scalar, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        scalar, is_open = stack.pop()
+        if id(scalar) in done:
+            continue
+        if is_open:
+            done.add(id(scalar))
+            yield scalar
+            continue
+        stack.append((scalar, True))
+        stack.extend((operand, False) for operand in reversed(operands(scalar)) if id(operand) not in done)
+
+
+def reindexed(scalar: Scalar, of_index: Callable[[sympy.Expr], sympy.Expr], memo: dict[int, Scalar]) -> Scalar:
+    """The same expression with other indices. `memo` keeps what is shared shared, for all calls with this function."""
+    for part in walk(scalar):
+        if id(part) not in memo:
+            memo[id(part)] = _rebuilt(part, of_index, memo)
+    return memo[id(scalar)]
+
+
+def _rebuilt(scalar: Scalar, of_index: Callable[[sympy.Expr], sympy.Expr], memo: dict[int, Scalar]) -> Scalar:
+    match scalar:
+        case FromIndex(index=index, dtype=dtype):
+            return FromIndex(of_index(index), dtype)
+        case Load(buffer=buffer, index=index, dtype=dtype, indirect=indirect):
+            return Load(buffer, of_index(index), dtype, tuple((symbol, memo[id(value)]) for symbol, value in indirect))
+        case Apply(function=function, arguments=arguments, dtype=dtype):
+            return Apply(function, tuple(memo[id(argument)] for argument in arguments), dtype)
+        case Guarded(condition=condition, value=value, otherwise=otherwise):
+            return Guarded(memo[id(condition)], memo[id(value)], otherwise)
+        case _:
+            return scalar
+
+
+def indirect_scalar(value: Scalar, symbols: Sequence[tuple[sympy.Symbol, Scalar]]) -> Load:
+    """A load at a place that symbols stand for, with the values of these."""
+    assert isinstance(value, Load)
+    return Load(value.buffer, value.index, value.dtype, tuple(symbols))

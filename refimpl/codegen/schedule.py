@@ -1,0 +1,278 @@
+"""Which nests share a kernel.
+
+A nest joins an earlier group if both loop over the same points, so that what the one has computed the other needs not load; a
+pointwise nest joins a reduction on all of its axes, or on those that are kept. Axes are refined until both sides agree, so that
+every index stays affine. Counterpart: torch/_inductor/scheduler.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import ONE, divides, product
+from refimpl.codegen.loop_ir import Axis, Extern, Nest, Step, new_axis
+from refimpl.codegen.nests import reindexed_nest
+from refimpl.codegen.scalars import Load, walk
+
+MAX_NESTS = 24
+MAX_BUFFERS = 24
+# A reduction over more values than this, of fewer results than these, is not joined by nests over all of the values: they
+# would wait for one another in a handful of programs.
+LONG_REDUCTION = 8192
+FEW_RESULTS = 64
+
+# Sizes are guessed for choices of speed only; nothing about results depends on them.
+GUESSED_SIZE = 128
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nests of one kernel, on common axes. `order` has all axes, `reduced` those that reductions go over."""
+
+    nests: tuple[Nest, ...]
+    order: tuple[Axis, ...]
+    reduced: frozenset[sympy.Symbol]
+
+    @property
+    def device(self) -> torch.device:
+        return self.nests[0].target.device
+
+    @property
+    def kept_axes(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.order if axis.symbol not in self.reduced)
+
+    @property
+    def reduced_axes(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.order if axis.symbol in self.reduced)
+
+    def produces(self) -> dict[str, Nest]:
+        """The nest behind each buffer that is made here."""
+        return {nest.target.name: nest for nest in self.nests}
+
+    def reads(self) -> set[str]:
+        """Names of buffers that are read, those made here included."""
+        return set().union(*(nest.reads() for nest in self.nests))
+
+
+@dataclass(frozen=True)
+class ScheduledKernel:
+    """A group, and which of its buffers are needed in memory."""
+
+    group: Group
+    stored: frozenset[str]
+
+
+Scheduled = ScheduledKernel | Extern
+
+
+def schedule(steps: Sequence[Step], needed: Iterable[str]) -> list[Scheduled]:
+    """Groups of nests and calls, in an order that respects what reads what. `needed` are buffers that outlive the graph."""
+    entries: list[Group | Extern] = []
+    for step in steps:
+        if isinstance(step, Extern):
+            entries.append(step)
+            continue
+        group = group_of(step)
+        at, joined = _place(entries, group)
+        if joined is None:
+            entries.append(group)
+        else:
+            entries[at] = joined
+    needed = set(needed)
+    readers: dict[str, set[int]] = {}
+    for position, entry in enumerate(entries):
+        for name in entry.reads() if isinstance(entry, Group) else entry.reads:
+            readers.setdefault(name, set()).add(position)
+    scheduled: list[Scheduled] = []
+    for position, entry in enumerate(entries):
+        if isinstance(entry, Extern):
+            scheduled.append(entry)
+            continue
+        stored = frozenset(name for name in entry.produces() if name in needed or readers.get(name, set()) - {position})
+        if stored:
+            scheduled.append(ScheduledKernel(entry, stored))
+    return scheduled
+
+
+def group_of(nest: Nest) -> Group:
+    """A kernel of its own."""
+    return Group((nest,), nest.order, frozenset(axis.symbol for axis in nest.reduced))
+
+
+def _place(entries: list[Group | Extern], new: Group) -> tuple[int, Group | None]:
+    """The last entry that the new group can join, without passing one that it depends on."""
+    reads = new.reads()
+    for position in range(len(entries) - 1, -1, -1):
+        entry = entries[position]
+        if isinstance(entry, Extern):
+            made = {output.buffer.name for output in entry.outputs if output.buffer is not None}
+            if entry.writes or reads & made:
+                return -1, None
+            continue
+        shares = reads & (entry.reads() | entry.produces().keys())
+        joined = _joined(entry, new) if shares else None
+        if joined is not None:
+            return position, joined
+        if reads & entry.produces().keys():
+            return -1, None
+    return -1, None
+
+
+def _joined(group: Group, new: Group) -> Group | None:
+    if group.device != new.device or len(group.nests) + len(new.nests) > MAX_NESTS:
+        return None
+    if len(group.reads() | new.reads() | group.produces().keys()) > MAX_BUFFERS:
+        return None
+    for mine, others in _pairings(group, new):
+        refined = refine(mine, others)
+        if refined is None:
+            continue
+        joined = _on_axes(group, new, refined, mine, others)
+        if joined is not None:
+            return joined
+    return None
+
+
+def _pairings(group: Group, new: Group) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
+    """Which axes of the one may be which of the other."""
+    if bool(group.reduced) == bool(new.reduced):
+        return [(group.order, new.order)]
+    if group.reduced:
+        return [*([(group.order, new.order)] if _is_shareable(group) else []), (group.kept_axes, new.order)]
+    return [*([(group.order, new.order)] if _is_shareable(new) else []), (group.order, new.kept_axes)]
+
+
+def _is_shareable(group: Group) -> bool:
+    reduced = guess(product(axis.size for axis in group.reduced_axes))
+    kept = guess(product(axis.size for axis in group.kept_axes))
+    return reduced <= LONG_REDUCTION or kept >= FEW_RESULTS
+
+
+def guess(size: sympy.Expr) -> int:
+    """A size, with a guess for symbols."""
+    guessed: Any = size.xreplace({symbol: sympy.Integer(GUESSED_SIZE) for symbol in size.free_symbols})
+    return int(guessed)
+
+
+@dataclass(frozen=True)
+class Refined:
+    """Axes that both sides are made of, and what each of their axes is on these."""
+
+    axes: tuple[Axis, ...]
+    first: dict[sympy.Symbol, Any]
+    second: dict[sympy.Symbol, Any]
+    parts_of_first: dict[sympy.Symbol, tuple[Axis, ...]]
+    parts_of_second: dict[sympy.Symbol, tuple[Axis, ...]]
+
+
+def refine(first: Sequence[Axis], second: Sequence[Axis]) -> Refined | None:
+    """Common axes of two lists with as many points, read as one run each, the last axis innermost; None where there are none."""
+    pieces: list[Axis] = []
+    parts: tuple[dict[Axis, list[Axis]], dict[Axis, list[Axis]]] = (
+        {axis: [] for axis in first},
+        {axis: [] for axis in second},
+    )
+    stacks = (list(first), list(second))
+    rests: list[sympy.Expr] = [ONE, ONE]
+    current: list[Axis | None] = [None, None]
+    while True:
+        for side in (0, 1):
+            while rests[side] == ONE and stacks[side]:
+                current[side] = stacks[side].pop()
+                rests[side] = current[side].size  # type: ignore[union-attr]
+        if rests[0] == ONE and rests[1] == ONE:
+            break
+        piece = _piece(rests[0], rests[1])
+        if piece is None:
+            return None
+        whole_axis = next((axis for axis in current if axis is not None and axis.size == piece), None)
+        made = whole_axis if whole_axis is not None else new_axis(piece)
+        pieces.append(made)
+        for side in (0, 1):
+            axis = current[side]
+            assert axis is not None
+            parts[side][axis].append(made)
+            rests[side] = sympy.Integer(1) if rests[side] == piece else rests[side] / piece
+    pieces.reverse()
+    first_parts, second_parts = ({axis.symbol: tuple(made) for axis, made in of.items()} for of in parts)
+    return Refined(tuple(pieces), _places(first_parts), _places(second_parts), first_parts, second_parts)
+
+
+def _places(parts: dict[sympy.Symbol, tuple[Axis, ...]]) -> dict[sympy.Symbol, Any]:
+    return {symbol: _place_of(made) for symbol, made in parts.items()}
+
+
+def _piece(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
+    if a == b:
+        return a
+    if a == ONE or b == ONE:
+        return None
+    if divides(a, b):
+        return a
+    return b if divides(b, a) else None
+
+
+def _place_of(parts: Sequence[Axis]) -> sympy.Expr:
+    """Parts are innermost first."""
+    place: sympy.Expr = sympy.S.Zero
+    step: sympy.Expr = ONE
+    for axis in parts:
+        place = place + axis.symbol * step
+        step = step * axis.size
+    return place
+
+
+def _on_axes(group: Group, new: Group, refined: Refined, mine: Sequence[Axis], others: Sequence[Axis]) -> Group | None:
+    """Both on the refined axes, if the kept and the reduced ones are the same for both and what is read is where it was put."""
+    order = _spread(group.order, refined.parts_of_first) if len(mine) == len(group.order) else None
+    if order is None:  # the new one is on the kept axes of this one
+        order = _spread(group.order, {**{axis.symbol: (axis,) for axis in group.order}, **refined.parts_of_first})
+    elif len(others) < len(new.order):
+        order = _spread(new.order, {**{axis.symbol: (axis,) for axis in new.order}, **refined.parts_of_second})
+    reduced = _reduced(group.reduced, refined.parts_of_first) | _reduced(new.reduced, refined.parts_of_second)
+    if group.reduced and new.reduced:
+        agree = _reduced(group.reduced, refined.parts_of_first) == _reduced(new.reduced, refined.parts_of_second)
+        if not agree:
+            return None
+    sizes = {axis.symbol: axis.size for axis in order}
+    nests = [_moved(nest, refined.first, refined.parts_of_first, sizes) for nest in group.nests]
+    made = {nest.target.name: nest for nest in nests}
+    for nest in new.nests:
+        moved = _moved(nest, refined.second, refined.parts_of_second, sizes)
+        for part in walk(moved.value):
+            if not isinstance(part, Load) or part.buffer not in made:
+                continue
+            if part.indirect or part.index != made[part.buffer].index:
+                return None
+        nests.append(moved)
+        made[moved.target.name] = moved
+    return Group(tuple(nests), order, reduced)
+
+
+def _spread(order: Sequence[Axis], parts: dict[sympy.Symbol, tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    return tuple(part for axis in order for part in reversed(parts[axis.symbol]))
+
+
+def _reduced(reduced: frozenset[sympy.Symbol], parts: dict[sympy.Symbol, tuple[Axis, ...]]) -> frozenset[sympy.Symbol]:
+    return frozenset(
+        part.symbol if part is not None else symbol for symbol in reduced for part in parts.get(symbol, (None,))
+    )
+
+
+def _moved(
+    nest: Nest,
+    replacements: dict[sympy.Symbol, Any],
+    parts: dict[sympy.Symbol, tuple[Axis, ...]],
+    sizes: dict[sympy.Symbol, sympy.Expr],
+) -> Nest:
+    def spread(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(part for axis in axes for part in reversed(parts.get(axis.symbol, (axis,))))
+
+    moved = replace(nest, axes=spread(nest.axes), reduced=spread(nest.reduced), order=spread(nest.order))
+    changed = {symbol: place for symbol, place in replacements.items() if symbol != place}
+    return reindexed_nest(moved, changed, sizes) if changed else moved

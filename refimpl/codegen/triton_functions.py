@@ -1,0 +1,94 @@
+"""How functions of scalars are written in Triton, by the dtype they compute in.
+
+Every function is the exactly rounded one, or libdevice's, whose error is bounded for all arguments (CUDA Math API, at most 2 ulp
+in float32 for exp, log, sin, cos, tan up to 4, tanh 2, erf 2, pow 4, lgamma 6): `tl.exp` and its like are shorter on a GPU, and
+lose bits in proportion to the argument. Division and square root round correctly. NaN passes through maximum and minimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+TRITON_DTYPES = {
+    torch.bool: "tl.int1",
+    torch.uint8: "tl.uint8",
+    torch.int8: "tl.int8",
+    torch.int16: "tl.int16",
+    torch.int32: "tl.int32",
+    torch.int64: "tl.int64",
+    torch.float16: "tl.float16",
+    torch.bfloat16: "tl.bfloat16",
+    torch.float32: "tl.float32",
+    torch.float64: "tl.float64",
+}
+
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "truncdiv": "//", "mod": "%"}
+_LIBDEVICE = frozenset(
+    [
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "trunc", "rint", "pow", "atan2",
+        "copysign", "fmod",
+    ]
+)  # fmt: skip
+FUNCTIONS = frozenset([*_COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
+                       "floor", "ceil", "sqrt", "checked_index"])  # fmt: skip
+
+
+def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.dtype], dtype: torch.dtype) -> str:
+    """Triton text of a function of names. `dtypes` are the arguments', `dtype` the result's. Raises KeyError for a function that
+    is not in FUNCTIONS."""
+    first = dtypes[0]
+    if function in _COMPARISONS:
+        texts = [
+            f"{name}.to(tl.int8)" if of == torch.bool else name for name, of in zip(arguments, dtypes, strict=True)
+        ]
+        return f"{texts[0]} {_COMPARISONS[function]} {texts[1]}"
+    if function in _INFIX:
+        return f"{arguments[0]} {_INFIX[function]} {arguments[1]}"
+    if function in _LIBDEVICE:
+        return f"libdevice.{function}({', '.join(arguments)})"
+    match function:
+        case "div":
+            return f"tl.div_rn({arguments[0]}, {arguments[1]})" if first == torch.float32 else " / ".join(arguments)
+        case "sqrt":
+            return f"tl.sqrt_rn({arguments[0]})" if first == torch.float32 else f"libdevice.sqrt({arguments[0]})"
+        case "neg":  # -x is 0 - x in Triton, which has another zero
+            return f"{arguments[0]} * -1.0" if first.is_floating_point else f"{arguments[0]} * 0 - {arguments[0]}"
+        case "abs" | "floor" | "ceil":
+            return f"tl.{function}({arguments[0]})"
+        case "maximum" | "minimum":
+            nan = ", propagate_nan=tl.PropagateNan.ALL" if first.is_floating_point else ""
+            return f"tl.{function}({arguments[0]}, {arguments[1]}{nan})"
+        case "not":
+            return f"{arguments[0]} == 0" if first == torch.bool else f"~{arguments[0]}"
+        case "where":
+            return f"tl.where({', '.join(arguments)})"
+        case "cast":
+            return _cast(arguments[0], first, dtype)
+        case _:
+            raise KeyError(function)
+
+
+def _cast(name: str, source: torch.dtype, target: torch.dtype) -> str:
+    if target == torch.bool:
+        return f"{name} != 0"
+    to = TRITON_DTYPES[target]
+    is_half = target in (torch.float16, torch.bfloat16)
+    if is_half and source not in (torch.float32, torch.float16, torch.bfloat16, torch.bool):
+        return f"{name}.to(tl.float32).to({to})"  # as PyTorch: by way of float32
+    if is_half and source in (torch.float16, torch.bfloat16):
+        return f"{name}.to(tl.float32).to({to})"
+    return f"{name}.to({to})"
+
+
+def constant(value: float | bool, dtype: torch.dtype, shape: str) -> str:
+    """A number of exactly this dtype."""
+    if isinstance(value, float) and not math.isfinite(value):
+        text = f'float("{value}")'
+    else:
+        text = repr(value)
+    return f"tl.full({shape}, {text}, {TRITON_DTYPES[dtype]})"
