@@ -45,13 +45,23 @@ class AssertingTrace(Trace):
             if id(condition) in self._asserted or id(condition) in besides:
                 continue
             holds = self._env.create_symboolnode(condition.expr)
-            if id(condition) in self._earlier and not self._can_find(holds):
+            is_known = self._env.replace(condition.expr) == sympy.true  # it has made its own numbers known
+            if id(condition) in self._earlier and not self._can_find(condition.expr if is_known else holds):
                 continue
             self._asserted[id(condition)] = condition
             place = condition.stack.user_line() or condition.msg
             message = f"Runtime assertion failed for expression {condition.expr} at {place}"
-            torch.ops.aten._assert_scalar.default(holds, message)
+            if is_known:
+                self._assert_as_it_stands(condition.expr, holds, message)
+            else:
+                torch.ops.aten._assert_scalar.default(holds, message)
         _hoist([node for node in list(graph.nodes)[count:] if _is_of_assertion(node)])
+
+    def _assert_as_it_stands(self, condition: sympy.Basic, holds: torch.SymBool, message: str) -> None:
+        assert self.recording is not None
+        node = self.recording.symbols.node_of_condition(holds, condition)
+        assertion = self.builder.call(torch.ops.aten._assert_scalar.default, (node, message), {})
+        assertion.meta["val"] = None
 
     def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
         """As any trace does, with assertions at the end of the function's graph."""
@@ -94,8 +104,11 @@ class AssertingTrace(Trace):
         numbers = sorted((s for s in condition.expr.free_symbols if s in self._env.unbacked), key=str)
         return str(condition.expr.xreplace({s: sympy.Symbol(f"_{i}", integer=True) for i, s in enumerate(numbers)}))
 
-    def _can_find(self, number: torch.SymBool) -> bool:
-        return self.recording is not None and self.recording.symbols.can_find(number)
+    def _can_find(self, number: torch.SymBool | sympy.Basic) -> bool:
+        if self.recording is None:
+            return False
+        symbols = self.recording.symbols
+        return symbols.can_find(number) if isinstance(number, torch.SymBool) else symbols.can_find_condition(number)
 
     def _conditions(self) -> list[RuntimeAssert]:
         assert self._env is not None

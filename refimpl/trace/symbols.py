@@ -83,10 +83,14 @@ class SymbolState:
         self._later: dict[Hashable, Callable[[], torch.fx.Node]] = {}
         self.lift: Callable[[Any], torch.fx.Node | None] | None = None  # a number of the trace around this one
         self._sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
+        # By what numbers were when they were made: they may be known to be others since.
+        self._first_nodes: dict[Hashable, torch.fx.Node] = {}
+        self._first_sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
 
     def track_value(self, number: SymbolicNumber, node: torch.fx.Node) -> None:
         """The number is what the node gives: an input, or the result of an op such as `item`."""
         self._nodes.setdefault(_key(number.node), node)
+        self._first_nodes.setdefault(_first_key(number.node), node)
 
     def track_lazily(self, number: SymbolicNumber, make: Callable[[], torch.fx.Node]) -> None:
         """The number is what the node gives that `make` will make once it is used."""
@@ -102,6 +106,7 @@ class SymbolState:
         for index, size in enumerate(sizes):
             if not isinstance(size, int):
                 sources.setdefault(_key(size.node), (_SIZE, node, (index,)))
+                self._first_sources.setdefault(_first_key(size.node), (_SIZE, node, (index,)))
         for index, stride in enumerate(strides):
             if type(stride) is not int:
                 sources.setdefault(_key(stride.node), (_STRIDE, node, (index,)))
@@ -116,12 +121,48 @@ class SymbolState:
             return True
         return all(self._has((_pytype(symbol), symbol)) for symbol in symnode.expr.free_symbols)
 
+    def can_find_condition(self, condition: sympy.Basic) -> bool:
+        """Whether there is a node for everything that the condition, as it stands, is about."""
+        known = self._first_nodes.keys() | self._first_sources.keys()
+        return (bool, condition) in known or all((_pytype(s), s) in known for s in condition.free_symbols)
+
     def _has(self, key: Hashable) -> bool:
         return key in self._nodes or key in self._sources or key in self._later
 
     def node_of(self, number: SymbolicNumber) -> torch.fx.Node | int | float | bool:
         """The node that gives the number, or its value if it is a plain one. Raises NotTracked if nothing leads to it."""
         return self._of(number.node)
+
+    def node_of_condition(self, number: SymbolicNumber, condition: sympy.Basic) -> torch.fx.Node:
+        """The node of a condition as it stands, though its symbols may be known to be others by now, or numbers. `number` is the
+        condition as it is now. Raises NotTracked."""
+        return self._as_it_stands(condition, number.node)
+
+    def _as_it_stands(self, expr: sympy.Basic, whole: Any) -> Any:
+        if expr.is_number or expr in (sympy.true, sympy.false):
+            return self._of_part(expr, whole)
+        key = (_pytype(expr), expr)
+        known = self._first_nodes.get(key)
+        if known is not None:
+            return known
+        name, source = type(expr).__name__, self._first_sources.get(key)
+        opposite = (bool, sympy.Eq(*expr.args, evaluate=False)) if name == "Unequality" else None
+        if source is not None:
+            target, tensor, arguments = source
+            node = self._builder.call(target, (tensor, *arguments), {}, name=target.__name__)
+        elif opposite in self._first_nodes:
+            node = self._builder.call(torch.sym_not, (self._first_nodes[opposite],), {})
+        elif name in _OPERATORS or name in _FOLDS:
+            parts = [self._as_it_stands(part, whole) for part in expr.args]
+            function = _OPERATORS.get(name) or _FOLDS[name]
+            node = parts[0] if name in _FOLDS else self._builder.call(function, tuple(parts), {})
+            for part in parts[1:] if name in _FOLDS else ():
+                node = self._builder.call(function, (node, part), {})
+        else:
+            raise NotTracked(_WRAPPERS[whole.pytype](whole))
+        self._first_nodes[key] = node
+        self._builder.describe(node, _WRAPPERS[key[0]](type(whole)(expr, whole.shape_env, key[0], None)))
+        return node
 
     def _of(self, symnode: Any) -> Any:
         if isinstance(symnode, (bool, int, float)):
@@ -191,6 +232,11 @@ class SymbolState:
 
 def _key(symnode: Any) -> Hashable:
     return symnode.pytype, symnode.expr
+
+
+def _first_key(symnode: Any) -> Hashable:
+    """By what the number was when it was made."""
+    return symnode.pytype, getattr(symnode, "_expr", symnode.expr)
 
 
 def _pytype(expr: sympy.Basic) -> type:

@@ -1,0 +1,67 @@
+"""Conditions that fix a number which is known only at run time are asserted, though the trace takes them as known ever after."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export import ExportedProgram, export, load, save
+
+
+class Asking(nn.Module):
+    """Reads two numbers, and asks a condition of them."""
+
+    def __init__(self, condition: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.condition = condition
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        n, m = x.item(), y.item()
+        torch._check(self.condition(n, m))
+        return x * n + y * m
+
+
+def archived(program: ExportedProgram) -> ExportedProgram:
+    file = io.BytesIO()
+    save(program, file)
+    return load(io.BytesIO(file.getvalue()))
+
+
+ROADS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
+    "exported": lambda program: program,
+    "decomposed": lambda program: program.run_decompositions(),
+    "functional": lambda program: program.run_decompositions({}),
+    "saved": archived,
+    "decomposed, saved": lambda program: archived(program.run_decompositions()),
+    "exported again": lambda program: export(program.module(), (torch.tensor(5), torch.tensor(5))),
+}
+
+CONDITIONS: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, int], tuple[int, int]]] = {
+    "a number": (lambda n, m: n == 5, (5, 2), (4, 2)),
+    "another number": (lambda n, m: n == m, (3, 3), (3, 4)),
+    "a sum": (lambda n, m: n + m == 7, (3, 4), (3, 5)),
+    "a multiple": (lambda n, m: n == 2 * m, (4, 2), (5, 2)),
+}
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_condition_that_fixes_a_number_is_asserted(name: str, road: str, strict: bool) -> None:
+    condition, good, bad = CONDITIONS[name]
+    if strict and name == "a number":  # the number is no symbol any more when the captured graph is traced
+        with pytest.raises(UnsupportedByRefimpl, match="strict=False"):
+            export(Asking(condition), (torch.tensor(5), torch.tensor(5)), strict=True)
+        return
+    program = ROADS[road](export(Asking(condition), (torch.tensor(5), torch.tensor(5)), strict=strict))
+    module = program.module()
+    expected = torch.tensor(good[0] ** 2 + good[1] ** 2)
+    torch.testing.assert_close(module(*map(torch.tensor, good)), expected)
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        module(*map(torch.tensor, bad))
