@@ -309,6 +309,16 @@ def test_branches_are_taken_at_every_call() -> None:
         assert_same(unflattened(given), module(given))
 
 
+def test_calls_have_the_same_numbers_in_both_modes() -> None:
+    module = Twice()
+    keys = [
+        [list(node.meta["nn_module_stack"]) for node in program.graph.nodes if node.op == "call_function"]
+        for program in (export(module, (X,), strict=strict) for strict in (False, True))
+    ]
+    assert keys[0] == keys[1]
+    assert ["L__self__", "L__self__first@2"] in keys[0]
+
+
 # ------------------------------------------------------------------------------------------------------ names and state
 
 

@@ -21,10 +21,16 @@ from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.values import ObjectValue, UnreadValue
 
 
+class _Module(NamedTuple):
+    name: str  # of its source
+    kind: type
+    call: int  # among those by this name
+
+
 class _Place(NamedTuple):
     code: CodeType
     line: int
-    module: tuple[str, type] | None  # the name of its source, and its class, where the frame is its `forward`
+    module: _Module | None  # where the frame is its `forward`
 
 
 class NodeMeta:
@@ -33,11 +39,12 @@ class NodeMeta:
     def __init__(self) -> None:
         self.frames: Sequence[FrameState] = ()  # of the machine that runs, lowest first
         self._places: dict[fx.Node, tuple[_Place, ...]] = {}
+        self._calls: dict[str, list[FrameState]] = {}  # of modules, by the names of their sources
 
     def note(self, node: fx.Node) -> None:
         """The node is made by the instructions that the frames are at."""
         self._places[node] = tuple(
-            _Place(frame.code.code, frame.line(), _module_of(frame))
+            _Place(frame.code.code, frame.line(), self._module_of(frame))
             for frame in self.frames
             if not is_polyfill(frame.code.code)
         )
@@ -52,7 +59,7 @@ class NodeMeta:
             node.meta["stack_trace"] = "".join(_text(place, texts) for place in places)
             modules = [place.module for place in places if place.module is not None]
             if modules:
-                node.meta["nn_module_stack"] = {_key(name): (_plain(name), class_) for name, class_ in modules}
+                node.meta["nn_module_stack"] = {_key(each): (_plain(each.name), each.kind) for each in modules}
             node.meta["source_fn_stack"] = [(node.name, node.target)]
         for node in graph.nodes:
             source = node.meta.get("source")
@@ -62,16 +69,26 @@ class NodeMeta:
                 if found is not None:
                     node.meta["nn_module_stack"] = dict(found)
 
+    def release(self) -> None:
+        """Holds no frame any more."""
+        self.frames = ()
+        self._calls.clear()
 
-def _module_of(frame: FrameState) -> tuple[str, type] | None:
-    code = frame.code.code
-    if not code.co_argcount or code.co_name != "forward":
-        return None
-    found = frame.slots[0]
-    if type(found) not in (ObjectValue, UnreadValue) or not issubclass(type(found.object), torch.nn.Module):
-        return None
-    source = found.way if type(found) is UnreadValue else found.source
-    return None if source is None else (source.name, type(found.object))
+    def _module_of(self, frame: FrameState) -> _Module | None:
+        code = frame.code.code
+        if not code.co_argcount or code.co_name != "forward":
+            return None
+        found = frame.slots[0]
+        if type(found) not in (ObjectValue, UnreadValue) or not issubclass(type(found.object), torch.nn.Module):
+            return None
+        source = found.way if type(found) is UnreadValue else found.source
+        if source is None:
+            return None
+        calls = self._calls.setdefault(source.name, [])
+        number = next((n for n in reversed(range(len(calls))) if calls[n] is frame), len(calls))
+        if number == len(calls):
+            calls.append(frame)
+        return _Module(source.name, type(found.object), number)
 
 
 def _text(place: _Place, texts: dict[tuple[CodeType, int], str]) -> str:
@@ -85,11 +102,12 @@ def _text(place: _Place, texts: dict[tuple[CodeType, int], str]) -> str:
     return texts[key]
 
 
-def _key(name: str) -> str:
-    """`L['self']._modules['lin']` -> `L__self___lin`."""
-    return re.sub(r"[^a-zA-Z0-9_]", "_", re.sub(r"\._modules\['(\w+)'\]", r".\1", name)).replace(
+def _key(module: _Module) -> str:
+    """`L['self']._modules['lin']` -> `L__self___lin`; of a further call `L__self___lin@1`."""
+    key = re.sub(r"[^a-zA-Z0-9_]", "_", re.sub(r"\._modules\['(\w+)'\]", r".\1", module.name)).replace(
         "L__self___", "L__self__"
     )
+    return f"{key}@{module.call}" if module.call else key
 
 
 def _plain(name: str) -> str:

@@ -148,6 +148,7 @@ class CaptureState(OperatorState):
         self.symbols.clear()
         self.iterators.clear()
         self.by_fake.clear()
+        self.notes.release()
 
     # ------------------------------------------------------------------------------------------------------------ guards
 
