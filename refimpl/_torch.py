@@ -241,6 +241,14 @@ def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) ->
     return not any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
 
 
+def propagate_real_tensors(fake_mode: FakeTensorMode) -> None:
+    """From now on results have, beside what they look like, the values that they have for the values of the inputs
+    (`FakeTensor.real_tensor`); numbers that are read out of them too, if the shape env keeps these."""
+    fake_mode.propagate_real_tensors = True
+    fake_mode.fake_tensor_converter.meta_converter.copy_data = True
+    fake_mode.fake_tensor_converter.meta_converter.describer.copy_data = True
+
+
 def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
     """The composite kernel that eager runs. `OpOverload.decompose` prefers torch's Python decompositions where it has any."""
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
@@ -537,6 +545,7 @@ __all__ = [
     "log_torch_api_usage_once",
     "no_python_dispatcher",
     "other_tracer",
+    "propagate_real_tensors",
     "pytree",
     "registered_effect",
     "run_composite_kernel",

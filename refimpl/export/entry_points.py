@@ -28,6 +28,7 @@ from refimpl.export.range_constraints import call_conditions, check_promises, ra
 from refimpl.export.shape_policies import argument_names, input_leaves, signature_of
 from refimpl.export.shapes_collection import ShapesCollection
 from refimpl.export.strict import strict_program
+from refimpl.export.strict_signatures import take_signatures
 from refimpl.export.traced_program import FakeProgram, traced
 from refimpl.export.verifier import TrainingIRVerifier, verify_metadata, verify_placeholder_names
 
@@ -58,7 +59,7 @@ def export(
     gives, sizes that were promised and do not fit (with what to promise instead), and control flow that depends on data;
     UnsupportedByRefimpl for kinds of tensors that have no symbolic sizes; with `strict` what capture raises for a graph break.
     """
-    _check(mod, args, kwargs, preserve_module_call_signature, strict=strict)
+    check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=strict)
     kwargs = dict(kwargs or {})
     examples = args, kwargs
     if isinstance(dynamic_shapes, ShapesCollection) or hasattr(dynamic_shapes, "dynamic_shapes"):
@@ -79,8 +80,16 @@ def export(
             if known is error:
                 raise
             raise known from error
+        preserved = () if strict else preserve_module_call_signature
         with _detect_attribute_assignment(mod):
-            return exported_program(replace(program, preserved=preserve_module_call_signature), examples)
+            made = exported_program(replace(program, preserved=preserved), examples)
+    if strict and preserve_module_call_signature:
+        beside = export(
+            mod, *examples, dynamic_shapes=dynamic_shapes, preserve_module_call_signature=preserve_module_call_signature,
+            prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+        )  # fmt: skip
+        take_signatures(made, beside)
+    return made
 
 
 def _export_for_training(
@@ -121,7 +130,8 @@ def _export(
     return program if pre_dispatch else program.run_decompositions(composite_decompositions())
 
 
-def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...], *, strict: bool) -> None:
+def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...], *, strict: bool) -> None:
+    """Raises ValueError for what is no module, UserError for arguments of another kind and names of no submodules."""
     if not isinstance(mod, torch.nn.Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if isinstance(mod, torch.jit.ScriptModule):
@@ -137,12 +147,6 @@ def _check(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...], *, stri
     missing = [name for name in preserved if name not in known]
     if missing:
         raise invalid_input(f"preserve_module_call_signature names {missing}\n  expected: names of submodules")
-    if preserved and strict:
-        raise UnsupportedByRefimpl(
-            seen=f"preserve_module_call_signature={preserved} in strict export",
-            supported="signatures of submodules where Python runs",
-            do="export with strict=False",
-        )
 
 
 def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> ExportedProgram:

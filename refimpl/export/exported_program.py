@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import FakeTensor, PlainCodeGen
+from refimpl.export.draft_report import DraftExportReport
 from refimpl.export.functional_graph import FunctionalGraph, functional_graph, joint_graph
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
@@ -61,6 +62,8 @@ class ExportedProgram:
         self._verifiers = list(verifiers or [TrainingIRVerifier])
         self._guards = tuple(guards)
         self._input_names = list(input_names or [])
+        self.report: DraftExportReport | None = None
+        """What had to be assumed, of a draft (see refimpl.export.draft)."""
         self.validate()
 
     @property

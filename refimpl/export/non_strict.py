@@ -30,13 +30,21 @@ def non_strict_program(
     argument_names: Sequence[str],
     *,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
+    fake_mode: FakeTensorMode | None = None,
 ) -> FakeProgram:
-    """The module with fakes for its state and inputs. Raises UnsupportedByRefimpl for tensors that have none."""
-    env = ShapeEnv(
-        duck_shape=False,
-        prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
-    )
-    fake_mode = symbolic_fake_mode(env, allow_non_fake_inputs=True)
+    """The module with fakes for its state and inputs. Raises UnsupportedByRefimpl for tensors that have none.
+
+    fake_mode: with a ShapeEnv of ours, in place of a new one.
+    """
+    if fake_mode is None:
+        env = ShapeEnv(
+            duck_shape=False,
+            prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+        )
+        fake_mode = symbolic_fake_mode(env, allow_non_fake_inputs=True)
+    else:
+        env = fake_mode.shape_env
+        assert isinstance(env, ShapeEnv), f"{type(env)} is no ShapeEnv of refimpl"
 
     def call(values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call_and_read_buffers(module, values, args, kwargs)

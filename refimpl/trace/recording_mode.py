@@ -82,9 +82,12 @@ class RecordingMode(TorchDispatchMode):
         self._constants = ConstantsState()
         self._faker: InputFaker | None = None  # of fakes of other modes
         self._kernels: FakeKernelsState | None = None
+        self._has_values = (
+            fake_mode is not None and fake_mode.propagate_real_tensors
+        )  # the mode itself makes results then
         if fake_mode is not None:  # a mode around the trace may want to see every call
             around = [mode for mode in active_dispatch_modes() if not isinstance(mode, (FakeTensorMode, RecordingMode))]
-            self._kernels = FakeKernelsState(fake_mode, is_caching=not around)
+            self._kernels = FakeKernelsState(fake_mode, is_caching=not around and not self._has_values)
         self._origins: Any = (
             None if fake_mode is None else fake_mode.shape_env
         )  # has `records_origins` if it is refimpl's
@@ -381,7 +384,7 @@ class RecordingMode(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
         try:
-            if self._kernels is None:
+            if self._kernels is None or self._has_values:
                 return func(*args, **kwargs)
             if kwargs:
                 check_outputs(func, kwargs)

@@ -1,0 +1,111 @@
+"""Export at any price: a program that runs for the example inputs and others like them, and a report of what it relies on.
+
+Counterpart: torch/export/_draft_export.py draft_export
+Differs: one more attempt where promises of sizes do not hold, without the promises; the report has what they asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from refimpl._torch import exporting_flags, without_fake_mode
+from refimpl.aot.attribute_assignment import _detect_attribute_assignment
+from refimpl.capture.entry_points.export_signature import check_leaves
+from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.capture.public.running import capturing
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.caller_fakes import with_sizes_as_numbers
+from refimpl.export.draft_report import DraftExportReport, FailureReport, FailureType
+from refimpl.export.draft_values import DraftFailuresState, DraftFakeMode, DraftShapeEnv
+from refimpl.export.entry_points import check_arguments, exported_program
+from refimpl.export.exported_program import ExportedProgram
+from refimpl.export.non_strict import non_strict_program
+from refimpl.export.shape_policies import InputLeaf, argument_names, input_leaves, signature_of
+
+
+def draft_export(
+    mod: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    preserve_module_call_signature: tuple[str, ...] = (),
+    strict: bool = False,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:
+    """As `export`, for programs that it refuses. `report` of the result says what had to be assumed:
+
+    * where the program's course depends on data, it is that of the example inputs, and the graph asserts what it depends on;
+    * operators of libraries that do not say what their results look like, or say it wrongly, are run to find out;
+    * promises of sizes that do not hold are left out of account.
+
+    The program runs for real beside the export, on copies of its state and inputs; effects of its operators happen.
+    Raises what `export` raises for arguments that do not make sense; UnsupportedByRefimpl for `strict=True`.
+    """
+    if strict:
+        raise UnsupportedByRefimpl(
+            seen="draft_export with strict=True", supported="drafts where Python runs", do="leave strict out"
+        )
+    check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=False)
+    kwargs = dict(kwargs or {})
+    examples = args, kwargs
+    if hasattr(dynamic_shapes, "dynamic_shapes"):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    args, kwargs = with_sizes_as_numbers(args, kwargs)
+    signature = signature_of(mod)
+    leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
+    check_leaves([leaf.value for leaf in leaves], UserErrorType.INVALID_INPUT, "inputs")
+    names = argument_names(signature, args, kwargs)
+    earlier: list[FailureReport] = []
+    while True:
+        noted = DraftFailuresState()
+        env = DraftShapeEnv(
+            noted,
+            duck_shape=False,
+            prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+        )
+        fake_mode = DraftFakeMode(env, noted)
+        try:
+            with without_fake_mode(), capturing(), exporting_flags():
+                program = non_strict_program(mod, args, kwargs, leaves, names, fake_mode=fake_mode)
+                fake_mode.give_values(program.parameters, dict(mod.named_parameters(remove_duplicate=False)))
+                fake_mode.give_values(program.buffers, dict(mod.named_buffers(remove_duplicate=False)))
+                fake_mode.give_values(program.inputs, [leaf.value for leaf in leaves])
+                with _detect_attribute_assignment(mod):
+                    exported = exported_program(replace(program, preserved=preserve_module_call_signature), examples)
+            break
+        except UserError as error:
+            if error.error_type is not UserErrorType.CONSTRAINT_VIOLATION or earlier:
+                raise
+            earlier.append(
+                FailureReport(
+                    failure_type=FailureType.GUARD_ADDED,
+                    place="dynamic_shapes",
+                    data={"reason": str(error), "dynamic_shapes": dynamic_shapes},
+                )
+            )
+            leaves = _without_promises(leaves)
+    exported.report = DraftExportReport(failures=(*earlier, *noted.failures))
+    return exported
+
+
+def _without_promises(leaves: Sequence[InputLeaf]) -> list[InputLeaf]:
+    """Sizes that were promised to vary may."""
+
+    def relaxed(spec: Any) -> Any:
+        return type(spec)("OWN") if spec.policy == "DYNAMIC" else spec
+
+    return [
+        replace(
+            leaf,
+            policy=None
+            if leaf.policy is None
+            else replace(leaf.policy, dims={dim: relaxed(spec) for dim, spec in leaf.policy.dims.items()}),
+            number=None if leaf.number is None else relaxed(leaf.number),
+        )
+        for leaf in leaves
+    ]

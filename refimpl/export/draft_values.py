@@ -1,0 +1,204 @@
+"""Fake tensors that know the values of the example run, for programs whose course or operators ask for them.
+
+Counterpart: FakeTensorMode with propagate_real_tensors, as torch/export/_draft_export.py uses it
+Differs: operators of libraries are run and compared here, so that what they do wrong is reported and not logged. Programs run on
+copies of their state and inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl._torch import FakeTensor, FakeTensorMode, OpOverload, propagate_real_tensors, pytree
+from refimpl.export.draft_report import FailureReport, FailureType
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.stacks import Stack
+
+_NAMESPACES = ("aten", "prim", "prims", "higher_order")
+_MISSING = (
+    "unsupportedoperatorexception",
+    "no fake impl",
+    "could not run",
+    "cannot be run",
+    "not implemented for 'meta'",
+    "meta backend",
+)
+
+
+class DraftFailuresState:
+    """Failures, each once. Mutable; one per draft."""
+
+    def __init__(self) -> None:
+        self.failures: list[FailureReport] = []
+
+    def add(self, failure_type: FailureType, **data: Any) -> None:
+        """At the line of the program that runs."""
+        failure = FailureReport(failure_type=failure_type, place=Stack.capture().user_line(), data=data)
+        if failure not in self.failures:
+            self.failures.append(failure)
+
+
+class DraftShapeEnv(ShapeEnv):
+    """Answers questions that depend on data by the example run, and notes them."""
+
+    def __init__(self, noted: DraftFailuresState, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._noted = noted
+
+    def set_real_tensor_prop_unbacked_vals(self, k: Any, v: Any) -> None:
+        """Also of a truth value, which is a number that is 1 or not."""
+        if isinstance(k, sympy.Eq):
+            k, v = k.lhs, int(v)
+        super().set_real_tensor_prop_unbacked_vals(k, v)
+
+    def _maybe_evaluate_static(self, expr: Any, **settings: Any) -> Any:
+        known = super()._maybe_evaluate_static(expr, **settings)
+        if known is None and settings.get("compute_hint"):
+            real = {**self.backed_var_to_val, **self.real_tensor_prop_unbacked_vals}
+            if all(symbol in real for symbol in expr.free_symbols):
+                return sympy.sympify(expr).subs(real)
+        return known
+
+    def _from_real_tensors(self, expr: Any, pytype: type) -> Any:
+        value = super()._from_real_tensors(expr, pytype)
+        if self.has_unbacked(expr):
+            self._noted.add(FailureType.DATA_DEPENDENT_ERROR, expr=str(expr), value=value)
+        return value
+
+
+class DraftFakeMode(FakeTensorMode):
+    """Results are fake, and have values beside. Operators of libraries are compared with what they really give."""
+
+    def __init__(self, env: DraftShapeEnv, noted: DraftFailuresState) -> None:
+        super().__init__(shape_env=env, allow_non_fake_inputs=True, allow_fallback_kernels=False)  # type: ignore[arg-type]
+        self.cache_enabled = False
+        self._env, self._noted = env, noted
+        propagate_real_tensors(self)
+
+    def give_values(self, fakes: Mapping[str, torch.Tensor] | Sequence[Any], values: Any) -> None:
+        """Copies of the values, which are under the same keys, become those of the fakes."""
+        copies: dict[int, torch.Tensor] = {}
+        keys: Any = fakes if isinstance(fakes, Mapping) else range(len(fakes))
+        for key in keys:
+            fake: Any = fakes[key]
+            if isinstance(fake, FakeTensor) and id(fake) not in copies:
+                copies[id(fake)] = fake.real_tensor = values[key].detach().clone()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, OpOverload) and func.namespace not in _NAMESPACES and self.propagate_real_tensors:
+            return self._of_library(func, types, args, kwargs)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _maybe_infer_fake_kernel_from_pytree_out(
+        self, func: Any, fake_in: Any, real_in: Any, fake_out: Any, real_out: Any
+    ) -> Any:
+        """The base class compares torch's own operators here, and asks questions of sizes on the way that would be answered."""
+        return fake_out
+
+    def _of_library(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        values = [self._value(leaf) for leaf in leaves]
+        if any(value is NotImplemented for value in values):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        given, given_kwargs = pytree.tree_unflatten(values, spec)
+        self.propagate_real_tensors = False
+        try:
+            fake, reason = self._fake_result(func, types, args, kwargs)
+            real = func(*given, **given_kwargs)
+            if reason is None:
+                reason = self._difference(fake, real)
+                if reason is None:
+                    return pytree.tree_map(self._with_value, fake, real)
+                self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=reason)
+            elif any(words in reason.lower() for words in _MISSING):
+                self._noted.add(FailureType.MISSING_FAKE_KERNEL, op=str(func))
+            else:
+                self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=f"it raises {reason}")
+            return pytree.tree_map(self._made_of, real)
+        finally:
+            self.propagate_real_tensors = True
+
+    def _fake_result(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> tuple[Any, str | None]:
+        """The result as the operator describes it, or why there is none."""
+        before = list(self._env.pending_fresh_unbacked_symbols)
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs), None
+        except Exception as error:  # what a user's function raises, whatever it is, is part of the report
+            self._env.pending_fresh_unbacked_symbols[:] = before
+            return None, f"{type(error).__name__}: {error}"
+
+    def _value(self, leaf: Any) -> Any:
+        """Of the example run; NotImplemented where it is not known."""
+        if isinstance(leaf, FakeTensor):
+            return NotImplemented if leaf.real_tensor is None else leaf.real_tensor
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self._number(leaf)
+        return leaf
+
+    def _number(self, value: Any) -> Any:
+        """A size as a number of the example run; NotImplemented where that is not known."""
+        if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value
+        expr = self._env.replace(value.node.expr)
+        known = {**self._env.backed_var_to_val, **self._env.real_tensor_prop_unbacked_vals}
+        if any(symbol not in known for symbol in expr.free_symbols):
+            return NotImplemented
+        return value.node.pytype(expr.xreplace(known))
+
+    def _difference(self, fake: Any, real: Any) -> str | None:
+        """What the operator describes otherwise than it is; None where all is right."""
+        fakes, fake_spec = pytree.tree_flatten(fake)
+        reals, real_spec = pytree.tree_flatten(real)
+        if len(fakes) != len(reals):
+            return f"{real_spec}, and says {fake_spec}"
+        for described, given in zip(fakes, reals, strict=True):
+            if not isinstance(given, torch.Tensor) or not isinstance(described, torch.Tensor):
+                if isinstance(given, torch.Tensor) is not isinstance(described, torch.Tensor):
+                    return f"a {type(given).__name__}, and says a {type(described).__name__}"
+                continue
+            for name in ("dtype", "device", "layout", "ndim"):
+                if getattr(described, name) != getattr(given, name):
+                    return f"{name} {getattr(given, name)}, and says {getattr(described, name)}"
+            numbers = [self._number(size) for size in described.shape]
+            if any(n is not NotImplemented and n != size for n, size in zip(numbers, given.shape, strict=True)):
+                return f"shape {tuple(given.shape)}, and says {tuple(numbers)}"
+        return None
+
+    def _with_value(self, fake: Any, real: Any) -> Any:
+        if isinstance(fake, FakeTensor) and isinstance(real, torch.Tensor):
+            fake.real_tensor = real
+            for size, number in zip(fake.shape, real.shape, strict=True):
+                self._note(size, number)
+        else:
+            self._note(fake, real)
+        return fake
+
+    def _note(self, number: Any, value: Any) -> None:
+        expr = number.node.expr if isinstance(number, (torch.SymInt, torch.SymFloat)) else None
+        if expr is not None and expr.is_Symbol and self._env.has_unbacked(expr):
+            self._env.set_real_tensor_prop_unbacked_vals(expr, value)
+
+    def _made_of(self, real: Any) -> Any:
+        """A fake of what the operator gave. Its sizes are known only at run time; its elements lie in the same order."""
+        if not isinstance(real, torch.Tensor):
+            return real
+        sizes = [self._env.create_unbacked_symint() for _ in real.shape]
+        for size in sizes:
+            self._env._constrain_range_for_size(size.node.expr)
+        strides: list[Any] = [1] * real.dim()
+        stride: Any = 1
+        for dim in sorted(range(real.dim()), key=lambda d: (real.stride(d), -d)):
+            strides[dim] = stride
+            stride = stride * sizes[dim]
+        with self:
+            fake = torch.empty_strided(sizes, strides, dtype=real.dtype, device=real.device)
+        return self._with_value(fake, real)
