@@ -36,7 +36,11 @@ class KernelError(RefimplError):
 
     def __init__(self, kernel: str, *, seen: str, expected: str, do: str) -> None:
         super().__init__(f"kernel {kernel!r}: {seen}\n  expected: {expected}\n  what to do: {do}")
-        self.kernel = kernel
+        self.kernel, self.seen, self.expected, self.do = kernel, seen, expected, do
+
+    def as_json(self) -> dict[str, str]:
+        """What `KernelError(**...)` makes it again from."""
+        return {"kernel": self.kernel, "seen": self.seen, "expected": self.expected, "do": self.do}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,170 @@
+"""`InterpreterLevel`: kernels in Triton's own interpreter, repaired (interpreter_repairs.py).
+
+Counterpart: triton/runtime/interpreter.py
+Differs: runs in a worker process unless this process was started with TRITON_INTERPRET=1, before anything imported Triton.
+Slow: half a millisecond to one for each program of the grid.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import linecache
+import os
+import sys
+import tempfile
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refimpl.codegen.kernel import Kernel, KernelError, check_launch
+from refimpl.codegen.levels.errors import LevelUnavailable
+from refimpl.codegen.levels.transport import Launch, read_launches, read_results, write_launches, write_results
+from refimpl.codegen.levels.worker import Worker, serve
+
+TIMEOUT_S = 300.0
+_ENVIRONMENT = "TRITON_INTERPRET"
+_worker = Worker("refimpl.codegen.levels.interpreter", interpret=True)
+
+
+class InterpreterError(KernelError):
+    """What the interpreter says of a launch."""
+
+
+class InterpreterLevel:
+    """Runs kernels one program after the other. `timeout_s` bounds one launch in the worker."""
+
+    def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.timeout_s = timeout_s
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, ...],
+        arguments: Sequence[torch.Tensor | int | float],
+        constants: Mapping[str, Any],
+    ) -> None:
+        """See Level. Raises InterpreterError, or LevelUnavailable where the interpreter cannot run."""
+        launch = Launch(kernel, grid, arguments, constants)
+        if is_interpreting():
+            check_launch(kernel, grid, arguments, constants)
+            interpret(launch)
+            return
+        (error,) = run_in_interpreter([launch], timeout_s=self.timeout_s)
+        if error is not None:
+            raise error
+
+
+def is_interpreting() -> bool:
+    """Whether this process runs kernels in the interpreter. LevelUnavailable if the variable came after the import."""
+    wanted = os.environ.get(_ENVIRONMENT, "0").lower() in ("1", "true", "on", "yes")
+    loaded = sys.modules.get("triton.language.standard")
+    if loaded is None:
+        return wanted
+    was_interpreting = type(loaded.__dict__["zeros"]).__name__ == "InterpretedFunction"
+    if wanted and not was_interpreting:
+        raise LevelUnavailable(
+            "interpreter", seen=f"{_ENVIRONMENT} was set after Triton was imported, which leaves Triton half interpreted",
+            do=f"start the process with {_ENVIRONMENT}=1, or unset it: kernels then run in a process of their own",
+        )  # fmt: skip
+    return was_interpreting
+
+
+def run_in_interpreter(launches: Sequence[Launch], *, timeout_s: float = TIMEOUT_S) -> list[InterpreterError | None]:
+    """Run launches one after the other in the worker process; tensors are written in place. Returns each one's error.
+
+    WorkerDied, a LevelUnavailable, if the process crashes or takes longer than `timeout_s`.
+    """
+    for launch in launches:
+        check_launch(launch.kernel, launch.grid, launch.arguments, launch.constants)
+    _require_triton()
+    with tempfile.TemporaryDirectory(prefix="kernels-") as name:
+        folder = Path(name)
+        storages = write_launches(folder, launches)
+        _worker.ask({"folder": name}, timeout_s)
+        errors = read_results(folder, storages)
+    return [None if error is None else InterpreterError(**error) for error in errors]
+
+
+def _require_triton() -> None:
+    if importlib.util.find_spec("triton") is None:
+        raise LevelUnavailable("interpreter", seen="Triton is not installed", do="pip install 'torch-oracle[triton]'")
+
+
+def interpret(launch: Launch) -> None:
+    """Run one launch here. This process must be interpreting."""
+    repairs = importlib.import_module("refimpl.codegen.levels.interpreter_repairs")
+    repairs.repair()
+    kernel = launch.kernel
+    function = _function(kernel)
+    given = iter(launch.arguments)
+    values: list[Any] = []
+    ranges: list[tuple[str, int, int]] = []
+    for parameter in kernel.parameters:
+        if parameter.is_constant:
+            values.append(_constant(launch.constants[parameter.name]))
+            continue
+        value = next(given)
+        if isinstance(value, torch.Tensor):
+            extent = (
+                1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) if value.numel() else 0
+            )
+            ranges.append((parameter.name, value.data_ptr(), value.data_ptr() + extent * value.element_size()))
+            values.append(value)
+        else:
+            values.append(repairs.TypedScalar(value, parameter.type))
+    if 0 in launch.grid:
+        return
+    repairs.Memory.ranges = ranges
+    try:
+        function[launch.grid](*values)
+    except Exception as error:
+        cause = str(error.__cause__ or error)
+        raise InterpreterError(
+            kernel.name, seen=f"the interpreter raised {type(error.__cause__ or error).__name__}: {cause}",
+            expected="a launch without errors", do="mend the kernel or the launch",
+        ) from error  # fmt: skip
+    finally:
+        repairs.Memory.ranges = []
+
+
+_functions: dict[str, Any] = {}
+
+
+def _function(kernel: Kernel) -> Any:
+    if kernel.hash not in _functions:
+        file = f"<kernel {kernel.name} {kernel.hash}>"
+        linecache.cache[file] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), file)
+        namespace: dict[str, Any] = {"__name__": f"kernel_{kernel.hash}"}
+        exec(compile(textwrap.dedent(kernel.source), file, "exec"), namespace)
+        _functions[kernel.hash] = namespace[kernel.name]
+    return _functions[kernel.hash]
+
+
+def _constant(value: Any) -> Any:
+    return _language_type(str(value).removeprefix("torch.")) if isinstance(value, torch.dtype) else value
+
+
+def _language_type(name: str) -> Any:
+    return getattr(importlib.import_module("triton.language"), "int1" if name == "bool" else name)
+
+
+def _answer(request: Mapping[str, Any]) -> Any:
+    folder = Path(request["folder"])
+    launches, storages = read_launches(folder, _language_type)
+    errors: list[dict[str, Any] | None] = []
+    for launch in launches:
+        try:
+            interpret(launch)
+            errors.append(None)
+        except InterpreterError as error:
+            errors.append(error.as_json())
+    write_results(folder, storages, errors)
+    return {"done": len(errors)}
+
+
+if __name__ == "__main__":
+    serve(_answer, sys.argv[1:])
