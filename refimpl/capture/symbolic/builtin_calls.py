@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable
-from types import FunctionType, GeneratorType, ModuleType, UnionType
+from types import FunctionType, GeneratorType, MethodType, ModuleType, UnionType
 from typing import Any
 
 import torch
@@ -195,6 +195,29 @@ def _slice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
     return domain.build("slice", [ConstantValue(None), *args] if len(args) == 1 else list(args))
 
 
+@_rule(builtins.vars)
+def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        raise GraphBreak("call_of_native_code", what="vars")
+    return domain.load_attr(args[0], "__dict__")
+
+
+@_rule(MethodType)
+def _method(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    seen = [domain.state.see(arg) for arg in args]
+    is_function = (
+        len(seen) == 2
+        and not kwargs
+        and (
+            isinstance(seen[0], FunctionValue)
+            or (isinstance(seen[0], ObjectValue) and type(seen[0].object) is FunctionType)
+        )
+    )
+    if not is_function:
+        raise GraphBreak("call_of_native_code", what="class method")
+    return MethodValue(*seen)
+
+
 @_rule(builtins.getattr)
 def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "getattr")
@@ -292,11 +315,13 @@ def _number_rule(class_: type) -> Rule:
             truth = domain.truth(seen[0])
             return ConstantValue(truth) if type(truth) is bool else domain.enter_polyfill(polyfills.truth_of, [seen[0]])
         if any(isinstance(value, TensorValue) for value in seen):
-            if not domain.state.reads_data or class_ not in (int, float) or len(seen) > 1:
+            if not domain.state.reads_data or class_ not in (bool, int, float) or len(seen) > 1:
                 raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")
             seen = [domain.state.operator("item", seen, {}, kind="call_method")]
         if len(seen) == 1 and isinstance(seen[0], NumberValue) and class_of(domain, seen[0]) is class_ and not kwargs:
             return seen[0]
+        if class_ is float and len(seen) == 1 and isinstance(seen[0], NumberValue):
+            return domain.state.operator(torch.sym_float, seen, {})
         if class_ is str and len(seen) == 1 and not kwargs:
             return domain.convert("s", seen[0])
         if len(seen) == 1 and isinstance(seen[0], (InstanceValue, ObjectValue)) and domain.is_object(seen[0]):

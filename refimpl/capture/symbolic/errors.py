@@ -82,6 +82,8 @@ class SymbolicErrors(SymbolicBase):
             return SequenceValue(tuple, list(value.args))
         if name == "value" and issubclass(value.class_, StopIteration) and value.args is not None:
             return value.args[0] if value.args else ConstantValue(None)
+        if name == "__cause__":
+            return ConstantValue(None) if value.cause is None else value.cause
         if name in ("args", "value", "name", "obj", "code", "__dict__", "add_note") or name.startswith("__"):
             unsupported(f"attribute {name}", value)
         return None
@@ -131,7 +133,18 @@ class SymbolicErrors(SymbolicBase):
             made = self.make_error(made.object, [], {}) if issubclass(made.object, BaseException) else made
         if not isinstance(made, ErrorValue):
             raise GraphBreak("unsupported_operation", what="raise", kind="an exception made elsewhere")
+        if has_cause:
+            made.cause = self._cause(cause)
         raise UserRaise(made)
+
+    def _cause(self, cause: Any) -> Value:
+        """What `__cause__` is after `raise error from cause`."""
+        seen = self.state.see(cause)
+        if isinstance(seen, ObjectValue) and is_a(seen.object, type) and issubclass(seen.object, BaseException):
+            seen = self.make_error(seen.object, [], {})
+        if not isinstance(seen, ErrorValue) and not self.is_none(seen):
+            raise GraphBreak("unsupported_operation", what="raise", kind="a cause made elsewhere")
+        return seen
 
     def nothing_to_reraise(self) -> Any:
         unsupported("raise", ConstantValue(None))
@@ -143,7 +156,7 @@ class SymbolicErrors(SymbolicBase):
         if not issubclass(error.class_, StopIteration):
             return error
         replacement = ErrorValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
-        replacement.raised_at = error.raised_at
+        replacement.raised_at, replacement.cause = error.raised_at, error
         return replacement
 
     # ---------------------------------------------------------------------------------------------------------- handling

@@ -59,7 +59,8 @@ class SymbolicMadeModules(SymbolicBase):
         new = self.state.see(attribute)
         tables = [self._table(module, table) for table in _TABLES]
         key = self.hash_key(ConstantValue(name))
-        if isinstance(new, TensorValue) and isinstance(new.fake, torch.nn.Parameter):
+        is_parameter = isinstance(new, TensorValue) and isinstance(new.fake, torch.nn.Parameter)
+        if is_parameter and new.source is None:  # one that is made here
             unsupported(f"an assignment to attribute {name} of a module", module)
         if in_mro(module.class_, name) is not MISSING and hasattr(type(in_mro(module.class_, name)), "__set__"):
             unsupported(f"an assignment to attribute {name} of a module", module)
@@ -67,9 +68,10 @@ class SymbolicMadeModules(SymbolicBase):
             isinstance(new, InstanceValue) and issubclass(new.class_, _MODULE)
         )
         is_buffer = key in tables[1].items and (isinstance(new, TensorValue) or self.is_none(new))
-        if is_module or key in tables[2].items or is_buffer or key in tables[0].items:
+        if is_parameter or is_module or key in tables[2].items or is_buffer or key in tables[0].items:
             table = tables[2] if is_module or key in tables[2].items else tables[1] if is_buffer else tables[0]
-            if not (is_module or is_buffer or self.is_none(new)):
+            table = tables[0] if is_parameter else table
+            if not (is_parameter or is_module or is_buffer or self.is_none(new)):
                 raising(TypeError)
             module.attributes.pop(name, None)
             for other in tables:

@@ -29,6 +29,7 @@ def _names_in(text: str) -> frozenset[str]:
 _READ_DATA = frozenset(
     ["item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "is_nonzero"]
 )
+_MOST_ITEMS = 64  # that are read out of a tensor by `tolist`
 _UNSUPPORTED = _names_in(
     """backward register_hook register_post_accumulate_grad_hook requires_grad_ retain_grad detach_ set_ resize_ resize_as_
     share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ as_subclass new_tensor cuda to_sparse
@@ -48,6 +49,8 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
         unsupported(f"method {name} in backward", receiver)
     if name == "numpy" and not args and not kwargs:
         return domain.array_of_tensor(receiver)
+    if name == "tolist" and domain.state.reads_data and not args and not kwargs:
+        return _list(domain, receiver)
     if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
         raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
     if name in _UNSUPPORTED:
@@ -71,6 +74,17 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
         named = {key: domain.constant_of(arg, name) for key, arg in kwargs.items()}
         return _number(getattr(receiver.fake, name)(*plain, **named), receiver, name)
     return domain.state.operator(name, [receiver, *args], kwargs, kind="call_method")
+
+
+def _list(domain: Any, receiver: TensorValue) -> Value:
+    """The items of a tensor of few elements, read one by one."""
+    numel = receiver.fake.numel()
+    if type(numel) is not int or numel > _MOST_ITEMS:
+        raise GraphBreak("data_dependent_read", what="Tensor.tolist()")
+    if not receiver.fake.dim():
+        return domain.state.operator("item", [receiver], {}, kind="call_method")
+    rows = [domain.get_item(receiver, ConstantValue(index)) for index in range(receiver.fake.shape[0])]
+    return SequenceValue(list, [_list(domain, row) for row in rows])
 
 
 def _number(found: Any, receiver: TensorValue, name: str) -> Value:

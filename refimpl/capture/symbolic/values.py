@@ -138,11 +138,12 @@ class InstanceValue(Value):
 class ErrorValue(InstanceValue):
     """An exception that the segment makes. `args`: None where they are not known."""
 
-    __slots__ = ("args", "raised_at")
+    __slots__ = ("args", "cause", "raised_at")
 
     def __init__(self, class_: type, args: list[Any] | None) -> None:
         super().__init__(class_)
         self.args = args
+        self.cause: Value | None = None  # of `raise error from cause`
         self.raised_at: int | None = (
             None  # offset in the segment's first frame, run again if it gets out; None: not raised yet
         )

@@ -1,0 +1,107 @@
+"""Programs that have to be one graph: what strict export met in features and models that capture stopped at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+
+import refimpl
+from refimpl.export import export
+from refimpl.tests.capturing import same
+
+
+class Doubling:
+    """A data descriptor."""
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.slot = f"_{name}"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else getattr(instance, self.slot)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        setattr(instance, self.slot, value * 2)
+
+
+class Holder:
+    value = Doubling()
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def descriptor(x: torch.Tensor) -> Any:
+    holder = Holder(x)
+    holder.value = holder.value + 1
+    return holder.value, sorted(vars(holder))
+
+
+def added(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.value + x
+
+
+def bound_by_hand(x: torch.Tensor) -> torch.Tensor:
+    return MethodType(added, Holder(x))(x)
+
+
+def cause_of_an_error(x: torch.Tensor) -> Any:
+    try:
+        try:
+            raise IndexError("three")
+        except IndexError as error:
+            raise RuntimeError("outer") from error
+    except RuntimeError as error:
+        first = type(error.__cause__).__name__
+    try:
+        raise ValueError from None
+    except ValueError as error:
+        second = error.__cause__
+    try:
+        raise KeyError from ValueError
+    except KeyError as error:
+        third = type(error.__cause__).__name__
+    return x + 1, first, second, third
+
+
+WEIGHTS = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(3, 3)) for _ in range(3))
+
+
+def sliced_parameters(x: torch.Tensor) -> Any:
+    for weight in WEIGHTS[:2]:
+        x = x @ weight
+    return x, len(WEIGHTS[1:])
+
+
+def items_of_a_tensor(x: torch.Tensor) -> Any:
+    counts = x.abs().round().to(torch.int64) + 1
+    total = sum(counts.tolist())
+    return torch.ones(total), [[float(item) * 2 for item in row] for row in counts.reshape(3, 1).tolist()]
+
+
+PROGRAMS = (descriptor, bound_by_hand, cause_of_an_error, sliced_parameters, items_of_a_tensor)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_program_is_one_graph_and_gives_what_eager_gives(program: Callable[[Any], Any]) -> None:
+    captured = refimpl.compile(program, fullgraph=True)
+    for x in (torch.tensor([1.0, 2.0, 0.0]), torch.tensor([0.0, 3.0, 5.0])):
+        assert same(captured(x), program(x))
+
+
+def test_the_truth_of_a_tensor_is_a_result() -> None:
+    class Truth(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + 1, bool(x.sum() > 0), float(x.shape[0])
+
+    program = export(Truth(), (torch.ones(3),), strict=True).module()
+    assert [program(torch.full((3,), value))[1] for value in (1.0, -1.0)] == [True, False]
+
+
+def test_a_long_tensor_is_not_read_item_by_item() -> None:
+    captured = refimpl.compile(lambda x: sum(x.tolist()), fullgraph=True)
+    with pytest.raises(Exception, match=r"Tensor.tolist\(\) reads a value out of a tensor"):
+        captured(torch.ones(1000))
