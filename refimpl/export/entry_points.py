@@ -16,7 +16,6 @@ from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
-from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.caller_fakes import with_sizes_as_numbers
 from refimpl.export.errors import invalid_input, translated
 from refimpl.export.exported_program import ExportedProgram
@@ -81,7 +80,7 @@ def export(
                 raise
             raise known from error
         preserved = () if strict else preserve_module_call_signature
-        with _detect_attribute_assignment(mod):
+        with _detect_attribute_assignment(mod, (*program.parameters.values(), *program.buffers.values())):
             made = exported_program(replace(program, preserved=preserved), examples)
     if strict and preserve_module_call_signature:
         beside = export(

@@ -249,6 +249,11 @@ def form(made: CallGraph) -> Any:
     return _form(made.graph, made.attributes, is_called_by_names=made.is_called_by_names)
 
 
+def graph_form(module: fx.GraphModule) -> Any:
+    """The same of a graph with the functions of its operators."""
+    return _form(module.graph, dict(module.named_children()))
+
+
 def _form(graph: fx.Graph, attributes: Mapping[str, Any], *, is_called_by_names: bool = False) -> Any:
     numbers = {node: index for index, node in enumerate(graph.nodes)}
 
@@ -273,7 +278,7 @@ def _form(graph: fx.Graph, attributes: Mapping[str, Any], *, is_called_by_names:
         if node.op == "get_attr" and target in attributes:
             value = attributes[target]
             is_function = isinstance(value, fx.GraphModule)
-            target = _form(value.graph, dict(value.named_children())) if is_function else _of_attribute(value)
+            target = graph_form(value) if is_function else _of_attribute(value)
         elif node.op == "output" or (node.op == "placeholder" and not is_called_by_names):
             target = None
         rows.append((node.op, target, of(node.args), of(node.kwargs)))
