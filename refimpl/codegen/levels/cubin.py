@@ -1,0 +1,206 @@
+"""Kernels compiled to machine code without a GPU: what the compiler refuses, and what ptxas says of the rest.
+
+Counterpart: torch/_inductor/async_compile.py, triton/compiler/compiler.py compile
+Differs: compiles in a worker process, where Triton is not interpreting; results are kept on disk by what they depend on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.metadata
+import io
+import json
+import linecache
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from refimpl.codegen.kernel import Kernel, KernelError
+from refimpl.codegen.levels.errors import LevelUnavailable, WouldNotCompile
+from refimpl.codegen.levels.transport import constant_from_json, constant_to_json, kernel_from_json, kernel_to_json
+from refimpl.codegen.levels.worker import Worker, serve
+
+TIMEOUT_S = 120.0  # for one kernel
+_worker = Worker("refimpl.codegen.levels.cubin", interpret=False)
+_FORMAT = 1  # of the files in the cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """What ptxas made. `spills` and `shared_memory` in bytes, for each thread and for each program."""
+
+    registers: int
+    spills: int
+    shared_memory: int
+    ptx: str
+    cubin: bytes
+    seconds: float  # of the compilation, when it was made
+
+
+def compile_to_cubin(
+    kernel: Kernel, constants: Mapping[str, Any], capability: int = 90, *, fp_fusion: bool = False
+) -> CompiledKernel:
+    """Compile for a GPU of this capability (80, 90), which need not be there. WouldNotCompile with the compiler's words."""
+    (result,) = compile_batch([(kernel, constants)], capability, fp_fusion=fp_fusion)
+    if isinstance(result, KernelError):
+        raise result
+    return result
+
+
+def compile_batch(
+    kernels: Sequence[tuple[Kernel, Mapping[str, Any]]], capability: int = 90, *, fp_fusion: bool = False
+) -> list[CompiledKernel | WouldNotCompile]:
+    """The same for many, those not yet in the cache in one process. What cannot be compiled is an error in its place."""
+    version = _triton_version()
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    requests = [_request(kernel, constants, capability, fp_fusion, version) for kernel, constants in kernels]
+    missing = {key: request for key, request in requests if not (folder / f"{key}.json").exists()}
+    for key, request in missing.items():  # one at a time: a compiler that dies takes one kernel with it
+        _worker.ask({"key": key, "folder": str(folder), **request}, TIMEOUT_S)
+    return [_read(folder, key, kernel.name) for (key, _), (kernel, _) in zip(requests, kernels, strict=True)]
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: TORCH_ORACLE_KERNEL_CACHE, or under the user's cache folder."""
+    chosen = os.environ.get("TORCH_ORACLE_KERNEL_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(chosen) if chosen else Path(base) / "torch-oracle" / "kernels"
+
+
+def _triton_version() -> str:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise LevelUnavailable(
+            "cubin", seen="Triton is not installed", do="pip install 'torch-oracle[triton]'"
+        ) from error
+
+
+def _request(
+    kernel: Kernel, constants: Mapping[str, Any], capability: int, fp_fusion: bool, version: str
+) -> tuple[str, dict[str, Any]]:
+    names = {parameter.name for parameter in kernel.constants}
+    if names != set(constants):
+        raise KernelError(
+            kernel.name, seen=f"constants {sorted(constants)}", expected=f"{sorted(names)}", do="give each by its name"
+        )
+    values = {name: constant_to_json(kernel.name, name, value) for name, value in sorted(constants.items())}
+    request = {"kernel": kernel_to_json(kernel), "constants": values, "capability": capability, "fp_fusion": fp_fusion}
+    facts = json.dumps([_FORMAT, version, request], sort_keys=True)
+    return hashlib.blake2b(facts.encode(), digest_size=20).hexdigest(), request
+
+
+def _read(folder: Path, key: str, kernel: str) -> CompiledKernel | WouldNotCompile:
+    facts = json.loads((folder / f"{key}.json").read_text())
+    if "error" in facts:
+        return WouldNotCompile(kernel, facts["error"])
+    return CompiledKernel(
+        registers=facts["registers"], spills=facts["spills"], shared_memory=facts["shared_memory"], seconds=facts["seconds"],
+        ptx=(folder / f"{key}.ptx").read_text(), cubin=(folder / f"{key}.cubin").read_bytes(),
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------- in the worker
+
+
+def load_jit_function(kernel: Kernel) -> Any:
+    """The kernel's function from a module run with the real Triton, which must not be interpreting."""
+    file = f"<kernel {kernel.name} {kernel.hash}>"
+    linecache.cache[file] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": f"kernel_{kernel.hash}"}
+    exec(compile(kernel.source, file, "exec"), namespace)
+    return namespace[kernel.name]
+
+
+def compile_source(
+    kernel: Kernel, constants: Mapping[str, Any], target: Any, *, fp_fusion: bool, aligned: Iterable[int] = ()
+) -> Any:
+    """Triton's own compiled kernel. `aligned`: positions of the parameters whose values are multiples of 16."""
+    compiler = importlib.import_module("triton.compiler")
+    source = compiler.ASTSource(
+        fn=load_jit_function(kernel),
+        signature={p.name: p.type for p in kernel.parameters},
+        constexprs={(i,): constants[p.name] for i, p in enumerate(kernel.parameters) if p.is_constant},
+        attrs={(position,): [["tt.divisibility", 16]] for position in aligned},
+    )
+    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "enable_fp_fusion": fp_fusion}
+    return compiler.compile(source, target=target, options=options)
+
+
+def language_constant(value: Any) -> Any:
+    """A constant as Triton wants it: dtypes as its own."""
+    if isinstance(value, torch.dtype):
+        return _language_type(str(value).removeprefix("torch."))
+    return value
+
+
+def _language_type(name: str) -> Any:
+    return getattr(importlib.import_module("triton.language"), "int1" if name == "bool" else name)
+
+
+def _answer(request: Mapping[str, Any]) -> Any:
+    folder, key = Path(request["folder"]), request["key"]
+    kernel = kernel_from_json(request["kernel"])
+    constants = {name: constant_from_json(value, _language_type) for name, value in request["constants"].items()}
+    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", request["capability"], 32)
+    printed, files = io.StringIO(), {}
+    start = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(printed):
+            compiled = compile_source(kernel, constants, target, fp_fusion=request["fp_fusion"])
+    except Exception as error:
+        facts: dict[str, Any] = {"error": _reason(error)}
+    else:
+        seconds = time.perf_counter() - start
+        log = printed.getvalue()
+        facts = {"seconds": seconds, "shared_memory": compiled.metadata.shared, **_statistics(log)}
+        files = {"ptx": compiled.asm["ptx"].encode(), "cubin": compiled.asm["cubin"]}
+    for suffix, data in {**files, "json": json.dumps(facts).encode()}.items():  # the last one says that all are there
+        _replace(folder / f"{key}.{suffix}", data)
+    return {"key": key}
+
+
+def _reason(error: BaseException) -> str:
+    parts = [str(error).strip() or type(error).__name__]
+    cause = error.__cause__
+    while cause is not None:
+        parts.append(f"{type(cause).__name__}: {cause}".strip())
+        cause = cause.__cause__
+    return "\n".join(dict.fromkeys(parts))
+
+
+def _statistics(log: str) -> dict[str, int]:
+    registers = re.findall(r"Used (\d+) registers", log)
+    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
+    return {"registers": int(registers[-1]) if registers else -1, "spills": sum(map(int, spills))}
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """At once, so that another process never reads half a file."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+    Path(file.name).replace(path)
+
+
+def _main() -> None:
+    knobs = importlib.import_module("triton.knobs")
+    knobs.nvidia.dump_ptxas_log = True  # its statistics are all that is wanted of what Triton prints
+    with tempfile.TemporaryDirectory(prefix="triton-") as folder:
+        # A cache of Triton's own would answer without asking ptxas, which then says nothing.
+        knobs.cache.dir = folder
+        serve(_answer, sys.argv[1:])
+
+
+if __name__ == "__main__":
+    _main()
