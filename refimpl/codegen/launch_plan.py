@@ -15,15 +15,14 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl.codegen.indices import ONE
 from refimpl.codegen.kernel import Kernel, Level
-from refimpl.codegen.loop_ir import Buffer, Extern, Operand, SizeExpression
+from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.codegen.schedule import Scheduled, schedule
 from refimpl.codegen.tensors import Stored
 from refimpl.codegen.triton_source import PrintedKernel, print_kernel
 from refimpl.errors import RefimplError
-from refimpl.symbolic.functions import ShapeFunction
+from refimpl.symbolic.guards import python_source
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,20 @@ class _Plan:
         self.lines: list[str] = []
         self.kernels: list[PrintedKernel] = []
         self.externs = 0
+        self.returned: set[str] = set()  # buffers that outlive the call
+        self.given: set[str] = set()  # buffers that an operator has given, which has laid them out as it does in eager
+        self.known: set[sympy.Symbol] = set()  # that have a value where the next line stands
 
     def compiled(self) -> CompiledGraph:
         graph = self.graph
-        needed = {value.buffer.name for value in graph.outputs if isinstance(value, Stored)}
+        needed = self.returned = {value.buffer.name for value in graph.outputs if isinstance(value, Stored)}
         for value in graph.inputs:
             if isinstance(value, Buffer):
                 self.buffers[value.name] = value
         for name, (buffer, tensor) in graph.constants.items():
             self.buffers[name] = buffer
             self.names[name] = tensor
+        self.names.update(graph.opaque_constants)
         entries = schedule(graph.steps, needed)
         for step in graph.steps:
             made = [output.buffer for output in step.outputs] if isinstance(step, Extern) else [step.target]
@@ -118,27 +121,32 @@ class _Plan:
     def _unpack(self) -> None:
         """Names for inputs, and for the symbols that they give."""
         names = []
-        known: set[sympy.Symbol] = set()
         later: list[str] = []
+        self.known |= {value for value in self.graph.inputs if isinstance(value, sympy.Symbol)}
         for position, value in enumerate(self.graph.inputs):
             if isinstance(value, Buffer):
                 names.append(value.name)
-                for kind, numbers in (("size", value.shape), ("stride", value.strides)):
-                    for dim, number in enumerate(numbers):
-                        if isinstance(number, sympy.Symbol) and number not in known:
-                            known.add(number)
-                            later.append(f"{number.name} = {value.name}.{kind}({dim})")
-            elif isinstance(value, sympy.Symbol):
+                later += self._sizes_of(value, value.name)
+            elif isinstance(value, (sympy.Symbol, Opaque)):
                 names.append(value.name)
-                known.add(value)
             else:
                 names.append(f"unused_{position}")
         if names:
             self.lines.append(f"{''.join(f'{name}, ' for name in names)}= inputs")
         self.lines += later
 
+    def _sizes_of(self, buffer: Buffer, name: str) -> list[str]:
+        """Lines that give symbols their values, of sizes and strides that are nothing but a symbol not seen before."""
+        lines = []
+        for kind, numbers in (("size", buffer.shape), ("stride", buffer.strides)):
+            for dim, number in enumerate(numbers):
+                if isinstance(number, sympy.Symbol) and number not in self.known:
+                    self.known.add(number)
+                    lines.append(f"{number.name} = {name}.{kind}({dim})")
+        return lines
+
     def _number(self, expr: Any) -> str:
-        return _python_text(sympy.sympify(expr))
+        return python_source(sympy.sympify(expr))
 
     def _numbers(self, values: Iterable[Any]) -> str:
         return f"({''.join(self._number(value) + ', ' for value in values)})"
@@ -149,7 +157,7 @@ class _Plan:
         name = printed.kernel.name
         self.kernels.append(printed)
         arguments = [
-            argument.name if isinstance(argument, sympy.Symbol) else argument for argument in printed.arguments
+            argument if isinstance(argument, str) else self._number(argument) for argument in printed.arguments
         ]
         for buffer in printed.written:
             self._allocate(self.buffers[buffer])
@@ -189,6 +197,8 @@ class _Plan:
         def text(value: Any) -> str:
             if isinstance(value, Operand):
                 return self._operand(value)
+            if isinstance(value, Opaque):
+                return value.name
             if isinstance(value, SizeExpression):
                 return self._number(value.value)
             if isinstance(value, (list, tuple)):
@@ -206,11 +216,18 @@ class _Plan:
         after = []
         for position, output in enumerate(extern.outputs):
             if output.buffer is not None:
-                results.append(output.buffer.name)
+                name = output.buffer.name
+                given = f"{name}_given" if name in self.returned else name
+                results.append(given)
+                after += self._sizes_of(output.buffer, given)
                 expected = f"{self._numbers(output.buffer.shape)}, {self._numbers(output.buffer.strides)}"
-                after.append(f"{output.buffer.name} = laid_out({output.buffer.name}, {expected})")
+                after.append(f"{name} = laid_out({given}, {expected})")
+                self.given.add(name)
             elif output.symbol is not None:
+                self.known.add(output.symbol)
                 results.append(output.symbol.name)
+            elif output.opaque is not None:
+                results.append(output.opaque.name)
             else:
                 results.append(f"nothing_{position}")
         left = "".join(f"{name}, " for name in results) if extern.is_list else (results[0] if results else "nothing")
@@ -220,9 +237,13 @@ class _Plan:
 
     def _result(self, value: Any) -> str:
         if isinstance(value, Stored):
-            return self._operand(value.as_operand())
+            operand = value.as_operand()
+            is_given = operand.is_whole and operand.buffer in self.given and operand.buffer in self.returned
+            return f"{operand.buffer}_given" if is_given else self._operand(operand)
         if isinstance(value, SizeExpression):
             return self._number(value.value)
+        if isinstance(value, Opaque):
+            return value.name
         if value is None or isinstance(value, (bool, int)):
             return repr(value)
         name = f"constant_{len(self.names)}"
@@ -246,19 +267,3 @@ def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     if is_as_said or tensor.numel() == 0:
         return tensor
     return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def _python_text(expr: Any) -> str:
-    if isinstance(expr, sympy.Integer):
-        return str(int(expr))
-    if isinstance(expr, sympy.Symbol):
-        return expr.name
-    if isinstance(expr, sympy.Add):
-        return "(" + " + ".join(_python_text(term) for term in expr.args) + ")"
-    if isinstance(expr, sympy.Mul):
-        return "(" + " * ".join(_python_text(factor) for factor in expr.args) + ")"
-    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > ONE:
-        return f"({_python_text(expr.base)} ** {int(expr.exp)})"
-    if isinstance(expr, ShapeFunction):
-        return type(expr).template.format(*(_python_text(argument) for argument in expr.args))
-    raise RefimplError(f"size arithmetic with {type(expr).__name__}: {expr}")

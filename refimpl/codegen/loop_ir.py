@@ -112,11 +112,19 @@ class SizeExpression:
 
 
 @dataclass(frozen=True, slots=True)
+class Opaque:
+    """A value that only calls look into: a tensor that is not strided, a float or a truth value known at run time."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
-    """A result of an extern call: a buffer, or the number that a symbol stands for, or nothing that is used (both None)."""
+    """A result of an extern call: a buffer, the number that a symbol stands for, an opaque value, or nothing (all None)."""
 
     buffer: Buffer | None = None
     symbol: sympy.Symbol | None = None
+    opaque: Opaque | None = None
 
 
 Step = Nest | Extern

@@ -41,10 +41,10 @@ _IDENTITIES: dict[ReductionKind, Any] = {"sum": 0, "prod": 1, "any": 0, "all": 1
 
 @dataclass(frozen=True)
 class PrintedKernel:
-    """A kernel with what its launch needs: names of buffers and symbols by parameter, the number of programs."""
+    """A kernel with what its launch needs: names of buffers and sizes by parameter, the number of programs."""
 
     kernel: Kernel
-    arguments: tuple[str | sympy.Symbol, ...]
+    arguments: tuple[str | sympy.Expr, ...]
     grid: sympy.Expr
     points: sympy.Expr
     """Kept points; `grid` is these in blocks."""
@@ -84,7 +84,7 @@ class _Printer:
         self.index_dtype = "tl.int32" if self._fits_int32() else "tl.int64"
         self.blocks = self._blocks()
         self.symbols: dict[sympy.Symbol, str] = {}
-        self.sizes: dict[sympy.Symbol, str] = {}
+        self.sizes: dict[sympy.Expr, str] = {}
         self.pointers: dict[str, str] = {}
         self.helpers: set[str] = set()
         self.outer = _Scope()
@@ -229,7 +229,7 @@ class _Printer:
             return f"({self._factor(expr.args[0])} % {self._factor(expr.args[1])})"
         if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
             return " * ".join([self._factor(expr.base)] * int(expr.exp))
-        return self._size_expression(expr)
+        return self._size(expr)
 
     def _term(self, term: Any) -> str:
         if not isinstance(term, sympy.Mul):
@@ -242,11 +242,10 @@ class _Printer:
             return "-" + " * ".join(texts)
         return " * ".join(texts if number == ONE else [*texts, str(int(number))])
 
-    def _size(self, symbol: sympy.Symbol) -> str:
-        return self.sizes.setdefault(symbol, f"size_{symbol.name}")
-
-    def _size_expression(self, expr: Any) -> str:
-        raise NotImplementedError(f"index arithmetic with {type(expr).__name__}: {expr}")
+    def _size(self, expr: Any) -> str:
+        """A number that is the same for all points is a parameter."""
+        assert not expr.free_symbols & self.symbols.keys(), expr
+        return self.sizes.setdefault(expr, f"size_{expr.name}" if expr.is_Symbol else f"size_{len(self.sizes)}")
 
     # ---- values
 

@@ -13,7 +13,7 @@ import torch
 
 from refimpl._torch import OpOverload, pytree
 from refimpl.codegen.indices import to_index
-from refimpl.codegen.loop_ir import Buffer, Extern, Output, SizeExpression, Step
+from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
 from refimpl.codegen.lowering import indexing, pointwise, reductions, views
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, whole
 from refimpl.codegen.tensors import Computed, Stored
@@ -29,15 +29,16 @@ CHEAP = 2
 class LoweredGraph:
     """Steps in order, and what the graph takes and gives.
 
-    `inputs`: a buffer for a tensor, a symbol for a number, None for what is not used. `outputs`: a Stored, a SizeExpression, or
-    a constant.
+    `inputs`: a buffer for a tensor, a symbol for a number, None for what is not used. `outputs`: a Stored, a SizeExpression, an
+    Opaque, or a constant.
     """
 
     steps: tuple[Step, ...]
-    inputs: tuple[Buffer | sympy.Symbol | None, ...]
+    inputs: tuple[Buffer | sympy.Symbol | Opaque | None, ...]
     outputs: tuple[Any, ...]
     constants: dict[str, tuple[Buffer, torch.Tensor]]
     """Tensors of the graph module, by buffer name."""
+    opaque_constants: dict[str, Any] = field(default_factory=dict)
     lowered: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     """Nodes lowered and not, by operator."""
@@ -56,8 +57,10 @@ class _GraphLowering:
         self.strict = strict
         self.state = LoweringState()
         self.values: dict[torch.fx.Node, Any] = {}
-        self.inputs: list[Buffer | sympy.Symbol | None] = []
+        self.inputs: list[Buffer | sympy.Symbol | Opaque | None] = []
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
+        self.opaque_constants: dict[str, Any] = {}
+        self.opaque_count = 0
         self.lowered: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
 
@@ -77,6 +80,7 @@ class _GraphLowering:
             inputs=tuple(self.inputs),
             outputs=outputs,
             constants=self.constants,
+            opaque_constants=self.opaque_constants,
             lowered=self.lowered,
             fallbacks=self.fallbacks,
         )
@@ -85,23 +89,23 @@ class _GraphLowering:
 
     def _placeholder(self, node: torch.fx.Node) -> Any:
         value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            made = self._outside(node.name, value)
-            self.inputs.append(made.buffer)
-            return made
         if isinstance(value, torch.SymInt):
             expr = to_index(value)
             self.inputs.append(expr if isinstance(expr, sympy.Symbol) else None)
             return expr
-        self.inputs.append(None)
-        return value
+        if value is not None and not isinstance(value, (bool, int, float, str, torch.Tensor)):
+            self.inputs.append(Opaque(node.name))
+            return self.inputs[-1]
+        if not isinstance(value, torch.Tensor):
+            self.inputs.append(None)
+            return value
+        made = self._outside(node.name, value)
+        self.inputs.append(made if isinstance(made, Opaque) else made.buffer)
+        return made
 
-    def _outside(self, name: str, fake: torch.Tensor) -> Stored:
-        if fake.layout is not torch.strided:
-            raise UnsupportedByRefimpl(
-                seen=f"a tensor of layout {fake.layout} as input {name!r}", supported="strided tensors",
-                do="compile this graph with another backend",
-            )  # fmt: skip
+    def _outside(self, name: str, fake: torch.Tensor) -> Stored | Opaque:
+        if not _is_plain(fake):
+            return Opaque(name)
         buffer = Buffer(
             name,
             tuple(to_index(size) for size in fake.shape),
@@ -119,7 +123,10 @@ class _GraphLowering:
         if not isinstance(value, torch.Tensor):
             return value
         made = self._outside(f"constant_{node.name}", value)
-        self.constants[made.buffer.name] = made.buffer, value
+        if isinstance(made, Opaque):
+            self.opaque_constants[made.name] = value
+        else:
+            self.constants[made.buffer.name] = made.buffer, value
         return made
 
     # ---- calls
@@ -139,6 +146,8 @@ class _GraphLowering:
         arguments, keywords = self._lowered_arguments(node)
         function = RULES.get(node.target)
         reason = "no rule"
+        if any(isinstance(leaf, Opaque) for leaf in pytree.tree_leaves((arguments, keywords))):
+            function, reason = None, "an argument that is no strided tensor and no whole number"
         if function is not None:
             mark = len(self.state.steps), len(self.state.buffers)
             try:
@@ -175,7 +184,7 @@ class _GraphLowering:
             )
         self.fallbacks[str(node.target)] += 1
         schema = getattr(node.target, "_schema", None)
-        is_mutating = schema is None or schema.is_mutable
+        is_mutating = schema.is_mutable if schema is not None else not _is_arithmetic(node.target)
         if is_mutating:
             self._settle()
         fakes = {id(n): n.meta.get("val") for n in node.all_input_nodes}
@@ -213,28 +222,16 @@ class _GraphLowering:
         return lowered if is_list else lowered[0]
 
     def _result(self, fake: Any, node: torch.fx.Node) -> tuple[Output, Any]:
-        if isinstance(fake, torch.Tensor):
-            if fake.layout is not torch.strided:
-                raise UnsupportedByRefimpl(
-                    seen=f"{node.target} gives a tensor of layout {fake.layout}{_line_of(node)}",
-                    supported="strided tensors", do="compile this graph with another backend",
-                )  # fmt: skip
+        if isinstance(fake, torch.Tensor) and _is_plain(fake):
             buffer = self.state.new_buffer(fake.shape, fake.dtype, fake.device, fake.stride())
             return Output(buffer=buffer), whole(buffer)
-        if isinstance(fake, torch.SymInt):
-            expr = to_index(fake)
-            if not isinstance(expr, sympy.Symbol):
-                raise UnsupportedByRefimpl(
-                    seen=f"{node.target} gives the number {expr}{_line_of(node)}", supported="numbers that are symbols",
-                    do="compile this graph with another backend",
-                )  # fmt: skip
-            return Output(symbol=expr), expr
+        if isinstance(fake, torch.SymInt) and isinstance(to_index(fake), sympy.Symbol):
+            return Output(symbol=to_index(fake)), to_index(fake)
         if fake is None or isinstance(fake, (int, float, bool)):
             return Output(), fake
-        raise UnsupportedByRefimpl(
-            seen=f"{node.target} gives a {type(fake).__name__}{_line_of(node)}",
-            supported="tensors and whole numbers", do="compile this graph with another backend",
-        )  # fmt: skip
+        self.opaque_count += 1
+        opaque = Opaque(f"opaque_{self.opaque_count}_{node.name}")
+        return Output(opaque=opaque), opaque
 
     def _settle(self) -> None:
         """Before memory is written: what is to be computed from it later is computed now."""
@@ -250,6 +247,17 @@ class _GraphLowering:
             fake = item.meta["val"]
             return self.state.store(value, fake.stride(), (item.name,))
         return SizeExpression(value) if isinstance(value, sympy.Expr) else value
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is memory with strides, and nothing else."""
+    return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+
+
+def _is_arithmetic(target: Any) -> bool:
+    return getattr(target, "__module__", None) in ("_operator", "math") or getattr(target, "__name__", "").startswith(
+        "sym_"
+    )
 
 
 def _as_sequence(value: Any) -> Sequence[Any]:

@@ -11,7 +11,17 @@ import torch
 
 from refimpl._torch import FakeTensor
 from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, to_index
-from refimpl.codegen.loop_ir import Buffer, Nest, Reduction, ReductionKind, Step, new_axis
+from refimpl.codegen.loop_ir import (
+    Buffer,
+    Extern,
+    Nest,
+    Output,
+    Reduction,
+    ReductionKind,
+    SizeExpression,
+    Step,
+    new_axis,
+)
 from refimpl.codegen.nests import normalised
 from refimpl.codegen.scalars import Apply, FromIndex, Literal, Scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
@@ -37,6 +47,10 @@ KERNEL_DTYPES = frozenset(
     ]
 )
 HALF = (torch.float16, torch.bfloat16)
+
+
+# What reductions of no values give; the others have nothing to give.
+_OF_NOTHING = {"sum": 0, "prod": 1, "any": False, "all": True}
 
 
 class NotLowered(Exception):
@@ -80,6 +94,8 @@ class LoweringState:
         if isinstance(tensor, Stored) and (strides is None or have_strides(tensor, strides)):
             return tensor
         buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device, strides)
+        if ZERO in tensor.shape:
+            return self._empty(buffer, origins)
         axes = [new_axis(size) for size in tensor.shape]
         indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
         kept = tuple(axis for axis in axes if axis.size != ONE)
@@ -110,20 +126,48 @@ class LoweringState:
         indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
         shape = [ONE if dim in dims else size for dim, size in enumerate(tensor.shape)]
         buffer = self.new_buffer(shape, dtype, tensor.device)
+        if ZERO in shape:
+            return self._empty(buffer, origins)
         kept = tuple(axis for dim, axis in enumerate(axes) if dim not in dims and axis.size != ONE)
         reduced = tuple(axis for dim, axis in enumerate(axes) if dim in dims and axis.size != ONE)
+        is_empty = any(axis.size == ZERO for axis in reduced)
+        value: Scalar = literal(_OF_NOTHING[kind], dtype) if is_empty else tensor.at(indices)
+        if is_empty:
+            reduced = ()
+        elif not reduced:  # one value each: no reduction at all
+            value = literal(0, dtype) if kind in ("argmax", "argmin") else cast(value, dtype)
         out = tuple(ZERO if dim in dims else index for dim, index in enumerate(indices))
         nest = Nest(
             axes=kept,
             reduced=reduced,
-            order=tuple(axis for axis in axes if axis.size != ONE),
-            reduction=Reduction(kind),
-            value=tensor.at(indices),
+            order=tuple(axis for axis in axes if axis in kept or axis in reduced),
+            reduction=Reduction(kind) if reduced else None,
+            value=value,
             target=buffer,
             index=linear(out, buffer.strides),
             origins=origins,
         )
         self.steps.append(normalised(nest))
+        return whole(buffer)
+
+    def _empty(self, buffer: Buffer, origins: tuple[str, ...]) -> Stored:
+        """A buffer without elements, which no kernel fills."""
+        sizes, steps = (
+            tuple(SizeExpression(number) for number in numbers) for numbers in (buffer.shape, buffer.strides)
+        )
+        self.steps.append(
+            Extern(
+                target=torch.empty_strided,
+                arguments=(sizes, steps),
+                keywords={"dtype": buffer.dtype, "device": buffer.device},
+                outputs=(Output(buffer=buffer),),
+                is_list=False,
+                reads=frozenset(),
+                writes=frozenset(),
+                origin=", ".join(origins),
+                reason="no elements",
+            )
+        )
         return whole(buffer)
 
 

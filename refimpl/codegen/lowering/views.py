@@ -214,7 +214,9 @@ def reshaping(old: Indices, new: Indices) -> Callable[[Indices], Indices]:
 
 
 def _digits(place: sympy.Expr, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
-    digits = []
+    digits: list[sympy.Expr] = []
+    if ZERO in sizes:  # no element, and no place to divide
+        return [ZERO] * len(sizes)
     steps = contiguous_strides(sizes)
     largest = next((at for at, size in enumerate(sizes) if size != ONE), 0)
     for at, (size, step) in enumerate(zip(sizes, steps, strict=True)):
