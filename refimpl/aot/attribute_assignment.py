@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,15 +36,15 @@ class _Content:
             return cls(value)
         return cls(value, tuple((key, cls.of(item, (*around, id(value)))) for key, item in _items(value)))
 
-    def assigned_tensors(self, now: Any, path: str, around: tuple[int, ...] = ()) -> Iterator[str]:
-        """Paths below which there is another tensor now."""
-        if isinstance(now, torch.Tensor) and now is not self.value:
+    def assigned_tensors(self, now: Any, path: str, known: Set[int], around: tuple[int, ...] = ()) -> Iterator[str]:
+        """Paths below which there is another tensor now, and none that is known."""
+        if isinstance(now, torch.Tensor) and now is not self.value and id(now) not in known:
             yield path
         if id(now) in around:
             return
         before = dict(self.items)
         for key, item in _items(now):
-            yield from before.get(key, _NOTHING).assigned_tensors(item, f"{path}[{key!r}]", (*around, id(now)))
+            yield from before.get(key, _NOTHING).assigned_tensors(item, f"{path}[{key!r}]", known, (*around, id(now)))
 
     def restore(self) -> None:
         """Fills containers with what they held. Those that are as they were are not touched."""
@@ -70,11 +70,13 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 @contextlib.contextmanager
-def _detect_attribute_assignment(mod: torch.nn.Module) -> Iterator[None]:
+def _detect_attribute_assignment(mod: torch.nn.Module, state: Iterable[torch.Tensor] = ()) -> Iterator[None]:
     """When the block is left, attributes of the module and its submodules are as they were, buffers and parameters aside.
 
-    Warns of tensors that were assigned, unless the block fails.
+    Warns of tensors that were assigned, unless the block fails. `state`: what stands for parameters and buffers in it, of which
+    a module may keep a list of its own (torch.nn.LSTM does): that is no warning.
     """
+    known = {id(tensor) for tensor in state}
     before = {name: _attributes(submodule) for name, submodule in mod.named_modules()}
     contents = {name: {key: _Content.of(value) for key, value in before[name].items()} for name in before}
     try:
@@ -83,7 +85,7 @@ def _detect_attribute_assignment(mod: torch.nn.Module) -> Iterator[None]:
             path
             for name, submodule in mod.named_modules()
             for key, value in _attributes(submodule).items()
-            for path in contents.get(name, {}).get(key, _NOTHING).assigned_tensors(value, _path(name, key))
+            for path in contents.get(name, {}).get(key, _NOTHING).assigned_tensors(value, _path(name, key), known)
         ]
     finally:
         for name, submodule in mod.named_modules():

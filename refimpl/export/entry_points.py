@@ -23,6 +23,7 @@ from refimpl.export.functional_graph import composite_decompositions
 from refimpl.export.lifted_graph import lifted
 from refimpl.export.module_call_graph import module_call_graph
 from refimpl.export.non_strict import non_strict_program
+from refimpl.export.outside_containers import containers_kept
 from refimpl.export.range_constraints import call_conditions, check_promises, range_constraints
 from refimpl.export.shape_policies import argument_names, input_leaves, signature_of
 from refimpl.export.shapes_collection import ShapesCollection
@@ -68,7 +69,7 @@ def export(
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([leaf.value for leaf in leaves], UserErrorType.INVALID_INPUT, "inputs")
     first_half = strict_program if strict else non_strict_program
-    with without_fake_mode(), capturing(), exporting_flags():
+    with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
         try:
             program = first_half(
                 mod, args, kwargs, leaves, argument_names(signature, args, kwargs),

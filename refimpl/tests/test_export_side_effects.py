@@ -1,0 +1,117 @@
+"""What an export leaves in the program's Python: nothing that has no data."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from refimpl.export import export
+
+strict_or_not = pytest.mark.parametrize("strict", [False, True])
+LOG: list[Any] = ["before"]
+TABLE: dict[str, Any] = {"before": 1}
+LAST: Any = None
+COUNT = [0]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.window: deque[Any] = deque(maxlen=2)
+        self.last: Any = None
+
+    def note(self, value: torch.Tensor) -> None:
+        self.last = value
+        self.items.append({"nested": (value,)})
+        self.window.append(value)
+
+
+def note(log: list[Any], value: torch.Tensor) -> None:
+    log.append(value)
+
+
+class Logging(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorder = Recorder()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        note(LOG, y)
+        TABLE["last"] = y
+        self.recorder.note(y)
+        COUNT[0] += 1
+        return y * 2
+
+
+class Assigning(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global LAST
+        LAST = x + 1
+        return x * 2
+
+
+def closing_over(kept: list[Any]) -> torch.nn.Module:
+    class Closing(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept.append(x + 1)
+            return x * 2
+
+    return Closing()
+
+
+@strict_or_not
+def test_containers_outside_of_the_module_are_as_they_were(strict: bool) -> None:
+    module = Logging()
+    with pytest.warns(UserWarning, match=r"forward left tensors of the export.* in self.recorder") as caught:
+        program = export(module, (torch.ones(3),), strict=strict)
+    assert all(name in str(caught[0].message) for name in ("LOG", "TABLE", "self.recorder.items"))
+    assert (LOG, TABLE) == (["before"], {"before": 1})
+    assert (module.recorder.items, list(module.recorder.window), module.recorder.last) == ([], [], None)
+    assert program.module()(torch.ones(3)).tolist() == [4.0] * 3
+    assert LOG == ["before"]
+
+
+@strict_or_not
+def test_a_list_that_forward_closes_over(strict: bool) -> None:
+    kept: list[Any] = []
+    with pytest.warns(UserWarning, match="no data, in kept"):
+        export(closing_over(kept), (torch.ones(3),), strict=strict)
+    assert kept == []
+
+
+def test_a_global_that_forward_assigns() -> None:
+    with pytest.warns(UserWarning, match="no data, in LAST"):
+        export(Assigning(), (torch.ones(3),))
+    assert LAST is None
+
+
+@strict_or_not
+@pytest.mark.parametrize("make", [torch.nn.LSTM, torch.nn.GRU])
+def test_weights_that_a_module_lists_for_itself_are_no_assignment(make: Callable[..., Any], strict: bool) -> None:
+    module = make(3, 4)
+    weights = list(module._flat_weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export(module, (torch.ones(2, 5, 3),), strict=strict)
+    assert all(a is b for a, b in zip(module._flat_weights, weights, strict=True))
+    assert not any(isinstance(weight, FakeTensor) for weight in module._flat_weights)
+
+
+def test_an_export_that_fails_puts_back_as_well() -> None:
+    kept: list[Any] = []
+
+    class Failing(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept.append(x + 1)
+            raise ValueError("after the change")
+
+    with pytest.raises(ValueError, match="after the change"):
+        export(Failing(), (torch.ones(3),))
+    assert kept == []
