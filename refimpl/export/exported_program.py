@@ -17,6 +17,7 @@ from refimpl.export.draft_report import DraftExportReport
 from refimpl.export.functional_graph import FunctionalGraph, functional_graph, joint_graph
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
+from refimpl.export.kept_signatures import showing
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, without_submodule_signatures
 from refimpl.export.range_constraints import unbacked_ranges
 from refimpl.export.unlift import unlifted_module
@@ -186,7 +187,10 @@ class ExportedProgram:
 
         Raises an ExportError for what such a graph cannot say, as that an input is resized.
         """
-        return self._made_functional(functional_graph(self, decomp_table))
+        entries = self._module_call_graph
+        program = showing(self._graph_module, self._graph_signature, self._state_dict, entries)
+        made, entries = program.finished(functional_graph(program, decomp_table), entries)
+        return self._made_functional(made, entries)
 
     def forward_backward(self, loss_index: int = 0) -> ExportedProgram:
         """The program with a functional graph that gives gradients too, of the user's output at `loss_index`.
@@ -197,9 +201,11 @@ class ExportedProgram:
         Raises an ExportError for a loss that is no scalar with a gradient, for a second output with one, and for writes with a
         history; GradientMissing where the loss does not depend on a parameter.
         """
-        return self._made_functional(joint_graph(self, loss_index))
+        return self._made_functional(
+            joint_graph(self, loss_index), without_submodule_signatures(self._module_call_graph)
+        )
 
-    def _made_functional(self, made: FunctionalGraph) -> ExportedProgram:
+    def _made_functional(self, made: FunctionalGraph, entries: list[ModuleCallEntry]) -> ExportedProgram:
         env = _shape_env(self.graph)
         ranges = dict(self._range_constraints)
         if env is not None:
@@ -211,7 +217,7 @@ class ExportedProgram:
             graph_signature=made.signature,
             state_dict=self._state_dict,
             range_constraints=ranges,
-            module_call_graph=without_submodule_signatures(self._module_call_graph),
+            module_call_graph=entries,
             example_inputs=self._example_inputs,
             constants=self._constants,
             verifiers=[Verifier],

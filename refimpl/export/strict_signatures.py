@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export.graph_signature import ConstantArgument
+from refimpl.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec
 from refimpl.export.module_call_graph import ModuleCallEntry
 from refimpl.export.unflatten_graphs import graph_form
 
@@ -26,6 +26,10 @@ class Program(Protocol):
     def graph_module(self) -> fx.GraphModule: ...
     @property
     def module_call_graph(self) -> list[ModuleCallEntry]: ...
+    @property
+    def graph_signature(self) -> ExportGraphSignature: ...
+    @property
+    def constants(self) -> dict[str, Any]: ...
 
 
 def take_signatures(program: Program, beside: Program) -> None:
@@ -33,7 +37,7 @@ def take_signatures(program: Program, beside: Program) -> None:
 
     Raises UnsupportedByRefimpl where the graphs are not the same, but for when sizes are asked for.
     """
-    matching = _MatchingState(beside.graph_module, program.graph_module)
+    matching = _MatchingState(beside, program)
     if not matching.match():
         raise _other_graph()
     for other, node in matching.nodes.items():
@@ -70,24 +74,46 @@ def _other_graph() -> UnsupportedByRefimpl:
 class _MatchingState:
     """Which node of one graph is which of another. Numbers are known by their expressions. Mutable."""
 
-    def __init__(self, theirs: fx.GraphModule, ours: fx.GraphModule) -> None:
-        self._theirs, self._ours = theirs, ours
+    def __init__(self, theirs: Program, ours: Program) -> None:
+        self._programs = theirs, ours
+        self._theirs, self._ours = theirs.graph_module, ours.graph_module
         self.nodes: dict[fx.Node, fx.Node] = {}
         self._symbols: dict[Any, Any] = {}
 
     def match(self) -> bool:
         """Whether all nodes but numbers and assertions are the same, in the same order."""
         lists = [[n for n in module.graph.nodes if not _is_passive(n)] for module in (self._theirs, self._ours)]
-        if len(lists[0]) != len(lists[1]):
+        if not self._match_inputs() or len(lists[0]) != len(lists[1]):
             return False
         for other, node in zip(*lists, strict=True):
+            if other.op == node.op == "placeholder":
+                continue
             if other.op != node.op or not self._is_same_target(other, node):
                 return False
             if not (self._is_same(other.args, node.args) and self._is_same(other.kwargs, node.kwargs)):
                 return False
-            self.nodes[other] = node
+            self.nodes.setdefault(other, node)
             self._learn(other.meta.get("val"), node.meta.get("val"))
         return True
+
+    def _match_inputs(self) -> bool:
+        """By what they stand for; tensors without a name by their values."""
+        theirs, ours = self._programs
+        nodes = self._ours.graph.find_nodes(op="placeholder")
+        left = [
+            (spec, node, ours.constants.get(spec.target or ""))
+            for spec, node in zip(ours.graph_signature.input_specs, nodes, strict=True)
+        ]
+        others = self._theirs.graph.find_nodes(op="placeholder")
+        for spec, other in zip(theirs.graph_signature.input_specs, others, strict=True):
+            value = theirs.constants.get(spec.target or "")
+            found = next((each for each in left if _is_same_input(spec, value, each[0], each[2])), None)
+            if found is None:
+                return False
+            left.remove(found)
+            self.nodes[other] = found[1]
+            self._learn(other.meta.get("val"), found[1].meta.get("val"))
+        return not left
 
     def name_of(self, name: str) -> str:
         """Of the node here that is the one of that name there. Raises UnsupportedByRefimpl where there is none."""
@@ -141,6 +167,17 @@ class _MatchingState:
         for one, two in pairs:
             if isinstance(one, torch.SymInt) and isinstance(two, torch.SymInt) and one.node.expr.is_Symbol:
                 self._symbols.setdefault(one.node.expr, two.node.expr)
+
+
+def _is_same_input(other: InputSpec, value: Any, spec: InputSpec, own: Any) -> bool:
+    if other.kind is not spec.kind:
+        return False
+    if other.kind is InputKind.USER_INPUT:
+        return other.arg.name == spec.arg.name
+    if other.kind is InputKind.CONSTANT_TENSOR and value is not own:
+        is_alike = (value.shape, value.dtype, value.device) == (own.shape, own.dtype, own.device)
+        return is_alike and torch.equal(value, own)
+    return other.target == spec.target
 
 
 def _is_number(node: Any) -> bool:

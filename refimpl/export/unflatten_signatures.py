@@ -43,6 +43,7 @@ class Closing:
             return
         for node in list(self._root.nodes()):
             self._take_own_size(node)
+        self._pull_updates()
         for node in list(self._root.nodes()):
             user = self._owners[node]
             for needed in list(node.all_input_nodes):
@@ -79,6 +80,36 @@ class Closing:
 
     def _is_result(self, node: fx.Node, call: Call) -> bool:
         return any(not self._is_in(user, call) for user in node.users)
+
+    def _pull_updates(self) -> None:
+        """Updates of buffers, which a functional graph has at its end, happen in the closed call that computes them, if it is the
+        last that needs the buffer."""
+        places = {node: index for index, node in enumerate(self._root.nodes())}
+        for node in [item for item in self._root.items if isinstance(item, fx.Node)]:
+            if node.target is not torch.ops.aten.copy_.default or "nn_module_stack" in node.meta:
+                continue
+            target, value = (_undetached(arg) for arg in node.args)
+            call = None if value is None or target not in self._state else self._closed_around(value)
+            if call is None or value is None or target is None or self._blocking(value, self._root) is None:
+                continue
+            last = max(places[inner] for inner in call.nodes() if inner in places)
+            readers = [each for arg in (target, *target.users) for each in arg.users if each in places]
+            if any(places[each] > last and each not in (node, *node.all_input_nodes) for each in readers):
+                continue
+            for each in (*node.all_input_nodes, node):
+                if self._owners.get(each) is self._root and each not in self._state:
+                    self._root.items.remove(each)
+                    call.items.append(each)
+                    self._owners[each] = call
+            after = max((inner for inner in call.nodes() if inner is not node), key=lambda inner: places[inner])
+            after.append(node)
+            for each in reversed([each for each in node.all_input_nodes if self._owners.get(each) is call]):
+                if _undetached(each) is not each:
+                    after.append(each)
+
+    def _closed_around(self, node: fx.Node) -> Call | None:
+        calls = [call for call in self._owners.get(node, self._root).chain() if call.signature is not None]
+        return calls[-1] if calls else None
 
     def _take_own_size(self, node: fx.Node) -> None:
         """A size of a tensor that its call has not is one of a tensor that it has."""
@@ -182,6 +213,13 @@ class Closing:
         if before not in user.items:
             inner = next((call for call in self._owners.get(before, self._root).chain() if call.parent is user), None)
         user.items.insert(len(user.items) if inner is None else user.items.index(inner), node)
+
+
+def _undetached(value: Any) -> fx.Node | None:
+    """What a node is a detached view of, or the node."""
+    if isinstance(value, fx.Node) and value.target is torch.ops.aten.detach.default:
+        value = value.args[0]
+    return value if isinstance(value, fx.Node) else None
 
 
 def _returned(call: Call) -> set[str]:

@@ -393,7 +393,14 @@ def test_inputs_and_outputs_of_submodules_are_told_where_asked_for(strict: bool)
     decomposed = program.run_decompositions(
         {aten.mul.Tensor: lambda a, b: a + a * (b - 1) if b != 1 else NotImplemented}
     )
-    assert [entry.signature is None for entry in decomposed.module_call_graph] == [False, True, True]
+    assert [entry.fqn for entry in decomposed.module_call_graph] == list(calls)
+    kept = decomposed.module_call_graph[2].signature
+    assert kept is not None
+    (added,) = decomposed.module_call_graph[1].signature.outputs[:1]  # type: ignore[union-attr]
+    assert kept.inputs == [added, ConstantArgument("", 3)]
+    nodes = {node.name: node.target for node in decomposed.graph.nodes}
+    assert [nodes[arg.name] for arg in (added, kept.outputs[0])] == [aten.add.Tensor] * 2
+    assert "clone" not in decomposed.graph_module.code
 
 
 @MODES
