@@ -192,8 +192,9 @@ def load(
             rest = cast_value(to_value(other), element).data
             rest = align((rest, data))[0] if rest.dim() != data.dim() else rest
             data = torch.where(lanes, data, rest)
-        elif running.poison:
-            data = torch.where(lanes, data, torch.tensor(poison_of(element), dtype=element.carrier))
+        else:
+            rest = poison_of(element) if running.poison else 0
+            data = torch.where(lanes, data, torch.tensor(rest, dtype=element.carrier))
     else:
         _check_bounds("a load", buffer, places, None)
         data = _from_memory(_gather(buffer, places), element)

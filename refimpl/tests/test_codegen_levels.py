@@ -1,0 +1,227 @@
+"""The levels agree: emulator, repaired interpreter and, as far as that goes without a GPU, compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.codegen.kernel import Kernel, KernelError, Parameter
+from refimpl.codegen.levels.cubin import compile_batch, compile_to_cubin
+from refimpl.codegen.levels.device import DeviceLevel
+from refimpl.codegen.levels.emulator import EmulatorLevel
+from refimpl.codegen.levels.errors import LevelUnavailable, WouldNotCompile
+from refimpl.codegen.levels.interpreter import InterpreterError, InterpreterLevel, run_in_interpreter
+from refimpl.codegen.levels.transport import Launch
+from refimpl.tests.codegen_kernels import CASES, KernelCase, make_kernel
+
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="Triton is an extra: pip install 'torch-oracle[triton]'"
+)
+SUBSET = ["arithmetic", "library", "own_reduction", "matmul_tiles", "branches", "bools", "random_numbers", "atomics"]
+
+
+def _assert_agree(seen: Any, expected: Any, case: KernelCase) -> None:
+    for name, a, b in zip([p.name for p in case.kernel.arguments], seen, expected, strict=True):
+        if isinstance(a, torch.Tensor):
+            torch.testing.assert_close(
+                a,
+                b,
+                rtol=case.rtol,
+                atol=case.rtol,
+                equal_nan=True,
+                msg=lambda text, n=name: f"{case.name}.{n}: {text}",
+            )
+
+
+@cache
+def _interpreted() -> dict[str, tuple[Any, InterpreterError | None]]:
+    launches = [Launch(case.kernel, case.grid, case.make(), case.constants) for case in CASES]
+    errors = run_in_interpreter(launches)
+    return {case.name: (launch.arguments, error) for case, launch, error in zip(CASES, launches, errors, strict=True)}
+
+
+@needs_triton
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_emulator_computes_what_the_interpreter_does(case: KernelCase) -> None:
+    arguments = case.make()
+    EmulatorLevel(races=True).launch(case.kernel, case.grid, arguments, case.constants)
+    expected, error = _interpreted()[case.name]
+    assert error is None, error
+    _assert_agree(arguments, expected, case)
+    pairs = zip(arguments, case.make(), strict=True)
+    written = [(a, b) for a, b in pairs if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)]
+    assert any(not torch.equal(a, b) for a, b in written), f"{case.name} writes nothing: the comparison says nothing"
+
+
+@needs_triton
+def test_a_wrong_kernel_disagrees() -> None:
+    case = next(case for case in CASES if case.name == "arithmetic")
+    wrong = Kernel(case.kernel.name, case.kernel.source.replace("2.5", "2.50001"), case.kernel.parameters)
+    arguments = case.make()
+    EmulatorLevel().launch(wrong, case.grid, arguments, case.constants)
+    with pytest.raises(AssertionError, match=r"arithmetic\.o"):
+        _assert_agree(arguments, _interpreted()[case.name][0], case)
+
+
+@needs_triton
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_compile_without_a_gpu(capability: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_ORACLE_KERNEL_CACHE", str(tmp_path))
+    cases = [case for case in CASES if case.name in SUBSET]
+    results = compile_batch([(case.kernel, case.constants) for case in cases], capability)
+    for case, result in zip(cases, results, strict=True):
+        assert not isinstance(result, KernelError), result
+        assert result.cubin.startswith(b"\x7fELF"), case.name
+        assert f".target sm_{capability}" in result.ptx, case.name
+        assert 0 < result.registers <= 255, case.name
+        assert result.spills == 0, case.name
+    matmul = results[[case.name for case in cases].index("matmul_tiles")]
+    assert not isinstance(matmul, KernelError)
+    assert matmul.shared_memory > 0
+
+
+@needs_triton
+def test_compiled_kernels_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_ORACLE_KERNEL_CACHE", str(tmp_path))
+    case = next(case for case in CASES if case.name == "arithmetic")
+    first = compile_to_cubin(case.kernel, case.constants)
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    assert compile_to_cubin(case.kernel, case.constants) == first  # `seconds` too: nothing was compiled again
+    compile_to_cubin(case.kernel, case.constants, fp_fusion=True)
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+REJECTED = {
+    "range of no power of two": ("x:*fp32 B:constexpr", "i = tl.arange(0, 12)\ntl.store(x + i, 1.0)"),
+    "loop that changes a type": ("x:*fp32 B:constexpr", "s = 0\nfor k in range(B):\n    s += 0.5\ntl.store(x, s)"),
+    "small dot": (
+        "x:*fp32 B:constexpr",
+        "i = tl.arange(0, 4)\nv = tl.load(x + i[:, None] * 4 + i[None, :])\n"
+        "tl.store(x + i[:, None] * 4 + i[None, :], tl.dot(v, v))",
+    ),
+    "exp of half": ("x:*fp16 B:constexpr", "i = tl.arange(0, 16)\ntl.store(x + i, tl.exp(tl.load(x + i)))"),
+    "tensor as a size": ("x:*fp32 B:constexpr", "n = B * 2\ni = tl.arange(0, n)\ntl.store(x + i, 1.0)"),
+    "several comparisons": ("x:*fp32 B:constexpr", "i = tl.arange(0, 16)\ntl.store(x + i, 1.0, mask=0 < i < 9)"),
+    "float as a place": ("x:*fp32 B:constexpr", "tl.store(x + 1.0, 2.0)"),
+    "blocks that do not fit": ("x:*fp32 B:constexpr", "tl.store(x + tl.arange(0, 8) + tl.arange(0, 16), 1.0)"),
+    "bits of floats": ("x:*fp32 B:constexpr", "v = tl.load(x)\ntl.store(x, v & v)"),
+    "number too large": ("x:*i8 B:constexpr", "v = tl.load(x)\ntl.store(x, v + 1000)"),
+}
+
+
+@needs_triton
+@pytest.mark.parametrize("what", REJECTED)
+def test_what_the_compiler_rejects_the_emulator_rejects(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_ORACLE_KERNEL_CACHE", str(tmp_path))
+    parameters, body = REJECTED[what]
+    kernel = make_kernel("rejected", parameters, body)
+    dtype = {"*fp16": torch.float16, "*i8": torch.int8}.get(kernel.parameters[0].type, torch.float32)
+    with pytest.raises(WouldNotCompile):
+        compile_to_cubin(kernel, {"B": 16})
+    with pytest.raises(WouldNotCompile):
+        EmulatorLevel().launch(kernel, (1,), [torch.zeros(64, dtype=dtype)], {"B": 16})
+
+
+@needs_triton
+def test_interpreter_writes_through_views_and_keeps_the_rest() -> None:
+    kernel = make_kernel("fill", "o:*fp32 n:i32 B:constexpr", "i = tl.arange(0, B)\ntl.store(o + i, 7.0, mask=i < n)")
+    base = torch.zeros(20)
+    InterpreterLevel().launch(kernel, (1,), [base[5:15], 10], {"B": 16})
+    assert base.tolist() == [0.0] * 5 + [7.0] * 10 + [0.0] * 5
+
+
+@needs_triton
+def test_interpreter_reports_pointers_outside_of_arguments() -> None:
+    kernel = make_kernel("stray", "o:*fp32 B:constexpr", "tl.store(o + tl.arange(0, B), 7.0)")
+    base = torch.zeros(64)
+    with pytest.raises(
+        InterpreterError, match=r"a store outside of all arguments: 6 lanes.*40 bytes after the start of 'o'"
+    ):
+        InterpreterLevel().launch(kernel, (1,), [base[:10]], {"B": 16})
+    assert base.count_nonzero() == 0
+
+
+@needs_triton
+def test_interpreter_runs_here_where_triton_was_imported_for_it_and_says_so_where_not() -> None:
+    script = """
+import os, sys
+mode = sys.argv[1]
+if mode == "before":
+    os.environ["TRITON_INTERPRET"] = "1"
+import torch, triton, triton.language
+if mode == "after":
+    os.environ["TRITON_INTERPRET"] = "1"
+from refimpl.codegen.levels.interpreter import InterpreterLevel, _worker
+from refimpl.tests.codegen_kernels import CASES
+case = next(case for case in CASES if case.name == "row_sums")
+arguments = case.make()
+InterpreterLevel().launch(case.kernel, case.grid, arguments, case.constants)
+assert _worker._process is None
+assert torch.equal(arguments[1], arguments[0].sum(1))
+print("ran here")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    ran, refused = (
+        subprocess.run([sys.executable, "-c", script, mode], env=environment, capture_output=True, text=True)
+        for mode in ("before", "after")
+    )
+    assert "ran here" in ran.stdout, ran.stderr
+    assert refused.returncode == 1
+    assert "TRITON_INTERPRET was set after Triton was imported" in refused.stderr
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(LevelUnavailable, match="no CUDA device"):
+        DeviceLevel()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: (a[0], a[1], a[2][:-1], a[3]), r"2 arguments\n  expected: 3: x, y, o"),
+        (lambda a: (a[0], a[1], [*a[2][:-1], 5], a[3]), "a int for 'o'"),
+        (lambda a: (a[0], a[1], [*a[2][:-1], a[2][2].double()], a[3]), r"a tensor of torch.float64 for 'o'"),
+        (lambda a: (a[0], a[1], a[2], {}), r"constants \[\]"),
+        (lambda a: (a[0], (1, 2, 3, 4), a[2], a[3]), r"grid \(1, 2, 3, 4\)"),
+    ],
+)
+def test_launches_that_do_not_fit_are_named(change: Any, message: str) -> None:
+    case = next(case for case in CASES if case.name == "arithmetic")
+    launch = change((case.kernel, case.grid, list(case.make()), case.constants))
+    with pytest.raises(KernelError, match=message):
+        EmulatorLevel().launch(*launch)
+
+
+def test_a_parameter_of_no_type_is_named() -> None:
+    with pytest.raises(KernelError, match="parameter 'x' of type 'float'"):
+        Kernel("k", "", (Parameter("x", "float"),))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_device_computes_what_the_emulator_does(case: KernelCase) -> None:
+    arguments = case.make()
+    on_device = [a.cuda() if isinstance(a, torch.Tensor) else a for a in case.make()]
+    EmulatorLevel().launch(case.kernel, case.grid, arguments, case.constants)
+    level = DeviceLevel()
+    for _ in range(2):  # the second launch finds the kernel compiled
+        on_device = [a.cuda() if isinstance(a, torch.Tensor) else a for a in case.make()]
+        level.launch(case.kernel, case.grid, on_device, case.constants)
+    for seen, expected in zip(on_device, arguments, strict=True):
+        if isinstance(seen, torch.Tensor):
+            rtol = max(case.rtol, 1e-5) if seen.is_floating_point() else 0.0
+            torch.testing.assert_close(seen.cpu(), expected, rtol=rtol, atol=rtol, equal_nan=True)
