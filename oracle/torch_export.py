@@ -83,22 +83,25 @@ def to_torch(program: Any) -> ExportedProgram:
             do="give what `export` returned",
         )
     conversion = _Conversion(symbol_values=_symbol_values(program))
-    for symbol, bounds in program.range_constraints.items():
-        conversion.symbol(symbol, bounds)
+    for expr, bounds in program.range_constraints.items():
+        if expr.is_Symbol:
+            conversion.symbol(expr, bounds)
     graph_module = conversion.graph_module(program.graph_module)
+    signature = _signature(program.graph_signature)
+    state, constants = _state_and_constants(program, signature)
     verifier = TrainingIRVerifier if program.dialect == "TRAINING" else Verifier
     converted = ExportedProgram(
         root=graph_module,
         graph=graph_module.graph,
-        graph_signature=_signature(program.graph_signature),
-        state_dict=dict(program.state_dict),
+        graph_signature=signature,
+        state_dict=state,
         range_constraints={
-            conversion.symbol(symbol): conversion.ranges[conversion.symbol(symbol)]
-            for symbol in program.range_constraints
+            conversion.expression(expr): conversion.range_of(expr, bounds)
+            for expr, bounds in program.range_constraints.items()
         },
         module_call_graph=[_module_call(entry) for entry in program.module_call_graph],
         example_inputs=program.example_inputs,
-        constants=dict(program.constants),
+        constants=constants,
         verifiers=[verifier],
     )
     converted._guards_code = conversion.guards_code(program, converted)
@@ -135,16 +138,20 @@ class _Conversion:
         if value is not None and old.is_positive:
             assumptions["positive"] = True
         new = sympy.Symbol(old.name, **assumptions)
-        is_int = bool(old.is_integer)
-        if bounds is None:
-            lower, upper = (2 if old.is_positive else -int_oo, int_oo) if is_int else (-sympy.oo, sympy.oo)
-        else:
-            lower, upper = _bound(bounds.lower, is_int), _bound(bounds.upper, is_int)
         self._symbols[old] = new
-        self.ranges[new] = self.shape_env.var_to_range[new] = ValueRanges(lower, upper)
+        self.ranges[new] = self.shape_env.var_to_range[new] = self.range_of(old, bounds)
         if value is not None:
             self.shape_env.add_backed_var_to_val(new, value)
         return new
+
+    def range_of(self, old: Any, bounds: Any) -> ValueRanges[Any]:
+        """torch's range for the bounds of a number; None: nothing is said of it."""
+        is_int = bool(old.is_integer)
+        if bounds is None:
+            return (
+                ValueRanges(2 if old.is_positive else -int_oo, int_oo) if is_int else ValueRanges(-sympy.oo, sympy.oo)
+            )
+        return ValueRanges(_bound(bounds.lower, is_int), _bound(bounds.upper, is_int))
 
     def expression(self, old: Any) -> Any:
         """The same expression over torch's symbols, built of torch's functions."""
@@ -266,7 +273,8 @@ class _Conversion:
 
     def _sources(self, converted: ExportedProgram) -> dict[sympy.Symbol, sympy.Symbol]:
         """Symbol -> a symbol that is called what torch calls the first size that is it."""
-        users = set(converted.graph_signature.user_inputs)
+        specs = converted.graph_signature.input_specs
+        users = {spec.arg.name for spec in specs if spec.kind is torch_signature.InputKind.USER_INPUT}
         values = [node.meta.get("val") for node in converted.graph.find_nodes(op="placeholder") if node.name in users]
         sources: dict[sympy.Symbol, sympy.Symbol] = {}
         for path, value in zip(_input_paths(converted), values, strict=False):
@@ -351,6 +359,19 @@ def _signature(old: Any) -> torch_signature.ExportGraphSignature:
             for spec in old.output_specs
         ],
     )
+
+
+def _state_and_constants(
+    program: Any, signature: torch_signature.ExportGraphSignature
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The program's. A parameter that no module has registered is a parameter, not a constant: torch's constants are none."""
+    state, constants = dict(program.state_dict), dict(program.constants)
+    for spec in signature.input_specs:
+        held = constants.get(spec.target) if spec.target is not None else None
+        if spec.kind is torch_signature.InputKind.CONSTANT_TENSOR and isinstance(held, torch.nn.Parameter):
+            spec.kind = torch_signature.InputKind.PARAMETER
+            state[str(spec.target)] = constants.pop(spec.target)
+    return state, constants
 
 
 def _module_call(old: Any) -> ModuleCallEntry:

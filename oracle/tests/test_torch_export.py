@@ -241,6 +241,59 @@ def test_conditions_besides_ranges_are_checked_as_well() -> None:
         run(torch.ones(7, 3))
 
 
+class Listed(nn.Module):
+    """Parameters that no module has registered, and a number between the tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = [nn.Parameter(torch.tensor(2.0)), nn.Parameter(torch.tensor(0.5))]
+
+    def forward(self, x: torch.Tensor, power: float, y: torch.Tensor) -> torch.Tensor:
+        for value in self.held:
+            x = x * value**power
+        return x.view(-1, 2, 3) + y.view(-1, 2, 3)
+
+
+def test_numbers_between_tensors_sizes_that_are_multiples_and_parameters_in_lists() -> None:
+    module = Listed()
+    x, y = torch.randn(4, 3), torch.randn(4, 3)
+    shapes = ({0: Dim.AUTO}, None, {0: Dim.AUTO})
+    program = export(module, (x, 2.0, y), dynamic_shapes=shapes)
+    run = to_torch(program).module()
+    for size in (4, 6):
+        x, y = torch.randn(size, 3), torch.randn(size, 3)
+        torch.testing.assert_close(run(x, 2.0, y), module(x, 2.0, y))
+    run(x, 2.0, y).sum().backward()
+    ours = [value.grad for value in module.held]
+    for value in module.held:
+        value.grad = None
+    module(x, 2.0, y).sum().backward()
+    torch.testing.assert_close(ours, [value.grad for value in module.held])
+    with pytest.raises(AssertionError, match="Guard failed"):
+        run(torch.randn(5, 3), 2.0, torch.randn(5, 3))
+    with pytest.raises(AssertionError, match="Guard failed"):
+        run(x, 3.0, y)
+
+
+class Grouped(nn.Module):
+    """One size is twice another, a third is even."""
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv_transpose1d(x, weight, bias, groups=2)
+
+
+def test_ranges_of_sizes_that_are_computed_are_kept() -> None:
+    every = dict.fromkeys(range(3), Dim.AUTO)
+    inputs = (torch.randn(1, 2, 1), torch.randn(2, 2, 1), torch.randn(4))
+    program = export(Grouped(), inputs, dynamic_shapes=(every, every, {0: Dim.AUTO}))
+    assert any(not expr.is_Symbol for expr in program.range_constraints), "no size is computed: nothing is tested"
+    converted = to_torch(program)
+    assert {str(expr): str(bounds.lower) for expr, bounds in converted.range_constraints.items()} == {
+        str(expr): str(bounds.lower) for expr, bounds in program.range_constraints.items()
+    }
+    torch.testing.assert_close(converted.module()(*inputs), Grouped()(*inputs))
+
+
 def test_a_program_of_torch_itself_is_taken() -> None:
     x = torch.randn(4, 4)
     module = Branches()
