@@ -73,6 +73,7 @@ _EXPORTED_BY_REFIMPL = (
     _Refusal(type_name="refimpl.errors.DataDependentRead", reason="DataDependentRead"),
     _Refusal(type_name="refimpl.errors.DataDependentFakeRead", reason="DataDependentRead"),
     _Refusal(type_name="refimpl.errors.DynamicShapeInTrace", reason="DynamicShapeInTrace"),
+    _Refusal(type_name="torch._subclasses.fake_tensor.UnsupportedOperatorException", reason="no fake kernel"),
     _Refusal(type_name="refimpl.errors.UnsupportedByRefimpl", message="refimpl does not support "),
     _Refusal(type_name="refimpl.export.errors.InputMismatch", is_later=True, reason=_GUARD),
     _Refusal(type_name="refimpl.export.errors.StructureMismatch", is_later=True, reason=_GUARD),
