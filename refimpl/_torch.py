@@ -144,6 +144,8 @@ torch_checks: tuple[Any, ...] = (torch._check, torch._check_is_size)
 # TorchScript's tracer below torch.jit.trace, and what tells whether it runs.
 jit_get_trace_graph: Any = getattr(torch.jit, "_get_trace_graph")
 is_jit_tracing: Callable[[], bool] = torch._C._is_tracing
+# The module of Python's for one of TorchScript's own, as a method of a script has for its owner.
+wrap_script_module: Any = getattr(getattr(torch.jit, "_recursive"), "wrap_cpp_module")
 # The function that calls the engine of autograd: what has it for its caller is called by the engine.
 engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
 # Where builds of torch that collect such things count which entry points are used.
@@ -566,5 +568,6 @@ __all__ = [
     "without_fake_mode",
     "without_pre_dispatch_modes",
     "without_torch_function",
+    "wrap_script_module",
     "written_arguments",
 ]

@@ -2,6 +2,8 @@
 
 from refimpl.export.archive.files import load, save
 from refimpl.export.dims import Dim, dims
+from refimpl.export.draft import draft_export
+from refimpl.export.draft_report import DraftExportReport, FailureReport, FailureType
 from refimpl.export.entry_points import export, register_dataclass
 from refimpl.export.errors import SpecViolationError
 from refimpl.export.exported_program import ExportedProgram
@@ -29,9 +31,12 @@ __all__ = [
     "ConstantArgument",
     "CustomObjArgument",
     "Dim",
+    "DraftExportReport",
     "ExportBackwardSignature",
     "ExportGraphSignature",
     "ExportedProgram",
+    "FailureReport",
+    "FailureType",
     "FlatArgsAdapter",
     "InputKind",
     "InputSpec",
@@ -49,6 +54,7 @@ __all__ = [
     "UnflattenedModule",
     "default_decompositions",
     "dims",
+    "draft_export",
     "export",
     "load",
     "register_dataclass",

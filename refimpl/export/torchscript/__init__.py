@@ -1,0 +1,1 @@
+"""TorchScript to exported programs: its graph is run by Python, and that is exported."""
