@@ -155,8 +155,13 @@ _OURS = "refimpl.export"
 _EXPORT = {
     f"{_EXPORT_PACKAGE}.export": f"{_OURS}.export",
     f"{_EXPORT_PACKAGE}.unflatten.unflatten": f"{_OURS}.unflatten.unflatten",
+    f"{_EXPORT_PACKAGE}._trace._export_to_torch_ir": f"{_OURS}.torch_graph._export_to_torch_ir",
+    f"{_EXPORT_PACKAGE}.draft_export": f"{_OURS}.draft.draft_export",
+    f"{_EXPORT_PACKAGE}.experimental._export_forward_backward": f"{_OURS}.experimental._export_forward_backward",
+    f"{_EXPORT_PACKAGE}.experimental._sticky_export": f"{_OURS}.experimental._sticky_export",
     f"{_EXPORT_PACKAGE}._trace._export": f"{_OURS}.entry_points._export",
     f"{_EXPORT_PACKAGE}._trace._export_for_training": f"{_OURS}.entry_points._export_for_training",
+    "torch._export.converter.TS2EPConverter": f"{_OURS}.torchscript.converter.TS2EPConverter",
 }
 # Without upstream's options of pickle and of versions: an archive here has neither.
 _EXPORT_ARCHIVES = {f"{_EXPORT_PACKAGE}.{name}": f"{_OURS}.{name}" for name in ("load", "save")}

@@ -27,6 +27,7 @@ from refimpl.export.outside_containers import containers_kept
 from refimpl.export.range_constraints import call_conditions, check_promises, range_constraints
 from refimpl.export.shape_policies import argument_names, input_leaves, signature_of
 from refimpl.export.shapes_collection import ShapesCollection
+from refimpl.export.state_metadata import note_users
 from refimpl.export.strict import strict_program
 from refimpl.export.strict_signatures import take_signatures
 from refimpl.export.traced_program import FakeProgram, traced
@@ -154,6 +155,7 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
     graph = traced(program)
     check_promises(program.shape_env)
     made = lifted(program, graph)
+    note_users(made.graph_module, made.signature)
     verify_metadata(made.graph_module)
     verify_placeholder_names(made.graph_module, made.signature)
     root = program.root
