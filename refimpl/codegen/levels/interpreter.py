@@ -102,23 +102,14 @@ def interpret(launch: Launch) -> None:
     function = _function(kernel)
     given = iter(launch.arguments)
     values: list[Any] = []
-    ranges: list[tuple[str, int, int]] = []
     for parameter in kernel.parameters:
         if parameter.is_constant:
             values.append(_constant(launch.constants[parameter.name]))
             continue
         value = next(given)
-        if isinstance(value, torch.Tensor):
-            extent = (
-                1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)) if value.numel() else 0
-            )
-            ranges.append((parameter.name, value.data_ptr(), value.data_ptr() + extent * value.element_size()))
-            values.append(value)
-        else:
-            values.append(repairs.TypedScalar(value, parameter.type))
+        values.append(value if isinstance(value, torch.Tensor) else repairs.TypedScalar(value, parameter.type))
     if 0 in launch.grid:
         return
-    repairs.Memory.ranges = ranges
     try:
         function[launch.grid](*values)
     except Exception as error:
@@ -127,8 +118,6 @@ def interpret(launch: Launch) -> None:
             kernel.name, seen=f"the interpreter raised {type(error.__cause__ or error).__name__}: {cause}",
             expected="a launch without errors", do="mend the kernel or the launch",
         ) from error  # fmt: skip
-    finally:
-        repairs.Memory.ranges = []
 
 
 _functions: dict[str, Any] = {}

@@ -197,8 +197,6 @@ def _sum(self: Any, input: Any) -> Any:
 
 
 def _check(what: str, pointers: np.ndarray, mask: np.ndarray) -> None:
-    if not Memory.ranges:
-        return
     active = pointers[np.broadcast_to(mask, pointers.shape)].astype(np.int64)
     inside = np.zeros(active.shape, dtype=bool)
     for _, start, stop in Memory.ranges:
@@ -256,7 +254,28 @@ def _atomic(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: 
 
 # ------------------------------------------------------------------------------------------------- arguments and libdevice
 
-_stock_convert = stock._implicit_cvt
+_stock_convert, _stock_to_host = stock._implicit_cvt, stock.GridExecutor._init_args_hst
+
+
+def _to_host(self: Any, args_dev: Any, kwargs: Any) -> Any:
+    """Says where the tensors of this launch lie, before it starts."""
+    args_hst, kwargs_hst = _stock_to_host(self, args_dev, kwargs)
+    named = [*zip(self.arg_names, args_hst, strict=False), *kwargs_hst.items()]
+    Memory.ranges = [(name, *_span(tensor)) for name, arg in named for tensor in _tensors(arg)]
+    return args_hst, kwargs_hst
+
+
+def _tensors(arg: Any) -> list[torch.Tensor]:
+    if isinstance(arg, (tuple, list)):
+        return [tensor for item in arg for tensor in _tensors(item)]
+    base = getattr(arg, "base", None)  # of descriptors and wrappers
+    return [x for x in (arg, base) if isinstance(x, torch.Tensor)][:1]
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte, and byte after the last element that shape and strides reach."""
+    extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+    return tensor.data_ptr(), tensor.data_ptr() + extent * tensor.element_size()
 
 
 def _convert(arg: Any) -> Any:
@@ -312,7 +331,7 @@ def repair() -> None:
     Builder.get_bf16 = lambda self, value: Handle(narrowed(np.array([value], dtype=np.float32)), tl.bfloat16)
     Builder.create_masked_load, Builder.create_masked_store, Builder.create_atomic_rmw = _load, _store, _atomic
     stock.ReduceOps.sum = _sum
-    stock._implicit_cvt = _convert
+    stock._implicit_cvt, stock.GridExecutor._init_args_hst = _convert, _to_host
     library = importlib.import_module("triton.language.extra.libdevice")
     for name, function in vars(make_libdevice()).items():
         setattr(library, name, _library_function(function))

@@ -200,6 +200,10 @@ JitFunction.runtime = runtime
 # ------------------------------------------------------------------------------------------------------------------ modules
 
 
+class MissingMember(Unsupported, AttributeError):
+    """Something of Triton's that the emulator lacks; an AttributeError for those who ask with hasattr."""
+
+
 class StandIn(ModuleType):
     """A module of Triton's that is not Triton's. What it lacks is named when it is asked for."""
 
@@ -209,9 +213,7 @@ class StandIn(ModuleType):
         self.__path__ = []  # submodules can be imported
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise Unsupported(f"{self.__name__}.{name}")
+        raise MissingMember(f"{self.__name__}.{name}")
 
 
 def _next_power_of_2(n: int) -> int:

@@ -1,0 +1,97 @@
+"""Hand-written kernels: modules of a user's that import Triton by themselves, run on a level of ours.
+
+The process is given to one level for good: what a module imported stays what it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from refimpl.codegen.kernel import KernelError
+from refimpl.codegen.levels.emulator.jit import JitFunction
+from refimpl.codegen.levels.emulator.language import MODULES
+from refimpl.codegen.levels.emulator.launching import Options
+from refimpl.codegen.levels.errors import LevelUnavailable, NotEmulated, OutOfBounds, Race, WouldNotCompile
+from refimpl.codegen.levels.interpreter import is_interpreting
+
+_KINDS: dict[type[KernelError], str] = {
+    OutOfBounds: "out_of_bounds", Race: "race", WouldNotCompile: "would_not_compile", NotEmulated: "not_emulated",
+}  # fmt: skip
+
+
+def emulate_triton(*, races: bool = True) -> None:
+    """From now on `import triton` gives the emulator's stand-ins, and `kernel[grid](...)` runs emulated."""
+    for name in [name for name in sys.modules if name == "triton" or name.startswith("triton.")]:
+        del sys.modules[name]
+    sys.modules.update(MODULES)
+    JitFunction.options = Options(races=races)
+
+
+def interpret_triton() -> None:
+    """Repair the interpreter. LevelUnavailable unless the process was started with TRITON_INTERPRET=1."""
+    if not is_interpreting():
+        raise LevelUnavailable(
+            "interpreter", seen="TRITON_INTERPRET is not set", do="start the process with TRITON_INTERPRET=1"
+        )
+    importlib.import_module("refimpl.codegen.levels.interpreter_repairs").repair()
+
+
+def kind_of_error(error: BaseException) -> str | None:
+    """ "out_of_bounds", "race", "would_not_compile", "not_emulated" or "launch": what a launch on a level said; else None."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if type(seen).__name__ == "OutsideOfArguments":
+            return "out_of_bounds"
+        for kind, name in _KINDS.items():
+            if isinstance(seen, kind):
+                return name
+        if isinstance(seen, KernelError) or type(seen).__name__ in (
+            "InterpreterError",
+            "CompilationError",
+            "PTXASError",
+        ):
+            cause = seen.__cause__
+            if cause is None or type(cause).__name__ != "OutsideOfArguments":
+                return "launch"
+        seen = seen.__cause__
+    return None
+
+
+def is_kernel(value: Any) -> bool:
+    """Whether this is what `@triton.jit` makes, of any level."""
+    return isinstance(value, JitFunction) or type(value).__name__ in (
+        "JITFunction", "InterpretedFunction", "Autotuner", "Heuristics",
+    )  # fmt: skip
+
+
+@contextmanager
+def launches_watched(watch: Callable[[str], None]) -> Iterator[None]:
+    """`watch(name)` before each launch, on every level."""
+    triton = sys.modules.get("triton.runtime.jit")
+    if triton is None:
+
+        def told(name: str, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
+            watch(name)
+
+        JitFunction.watchers.append(told)
+        try:
+            yield
+        finally:
+            JitFunction.watchers.remove(told)
+        return
+    interface = triton.KernelInterface
+    stock = interface.__getitem__
+
+    def get_item(self: Any, grid: Any) -> Any:
+        watch(getattr(self, "__name__", type(self).__name__))
+        return stock(self, grid)
+
+    interface.__getitem__ = get_item
+    try:
+        yield
+    finally:
+        interface.__getitem__ = stock
