@@ -23,6 +23,7 @@ from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Sc
 from refimpl.codegen.schedule import Group, ScheduledKernel, guess
 from refimpl.codegen.triton_functions import TRITON_DTYPES, constant, expression
 from refimpl.symbolic.functions import FloorDiv, PythonMod
+from refimpl.symbolic.ranges import INFINITY, Range, bound
 
 PERSISTENT = 1024
 BLOCK = 1024
@@ -212,7 +213,7 @@ class _Printer:
         return text if expr.is_Atom else f"({text})"
 
     def _index(self, expr: Any) -> str:
-        """Integer arithmetic as text. All of it is on numbers that are not negative, or under a mask."""
+        """Integer arithmetic as text."""
         if expr.is_Integer:
             return str(int(expr))
         if expr.is_Symbol:
@@ -223,13 +224,36 @@ class _Printer:
             return " + ".join(self._term(term) for term in terms).replace("+ -", "- ")
         if isinstance(expr, sympy.Mul):
             return self._term(expr)
-        if isinstance(expr, FloorDiv):
-            return f"({self._factor(expr.args[0])} // {self._factor(expr.args[1])})"
-        if isinstance(expr, PythonMod):
-            return f"({self._factor(expr.args[0])} % {self._factor(expr.args[1])})"
+        if isinstance(expr, (FloorDiv, PythonMod)):
+            return self._division(expr)
         if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
             return " * ".join([self._factor(expr.base)] * int(expr.exp))
         return self._size(expr)
+
+    def _division(self, expr: Any) -> str:
+        """Triton rounds towards zero, so that what may be negative is moved by a multiple of the divisor."""
+        dividend, divisor = expr.args
+        lower = bound(dividend, self._ranges()).lower
+        times = 0
+        if lower < 0:
+            if not divisor.is_Integer or lower == -INFINITY:
+                return self._rounded_down(expr)
+            times = -(int(lower) // int(divisor))
+        text = self._factor((dividend + times * divisor).expand())
+        by = self._factor(divisor)
+        if isinstance(expr, PythonMod):
+            return f"({text} % {by})"
+        return f"({text} // {by} - {times})" if times else f"({text} // {by})"
+
+    def _rounded_down(self, expr: Any) -> str:
+        dividend, divisor = (self._factor(argument) for argument in expr.args)
+        rest = f"(({dividend} % {divisor} + {divisor}) % {divisor})"
+        return rest if isinstance(expr, PythonMod) else f"(({dividend} - {rest}) // {divisor})"
+
+    def _ranges(self) -> dict[sympy.Symbol, Range]:
+        return {
+            axis.symbol: Range(0, int(axis.size) - 1 if axis.size.is_Integer else INFINITY) for axis in self.group.order
+        }
 
     def _term(self, term: Any) -> str:
         if not isinstance(term, sympy.Mul):

@@ -203,7 +203,11 @@ class _GraphLowering:
         made_arguments, made_keywords = pytree.tree_map(operand, (tuple(arguments), keywords), is_leaf=is_leaf)
         value = node.meta.get("val")
         is_list = isinstance(value, (list, tuple))
-        results = [self._result(fake, node) for fake in (value if is_list else [value])]
+        used = _used_results(node)
+        results = [
+            self._result(fake if used is None or position in used else None, node)
+            for position, fake in enumerate(value if is_list else [value])
+        ]
         writes = frozenset(reads) if is_mutating else frozenset()
         self.state.steps.append(
             Extern(
@@ -258,6 +262,12 @@ def _is_arithmetic(target: Any) -> bool:
     return getattr(target, "__module__", None) in ("_operator", "math") or getattr(target, "__name__", "").startswith(
         "sym_"
     )
+
+
+def _used_results(node: torch.fx.Node) -> set[int] | None:
+    """Positions in a result that is a list; None if it is used as a whole."""
+    users = list(node.users)
+    return {user.args[1] for user in users} if all(user.target is operator.getitem for user in users) else None  # type: ignore[misc]
 
 
 def _as_sequence(value: Any) -> Sequence[Any]:
