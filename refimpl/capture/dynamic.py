@@ -25,6 +25,7 @@ class SizeHistory:
 
     _sizes: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     _varying: dict[Hashable, set[int]] = field(default_factory=dict)  # dimensions; of integers the one "dimension" 0
+    prefers_assertions: bool = False  # what the program asserts of sizes is kept, and is no guard
     takes_fakes: bool = False  # fake tensors of the program's own modes are captured like any tensor
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:

@@ -8,6 +8,7 @@ program does not use are inputs too, as in non-strict export. What capture does 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,16 +52,12 @@ def strict_program(
             supported="integers as constants",
             do="export with strict=False, or leave the integer out of dynamic_shapes",
         )
-    if prefer_deferred_runtime_asserts_over_guards:
-        raise UnsupportedByRefimpl(
-            seen="prefer_deferred_runtime_asserts_over_guards=True in strict export",
-            supported="conditions on sizes as guards, which are checked at calls",
-            do="export with strict=False, or leave it out",
-        )
-    if isinstance(
-        module, (fx.GraphModule, UnflattenedModule)
-    ):  # its Python is what its graph says: bytecode says no more
-        return non_strict_program(module, args, kwargs, leaves, argument_names)
+    run_instead = functools.partial(
+        non_strict_program, module, leaves=leaves, argument_names=argument_names,
+        prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+    )  # fmt: skip
+    if isinstance(module, (fx.GraphModule, UnflattenedModule)):  # its Python is what its graph says
+        return run_instead(args=args, kwargs=kwargs)
     values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
     distinct = _distinct(values)
     promised = _PromisesState()
@@ -73,13 +70,17 @@ def strict_program(
     with _state_kept(module) as assigned:
         graph_module = capture_graph(
             module,
-            dynamic_shapes=SpecifiedSizes(policies=policies, takes_fakes=True),
+            dynamic_shapes=SpecifiedSizes(
+                policies=policies,
+                takes_fakes=True,
+                prefers_assertions=prefer_deferred_runtime_asserts_over_guards,
+            ),
             assume_static_by_default=True,
             _log_export_usage=False,
         )(*args, **given).graph_module
     mode = _fake_mode(graph_module)
     if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
-        return non_strict_program(module, args, given, leaves, argument_names)
+        return run_instead(args=args, kwargs=given)
     env: Any = mode.shape_env
     promised.restore(env)
     mode.allow_non_fake_inputs = True  # constants, which capture has as inputs of its graph

@@ -108,6 +108,7 @@ class CaptureState(OperatorState):
         self.shape_env = ShapeEnv(
             assume_static_by_default=True, allow_scalar_outputs=self.reads_data,
             allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
+            prefer_deferred_runtime_asserts_over_guards=sizes.prefers_assertions,
         )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes)
