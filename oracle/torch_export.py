@@ -30,6 +30,7 @@ from torch.export import ExportedProgram
 from torch.export import graph_signature as torch_signature
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
@@ -250,6 +251,10 @@ class _Conversion:
             copy.meta = {key: value for key, value in node.meta.items() if key not in _META_LEFT_OUT}
             if "val" in node.meta:
                 copy.meta["val"] = self.value(node.meta["val"])
+            elif getattr(node.target, "__module__", "") in ("_operator", "math"):  # arithmetic on sizes says what it is
+                operands, named = map_arg((copy.args, copy.kwargs), lambda inner: inner.meta["val"])
+                compute: Any = copy.target
+                copy.meta["val"] = compute(*operands, **named)
             if node.meta.get("unbacked_bindings"):
                 bindings: Mapping[Any, Any] = node.meta["unbacked_bindings"]
                 copy.meta["unbacked_bindings"] = {self.symbol(symbol): path for symbol, path in bindings.items()}

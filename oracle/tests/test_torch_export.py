@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -292,6 +293,27 @@ def test_ranges_of_sizes_that_are_computed_are_kept() -> None:
         str(expr): str(bounds.lower) for expr, bounds in program.range_constraints.items()
     }
     torch.testing.assert_close(converted.module()(*inputs), Grouped()(*inputs))
+
+
+class Unfolded(nn.Module):
+    """Decomposed, its strides are products of sizes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unfold(0, 0, 2)
+
+
+def test_arithmetic_on_sizes_that_says_nothing_of_itself_is_evaluated() -> None:
+    program = export(Unfolded(), (torch.ones(1, 2, 2),), dynamic_shapes=(dict.fromkeys(range(3), Dim.AUTO),))
+    program = program.run_decompositions()
+    for node in program.graph.nodes:
+        if node.target is operator.mul:
+            node.meta.pop("val", None)
+    converted = to_torch(program)
+    products = [node.meta["val"] for node in converted.graph.nodes if node.target is operator.mul]
+    assert products, "no arithmetic in the graph: nothing is tested"
+    assert all(isinstance(value, torch.SymInt) for value in products)
+    x = torch.randn(1, 3, 2)
+    assert converted.module()(x).shape == Unfolded()(x).shape
 
 
 def test_a_program_of_torch_itself_is_taken() -> None:
