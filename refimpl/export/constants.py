@@ -5,7 +5,7 @@ Counterpart: torch/_export/passes/lift_constants_pass.py ConstantAttrMap; torch/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import torch
@@ -13,13 +13,25 @@ import torch
 from refimpl._torch import is_opaque_object
 
 
-def constant_attributes(module: torch.nn.Module) -> dict[int, tuple[Any, list[str]]]:
+def identity(value: Any) -> Hashable:
+    """The same for two that are one: torch hands out a new object of Python's for a script object every time."""
+    return ("script object", hash(value)) if isinstance(value, torch.ScriptObject) else id(value)
+
+
+def class_name(value: Any) -> str:
+    """The full name of an object's class; of a script object's fake that of the object."""
+    if isinstance(value, torch.ScriptObject):
+        return value._type().qualified_name()
+    return getattr(value, "script_class_name", f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def constant_attributes(module: torch.nn.Module) -> dict[Hashable, tuple[Any, list[str]]]:
     """Tensors and script objects that are attributes, by identity, with their full names; neither parameters nor buffers."""
     state = {id(value) for value in (*module.parameters(), *module.buffers())}
-    found: dict[int, tuple[Any, list[str]]] = {}
+    found: dict[Hashable, tuple[Any, list[str]]] = {}
     for name, value in _attributes(module):
         if id(value) not in state:
-            found.setdefault(id(value), (value, []))[1].append(name)
+            found.setdefault(identity(value), (value, []))[1].append(name)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import exporting_flags, without_fake_mode
+from refimpl._torch import exporting_flags, is_opaque_object, without_fake_mode
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserError, UserErrorType
@@ -58,7 +58,7 @@ def draft_export(
     args, kwargs = with_sizes_as_numbers(args, kwargs)
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
-    check_leaves([leaf.value for leaf in leaves], UserErrorType.INVALID_INPUT, "inputs")
+    check_leaves([v for leaf in leaves if not is_opaque_object(v := leaf.value)], UserErrorType.INVALID_INPUT, "inputs")
     names = argument_names(signature, args, kwargs)
     earlier: list[FailureReport] = []
     while True:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import exporting_flags, pytree, without_fake_mode
+from refimpl._torch import exporting_flags, is_opaque_object, pytree, without_fake_mode
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
@@ -68,7 +68,7 @@ def export(
     args, kwargs = with_sizes_as_numbers(args, kwargs)
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
-    check_leaves([leaf.value for leaf in leaves], UserErrorType.INVALID_INPUT, "inputs")
+    check_leaves([v for leaf in leaves if not is_opaque_object(v := leaf.value)], UserErrorType.INVALID_INPUT, "inputs")
     first_half = strict_program if strict else non_strict_program
     with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
         try:

@@ -122,7 +122,8 @@ class _Source:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.placeholders = list(program.graph_module.graph.find_nodes(op="placeholder"))
-        self.values = [node.meta["val"] for node in self.placeholders]
+        # A trace makes fakes of objects by itself.
+        self.values = [getattr(node.meta["val"], "real_obj", node.meta["val"]) for node in self.placeholders]
         self.first, self.distinct = _distinct(self.values)
 
     def run(self, *leaves: Any) -> Any:

@@ -19,7 +19,8 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl._torch import storage_key
+from refimpl._torch import is_opaque_object, storage_key
+from refimpl.export.constants import class_name
 from refimpl.export.errors import InputMismatch
 from refimpl.symbolic.guard_output import linear
 from refimpl.symbolic.guards import PRINTED_NAMES, python_source
@@ -165,6 +166,10 @@ def _check_kind(name: str, expected: Any, leaf: Any) -> None:
     elif isinstance(expected, torch.SymInt):
         if not isinstance(leaf, (int, torch.SymInt)):
             raise InputMismatch(seen=f"Expected input {name} to be an int, but got {type(leaf)}", expected="an int")
+    elif is_opaque_object(expected):
+        kinds = class_name(expected), class_name(leaf)
+        if kinds[0] != kinds[1]:
+            raise InputMismatch(seen=f"Expected input {name} to be a {kinds[0]}, but got {kinds[1]}", expected=kinds[0])
     elif isinstance(expected, (bool, int, float, str, type(None))) and not _is_same(expected, leaf):
         raise InputMismatch(seen=f"Guard failed: {name} == {expected!r}; it is {leaf!r}", expected=repr(expected))
 

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import is_opaque_object
-from refimpl.export.constants import constant_attributes
+from refimpl.export.constants import class_name, constant_attributes, identity
 from refimpl.export.graph_signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -127,28 +127,31 @@ def _user_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Inp
 def _constant_inputs(program: FakeProgram, module: fx.GraphModule, state: list[_Input]) -> list[_Input]:
     """What the graph reads of attributes, besides the functions of operators."""
     named = constant_attributes(program.root)
-    known = {id(program.root.get_parameter(i.target)): i for i in state if i.kind is InputKind.PARAMETER and i.target}
+    known: dict[Any, _Input] = {
+        id(program.root.get_parameter(i.target)): i for i in state if i.kind is InputKind.PARAMETER and i.target
+    }
     known |= {id(program.root.get_buffer(i.target)): i for i in state if i.kind is InputKind.BUFFER and i.target}
-    constants: dict[int, _Input] = {}
+    constants: dict[Any, _Input] = {}
     number = 0
     for node in module.graph.find_nodes(op="get_attr"):
         value = _attribute(module, str(node.target))
         if not isinstance(value, torch.Tensor) and not is_opaque_object(value):
             continue
-        if id(value) in known:
-            known[id(value)].nodes.append(node)
+        key = identity(value)
+        if key in known:
+            known[key].nodes.append(node)
             continue
         kind = InputKind.CONSTANT_TENSOR if isinstance(value, torch.Tensor) else InputKind.CUSTOM_OBJ
-        names = named.get(id(value), (value, []))[1]
+        names = named.get(key, (value, []))[1]
         if not names:
             names = [f"lifted_{'tensor' if kind is InputKind.CONSTANT_TENSOR else 'custom'}_{number}"]
             number += 1
-        known[id(value)] = constants[id(value)] = _Input(
+        known[key] = constants[key] = _Input(
             kind,
             name_of_state(kind, names[0]),
             [node],
             names[0],
-            value=value,
+            value=named.get(key, (value, []))[0],
             requires_grad=isinstance(value, torch.Tensor) and value.requires_grad,
         )
     return list(constants.values())
@@ -165,7 +168,7 @@ def _constant_values(root: torch.nn.Module, state: list[_Input], constants: list
     named = constant_attributes(root)
     for constant in constants:
         assert constant.target is not None
-        _, names = named.get(id(constant.value), (None, [constant.target]))
+        _, names = named.get(identity(constant.value), (None, [constant.target]))
         values.update(dict.fromkeys(names, constant.value))
     return values
 
@@ -216,11 +219,5 @@ def argument_of(value: Any) -> ArgumentSpec:
         if isinstance(seen, kind):
             return made(name=value.name)
     if is_opaque_object(seen):
-        return CustomObjArgument(name=value.name, class_fqn=_class_name(seen))
+        return CustomObjArgument(name=value.name, class_fqn=class_name(seen))
     return ConstantArgument(name=value.name, value=seen)
-
-
-def _class_name(value: Any) -> str:
-    if isinstance(value, torch.ScriptObject):
-        return value._type().qualified_name()
-    return getattr(value, "script_class_name", f"{type(value).__module__}.{type(value).__qualname__}")
