@@ -139,6 +139,13 @@ def treatment(function: Any) -> Treatment:
     return Treatment.BREAK
 
 
+def names_of(module: ModuleType, name: str) -> dict[str, Any]:
+    """What a module has. Operators are bound into torch.ops and its namespaces when they are first asked for."""
+    if type(module).__module__ == type(torch.ops).__module__:
+        getattr(module, name, None)
+    return vars(module)
+
+
 def defined_in(function: FunctionType) -> str:
     """The module that a function's code is of. `__module__` of a wrapper is often that of what it wraps."""
     return str(function.__globals__.get("__name__", ""))

@@ -45,9 +45,11 @@ def _normalised(stack: dict[str, Any], root_entry: tuple[str, str]) -> dict[str,
     found = {ROOT_KEY: root_entry}
     for key, (source, kind) in stack.items():
         path = _path_of_source(source)
-        if path:
+        name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+        if key == ROOT_KEY:  # of a program that was exported before: the module it was made of, not its graph's
+            found[ROOT_KEY] = ("", name)
+        elif path:
             _, _, call = str(key).partition("@")
-            name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
             found[f"{ROOT_KEY}{path}{'@' if call else ''}{call}"] = (path, name)
     return found
 

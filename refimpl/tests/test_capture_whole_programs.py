@@ -105,3 +105,11 @@ def test_a_long_tensor_is_not_read_item_by_item() -> None:
     captured = refimpl.compile(lambda x: sum(x.tolist()), fullgraph=True)
     with pytest.raises(Exception, match=r"Tensor.tolist\(\) reads a value out of a tensor"):
         captured(torch.ones(1000))
+
+
+def test_an_operator_is_called_by_a_name_that_nobody_has_asked_for() -> None:
+    with torch.library._scoped_library("refimpl_bound_late", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+        captured = refimpl.compile(lambda x: torch.ops.refimpl_bound_late.twice(x) + 1, fullgraph=True)
+        assert torch.equal(captured(torch.ones(3)), torch.full((3,), 3.0))

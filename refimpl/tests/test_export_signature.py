@@ -178,3 +178,14 @@ def test_a_joint_signature_has_gradients_and_the_loss() -> None:
     backward = signature.backward_signature
     assert backward is not None
     assert (backward.loss_output, backward.gradients_to_parameters) == ("loss", {"mul": "w"})
+
+
+def test_a_program_that_is_exported_again_tells_the_modules_it_was_made_of() -> None:
+    program = export(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), (torch.ones(1, 2),))
+    again = export(program.module(), (torch.ones(1, 2),))
+    stacks = [
+        [node.meta["nn_module_stack"] for node in each.graph.nodes if node.op == "call_function"]
+        for each in (program, again)
+    ]
+    assert stacks[0] == stacks[1]
+    assert stacks[0][0]["L__self__"] == ("", "torch.nn.modules.container.Sequential")

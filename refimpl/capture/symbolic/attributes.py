@@ -25,6 +25,7 @@ import torch
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.recognition import names_of
 from refimpl.capture.sources import (
     AttributeSource,
     ItemSource,
@@ -274,7 +275,7 @@ class SymbolicAttributes(SymbolicBase):
         if source is None:
             source = KeptSource(object_, getattr(object_, "__name__", type(object_).__name__))
         if is_a(object_, ModuleType):
-            return self._of_namespace(vars(object_), source, name, value)
+            return self._of_namespace(names_of(object_, name), source, name, value)
         if is_a(object_, type):
             return self._of_class(object_, source, name, value)
         if name == "__dict__" and value.source is not None and not self.state.effects.has_attributes(value):
