@@ -41,8 +41,12 @@ class AssertingTrace(Trace):
         assert self._env is not None
         graph = self.builder.graph
         count = len(graph.nodes)
+        by_program = _asserted_by_nodes(graph)
         for condition in self._conditions():
             if id(condition) in self._asserted or id(condition) in besides:
+                continue
+            if condition.expr in by_program:
+                self._asserted[id(condition)] = condition
                 continue
             holds = self._env.create_symboolnode(condition.expr)
             is_known = self._env.replace(condition.expr) == sympy.true  # it has made its own numbers known
@@ -113,6 +117,13 @@ class AssertingTrace(Trace):
     def _conditions(self) -> list[RuntimeAssert]:
         assert self._env is not None
         return [condition for found in self._env.deferred_runtime_asserts.values() for condition in found]
+
+
+def _asserted_by_nodes(graph: torch.fx.Graph) -> set[Any]:
+    """What a program asserts by itself, as one does that was exported before."""
+    nodes = graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default)
+    asserted = [node.args[0].meta.get("val") for node in nodes if isinstance(node.args[0], torch.fx.Node)]
+    return {holds.node.expr for holds in asserted if isinstance(holds, torch.SymBool)}
 
 
 def _is_of_assertion(node: torch.fx.Node) -> bool:

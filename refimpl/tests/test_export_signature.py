@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -189,3 +191,22 @@ def test_a_program_that_is_exported_again_tells_the_modules_it_was_made_of() -> 
     ]
     assert stacks[0] == stacks[1]
     assert stacks[0][0]["L__self__"] == ("", "torch.nn.modules.container.Sequential")
+
+
+def test_a_program_that_is_exported_again_asserts_each_condition_once() -> None:
+    class Bounded(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            n: Any = x.item()
+            torch._check(n >= 4)
+            torch._check(n <= 7)
+            return torch.ones(n)
+
+    program = export(Bounded(), (torch.tensor(6),))
+    again = export(program.module(), (torch.tensor(6),))
+    counts = [
+        len(each.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))
+        for each in (program, again)
+    ]
+    assert counts == [2, 2]
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        again.module()(torch.tensor(8))
