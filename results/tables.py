@@ -21,6 +21,10 @@ from results.statistics import Estimate, geomean, geomean_estimate
 # Stated here because `results` must not import oracle.subjects; a test of suites or oracle may compare the two.
 LADDER: Final = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 
+# Subjects with a ladder of their own: a program as exported, and above it put through what these options say.
+EXPORTERS: Final = ("export", "refimpl.export")
+STAGES: Final = ("decomposed", "through")
+
 # Nothing could be held against the subject: such rows are neither for nor against it.
 NOT_COMPARABLE: Final = frozenset(
     {Status.PASS_DUE_TO_SKIP, Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.MODEL_FAIL_TO_LOAD}
@@ -177,9 +181,28 @@ def _compression_ratio(rows: pd.DataFrame) -> pd.Series:
 
 
 def rung_of(subject: str) -> int | None:
-    """Position of a subject on LADDER, options ignored; None for a subject beside the ladder."""
-    base = subject.split("[", 1)[0]
+    """Position of a subject on its ladder; None for a subject beside the ladders.
+
+    On LADDER options are ignored. An exported program as it is has 1, and one more for each stage that it is put through.
+    """
+    base, options = _parts(subject)
+    if base in EXPORTERS:
+        return 1 + sum(option.partition("=")[0] in STAGES for option in options)
     return LADDER.index(base) if base in LADDER else None
+
+
+def ladder_of(subject: str) -> str:
+    """The ladder a subject stands on: "" for LADDER, of an exported program the subject without its stages."""
+    base, options = _parts(subject)
+    if base not in EXPORTERS:
+        return ""
+    kept = sorted(option for option in options if option.partition("=")[0] not in STAGES)
+    return f"{base}[{','.join(kept)}]" if kept else base
+
+
+def _parts(subject: str) -> tuple[str, list[str]]:
+    base, _, options = subject.partition("[")
+    return base, [option.strip() for option in options.rstrip("]").split(",") if option.strip()]
 
 
 def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
@@ -189,13 +212,16 @@ def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
     passes; empty when none ran), `not_run_below` (lower rungs without a usable row, so that the stage may be earlier),
     `also_wrong` (higher rungs that fail too).
     """
-    on_ladder = table.assign(rung=[rung_of(subject) for subject in table["subject"]])
+    on_ladder = table.assign(
+        rung=[rung_of(subject) for subject in table["subject"]],
+        program=[f"{name} {ladder_of(subject)}" for name, subject in zip(table["name"], table["subject"], strict=True)],
+    )
     on_ladder = _where(on_ladder, on_ladder["rung"].notna())
     rows: list[dict[str, Any]] = []
     # A rung that did not run, or could not be compared, is not evidence either way.
     unusable = [status.value for status in (*NOT_COMPARABLE, Status.MISSING)]
-    for suite, name, of_program in _groups(
-        _where(on_ladder, ~on_ladder["status"].isin(unusable)), "suite", "name", sort=False
+    for suite, _, of_program in _groups(
+        _where(on_ladder, ~on_ladder["status"].isin(unusable)), "suite", "program", sort=False
     ):
         by_rung = of_program.sort_values("rung", kind="stable")
         wrong = _where(by_rung, by_rung["is_finding"])
@@ -207,15 +233,22 @@ def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "suite": suite,
-                "name": name,
+                "name": first["name"],
                 "dtype": first["dtype"],
                 "first_wrong": first["subject"],
                 "status": first["status"],
                 "symptom": first["symptom"],
                 "agrees_below": "" if below.empty else below.iloc[-1]["subject"],
-                "not_run_below": ", ".join(LADDER[i] for i in range(1, int(first["rung"])) if i not in ran_below),
+                "not_run_below": _not_run_below(first["subject"], int(first["rung"]), ran_below),
                 "also_wrong": ", ".join(wrong.iloc[1:]["subject"]),
             }
         )
     columns = "suite name dtype first_wrong status symptom agrees_below not_run_below also_wrong"
     return pd.DataFrame(rows, columns=columns.split())
+
+
+def _not_run_below(subject: str, rung: int, ran_below: set[int]) -> str:
+    ladder = ladder_of(subject)
+    if ladder:
+        return ladder if rung > 1 and 1 not in ran_below else ""
+    return ", ".join(LADDER[i] for i in range(1, rung) if i not in ran_below)

@@ -102,6 +102,25 @@ def test_a_subject_with_options_stands_on_its_rung_and_others_beside_the_ladder(
     assert tables.first_wrong_rung(tables.frame(records)).empty
 
 
+def test_an_exported_program_stands_on_a_ladder_of_its_own_below_what_it_was_put_through():
+    decomposed, saved = "refimpl.export[decomposed=all]", "refimpl.export[decomposed=all,through=saved]"
+    assert [tables.rung_of(name) for name in ("refimpl.export[strict=false]", decomposed, saved)] == [1, 2, 3]
+    assert tables.ladder_of("export[through=saved,strict=false]") == "export[strict=false]"
+    assert tables.ladder_of("inductor[dynamic=true]") == ""
+    statuses = {
+        "refimpl.export": Status.PASS, decomposed: Status.FAIL_ACCURACY, saved: Status.FAIL_ACCURACY, "dynamo": Status.FAIL_GRAD,
+        "export[strict=false,through=saved]": Status.CRASH,
+    }  # fmt: skip
+    records = [fabricate.record(fabricate.case("add/f", subject=name), status) for name, status in statuses.items()]
+    rows = {row["first_wrong"]: row for row in tables.first_wrong_rung(tables.frame(records)).to_dict("records")}
+    assert rows.keys() == {decomposed, "dynamo", "export[strict=false,through=saved]"}
+    assert (rows[decomposed]["agrees_below"], rows[decomposed]["also_wrong"]) == ("refimpl.export", saved)
+    assert {name: row["not_run_below"] for name, row in rows.items()} == {
+        decomposed: "", "dynamo": "", "export[strict=false,through=saved]": "export[strict=false]",
+    }  # fmt: skip
+    assert {row["name"] for row in rows.values()} == {"add/f"}
+
+
 def test_tables_of_no_records_are_empty():
     table = tables.frame([])
     for make in (tables.pass_rates, tables.failures, tables.speed, tables.speed_summary, tables.first_wrong_rung):
