@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from refimpl.errors import ForeignFakeInput
-from refimpl.export import Dim, ExportedProgram, export
+from refimpl.export import Dim, ExportedProgram, export, load, save
+from refimpl.export.archive.errors import ArchiveError
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 
@@ -129,3 +131,18 @@ def test_a_fake_constant_in_a_branch(strict: bool) -> None:
 
     program = export(Branching(), (torch.randn(4, 3),), strict=strict)
     assert list(program.constants.values()) == [module.constant]
+
+
+def test_an_archive_leaves_fake_examples_out_and_refuses_fake_state() -> None:
+    module = Scaled()
+    with FakeTensorMode():
+        example, fake_module = torch.randn(4, 3), Scaled()
+    file = io.BytesIO()
+    save(export(module, (example,)), file)
+    file.seek(0)
+    loaded = load(file)
+    assert loaded.example_inputs is None
+    x = torch.randn(4, 3)
+    assert torch.equal(loaded.module()(x)[0], module(x)[0])
+    with pytest.raises(ArchiveError, match=r"state_dict\['scale'\] is a .*FakeTensor"):
+        save(export(fake_module, (x,)), io.BytesIO())

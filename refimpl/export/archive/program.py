@@ -142,6 +142,8 @@ def _entry_record(entry: ModuleCallEntry, plain: ValueWriter) -> dict[str, Any]:
 def _examples_record(program: ExportedProgram, symbols: SymbolWriter, tensors: TensorWriter) -> Any:
     if program.example_inputs is None:
         return None
+    if any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(program.example_inputs)):
+        return None  # without data they say no more than the graph's inputs do
 
     def tensor(value: Any) -> dict[str, int] | None:
         return {"tensor": tensors.index(value, "an example input")} if isinstance(value, torch.Tensor) else None
