@@ -37,6 +37,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "install_free_tensors": (False, "accepted: tensors that are no arguments are inputs of graphs"),
     "install_free_tensors_for_export": (True, "tensors that are no arguments become attributes of what is exported"),
     "log_compilation_metrics": (True, "records of what is compiled go to the log refimpl.capture, at level DEBUG"),
+    "ignore_logging_functions": (set(), "calls of them are left out, as if the program had none"),
     "log_file_name": (None, "a file that messages are added to"),
     "nested_graph_breaks": (False, "accepted: a graph ends before the outermost call that a break is in"),
     "prefer_deferred_runtime_asserts_over_guards": (False, "accepted: what is assumed of sizes is guarded"),

@@ -17,6 +17,7 @@ from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
 from refimpl.export.caller_fakes import with_sizes_as_numbers
+from refimpl.export.configuration import DEFAULT_EXPORT_DYNAMO_CONFIG
 from refimpl.export.errors import invalid_input, translated
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.functional_graph import composite_decompositions
@@ -28,6 +29,7 @@ from refimpl.export.range_constraints import call_conditions, check_promises, ra
 from refimpl.export.shape_policies import argument_names, input_leaves, signature_of
 from refimpl.export.shapes_collection import ShapesCollection
 from refimpl.export.state_metadata import note_users
+from refimpl.export.statistics import logged
 from refimpl.export.strict import strict_program
 from refimpl.export.strict_signatures import take_signatures
 from refimpl.export.traced_program import FakeProgram, traced
@@ -60,6 +62,26 @@ def export(
     gives, sizes that were promised and do not fit (with what to promise instead), and control flow that depends on data;
     UnsupportedByRefimpl for kinds of tensors that have no symbolic sizes; with `strict` what capture raises for a graph break.
     """
+    flags = frozenset({"strict" if strict else "non_strict", "pre_dispatch"})
+    with logged(mod, flags) as done, DEFAULT_EXPORT_DYNAMO_CONFIG.patched():
+        program = _exported(
+            mod, args, kwargs, dynamic_shapes, preserve_module_call_signature, strict=strict,
+            prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+        )  # fmt: skip
+        done(program)
+    return program
+
+
+def _exported(
+    mod: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    preserve_module_call_signature: tuple[str, ...],
+    *,
+    strict: bool,
+    prefer_deferred_runtime_asserts_over_guards: bool,
+) -> ExportedProgram:
     check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=strict)
     kwargs = dict(kwargs or {})
     examples = args, kwargs

@@ -19,6 +19,7 @@ from refimpl._torch import LazyGraphModule
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.normalize import normalize
+from refimpl.capture.config import config
 from refimpl.capture.guards import GuardKind
 from refimpl.capture.interpreter.arguments import bind, surplus_slots
 from refimpl.capture.interpreter.frame import FrameState
@@ -115,6 +116,8 @@ class SymbolicCalls(SymbolicBase):
         eaten = self.eaten(function, args, kwargs)
         if eaten is not None:
             return eaten
+        if config.ignore_logging_functions and any(target is ignored for ignored in config.ignore_logging_functions):
+            return ConstantValue(None)
         rule = _RULES.get(id(target))
         if rule is not None:
             return rule(self, frame, args, kwargs)
