@@ -54,6 +54,10 @@ class SizeHistory:
         varies = 0 in self._seen(source, (number,)) if config.automatic_dynamic_shapes else False
         return varies or not config.assume_static_by_default
 
+    def promise(self, source: Hashable) -> DimSpec | None:
+        """What is said of an integer that varies."""
+        return None
+
     def _seen(self, source: Hashable, sizes: tuple[int, ...]) -> set[int]:
         before = self._sizes.get(source)
         if before is None or len(before) != len(sizes):

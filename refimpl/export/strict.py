@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,12 +46,6 @@ def strict_program(
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> FakeProgram:
     """The captured graph with fakes for state and inputs. Raises what capture raises where there is no one graph."""
-    if any(leaf.number is not None for leaf in leaves):
-        raise UnsupportedByRefimpl(
-            seen="a symbol for an integer among the inputs, in strict export",
-            supported="integers as constants",
-            do="export with strict=False, or leave the integer out of dynamic_shapes",
-        )
     run_instead = functools.partial(
         non_strict_program, module, leaves=leaves, argument_names=argument_names,
         prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
@@ -66,18 +60,30 @@ def strict_program(
         for value, leaf in zip(distinct, leaves, strict=True)
         if leaf.policy is not None
     }
+    names = _source_names(args, kwargs) if any(leaf.number is not None for leaf in leaves) else [""] * len(leaves)
+    numbers = {
+        name: promised.unpromised_number(leaf)
+        for name, leaf in zip(names, leaves, strict=True)
+        if leaf.number is not None
+    }
+    asked: dict[str, None] = {}
     args, given = pytree.tree_unflatten(distinct, in_spec)
     with _state_kept(module) as assigned:
         graph_module = capture_graph(
             module,
             dynamic_shapes=SpecifiedSizes(
                 policies=policies,
+                numbers=numbers,
+                positions={name: position for position, name in enumerate(names) if name in numbers},
+                asked=asked,
                 takes_fakes=True,
                 prefers_assertions=prefer_deferred_runtime_asserts_over_guards,
             ),
             assume_static_by_default=True,
             _log_export_usage=False,
         )(*args, **given).graph_module
+    if numbers:
+        _check_asked(asked, names)
     mode = _fake_mode(graph_module)
     if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
         return run_instead(args=args, kwargs=given)
@@ -120,12 +126,43 @@ class _PromisesState:
                 dims[dim] = spec
         return InputPolicy(dims)
 
+    def unpromised_number(self, leaf: InputLeaf) -> DimSpec:
+        """The same of an integer."""
+        assert leaf.number is not None
+        if leaf.number.policy != "DYNAMIC":
+            return leaf.number
+        made = replace(leaf.number, policy="OWN")
+        self._specs[id(made)] = (made, leaf.number, Source(leaf.source, leaf.source))
+        return made
+
     def restore(self, env: ShapeEnv) -> None:
         """The promises are those of the user again."""
         for index, promise in enumerate(env.promises):
             if id(promise.spec) in self._specs:
                 _, spec, source = self._specs[id(promise.spec)]
                 env.promises[index] = replace(promise, spec=spec, source=source)
+
+
+_ARGUMENTS = ("args", "kwargs")
+
+
+def _source_names(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """Of the leaves, what capture calls them where a module is called."""
+    paths, _ = pytree.tree_flatten_with_path((args, dict(kwargs)))
+    return [f"L[{_ARGUMENTS[getattr(path[0], 'idx')]!r}]{pytree.keystr(path[1:])}" for path, _ in paths]
+
+
+def _check_asked(asked: Iterable[str], known: Sequence[str]) -> None:
+    """Raises UnsupportedByRefimpl for an integer of the inputs that capture has read by another way than to a leaf: it might be
+    one that varies."""
+    beginnings = tuple(f"L[{name!r}]" for name in _ARGUMENTS)
+    others = [name for name in asked if name.startswith(beginnings) and name not in known]
+    if others:
+        raise UnsupportedByRefimpl(
+            seen=f"integers that vary, in strict export of inputs of which {others[0]} is an integer and no leaf",
+            supported="integers in tuples, lists, dicts and dataclasses",
+            do="export with strict=False, or leave the integers out of dynamic_shapes",
+        )
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
@@ -181,7 +218,7 @@ def _inputs(
     inputs: list[Any] = []
     for node, leaf in zip(graph_module.graph.find_nodes(op="placeholder"), leaves, strict=True):
         value = node.meta.get("val")
-        inputs.append(value if isinstance(value, torch.Tensor) else fake_leaf(leaf, mode, env))
+        inputs.append(value if isinstance(value, (torch.Tensor, torch.SymInt)) else fake_leaf(leaf, mode, env))
     return inputs
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from refimpl.capture.public.errors import UserError, UserErrorType
-from refimpl.errors import BadParameter, UnsupportedByRefimpl
+from refimpl.errors import BadParameter
 from refimpl.export import Dim, ShapesCollection, dims, export, register_dataclass
 from refimpl.export.errors import InputMismatch
 from refimpl.tests.export_modules import Containers, Shifted
@@ -161,8 +161,6 @@ def test_an_integer_may_vary_where_python_runs() -> None:
     assert program.module()(torch.ones(2), 7).tolist() == [7.0, 7.0]
     with pytest.raises(InputMismatch, match="an int"):
         program.module()(torch.ones(2), 2.5)
-    with pytest.raises(UnsupportedByRefimpl, match="strict=False"):
-        export(Scaled(), (torch.ones(2), 3), dynamic_shapes={"x": None, "n": Dim.DYNAMIC}, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     if not options.same_signature:
         assert segment.graph is not None
         return ExportResult(segment.graph, list(segment.guards))
-    captured = Captured.of(segment, kept, frames)
+    captured = Captured.of(segment, kept, frames, sizes.positions if isinstance(sizes, SpecifiedSizes) else None)
     if segment.graph is not None:
         note_free_tensors(segment.graph, captured.inputs, flat_args)
         check_signature_rewritable(segment.graph)

@@ -15,6 +15,7 @@ import torch
 
 from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.capture.sources import Source
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 
 _HINTS = {"AUTO": DimSpec("DUCK"), "DYNAMIC": DimSpec("DYNAMIC"), "STATIC": DimSpec("STATIC")}
@@ -25,6 +26,9 @@ class SpecifiedSizes(SizeHistory):
     """The policies of arguments that were specified; everything else has numbers for sizes."""
 
     policies: Mapping[int, InputPolicy] = field(default_factory=dict)  # by id of a tensor
+    numbers: Mapping[str, DimSpec] = field(default_factory=dict)  # by the source of an integer
+    positions: Mapping[str, int] = field(default_factory=dict)  # of these among the leaves of the arguments
+    asked: dict[str, None] = field(default_factory=dict)  # sources of integers that were asked for
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
         """As specified."""
@@ -32,8 +36,14 @@ class SpecifiedSizes(SizeHistory):
         return InputPolicy({dim: DimSpec.static() for dim in range(tensor.dim())}) if known is None else known
 
     def is_varying(self, source: Hashable, number: int) -> bool:
-        """Integers are constants of an export."""
-        return False
+        """Integers are constants of an export, but for those that were specified."""
+        if isinstance(source, Source):
+            self.asked[source.name] = None
+        return self.promise(source) is not None
+
+    def promise(self, source: Hashable) -> DimSpec | None:
+        """As specified."""
+        return self.numbers.get(source.name) if isinstance(source, Source) else None
 
 
 def specified_sizes(

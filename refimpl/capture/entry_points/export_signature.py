@@ -5,7 +5,7 @@ Counterpart: torch/_dynamo/eval_frame.py FlattenInputOutputSignature, rewrite_si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -42,7 +42,7 @@ class Captured:
 
     nodes: list[fx.Node]
     inputs: list[Any]
-    """What the placeholders stand for, in order; a size as `SizeOf`."""
+    """What the placeholders stand for, in order; a size as `SizeOf`, an integer that varies as `InputNumber`."""
     outputs: list[fx.Node]
     values: list[Any]
     """Tensors without data for the outputs."""
@@ -50,17 +50,26 @@ class Captured:
     """What the function returns, with these in the place of what is computed."""
 
     @classmethod
-    def of(cls, segment: Segment, kept: tuple[Any, ...], frames: list[FrameState]) -> Captured:
-        """kept: what the check of the segment gave for the frames. Effects of the function on objects take place."""
+    def of(
+        cls, segment: Segment, kept: tuple[Any, ...], frames: list[FrameState], varying: Mapping[str, int] | None = None
+    ) -> Captured:
+        """kept: what the check of the segment gave for the frames. varying: sources of integers that vary, and their positions
+        among the arguments. Effects of the function on objects take place."""
         graph = segment.graph
         nodes = [] if graph is None else list(graph.graph.nodes)
-        kept = _with_sizes(segment, kept, frames)
+        kept = _with_sizes(segment, kept, frames, varying or {})
         outputs: list[fx.Node] = list(nodes[-1].args[0]) if nodes else []
         values = [node.meta["example_value"] for node in outputs]
         return cls(
             nodes=nodes, outputs=outputs, values=values, result=segment.rebuild(tuple(values), kept),
             inputs=list(kept[: segment.inputs]),
         )  # fmt: skip
+
+
+class InputNumber(int):
+    """An integer of the arguments: the number as it is now, and where among them it is."""
+
+    position: int
 
 
 class SizeOf(int):
@@ -78,8 +87,10 @@ _DIMENSIONS = {
 }
 
 
-def _with_sizes(segment: Segment, kept: tuple[Any, ...], frames: list[FrameState]) -> tuple[Any, ...]:
-    """What is kept, with sizes that say of which tensor they are."""
+def _with_sizes(
+    segment: Segment, kept: tuple[Any, ...], frames: list[FrameState], varying: Mapping[str, int]
+) -> tuple[Any, ...]:
+    """What is kept, with sizes that say of which tensor they are, and integers that say which they are."""
     made = list(kept)
     sources: Sequence[Source | None] = segment.sources
     if not sources and segment.graph is not None:
@@ -91,6 +102,9 @@ def _with_sizes(segment: Segment, kept: tuple[Any, ...], frames: list[FrameState
             size.tensor = reader.function(reader.read(source.of))(frames)
             size.operator = _DIMENSIONS[source.which]
             size.dims = () if source.dim is None else (source.dim,)
+        elif source is not None and source.name in varying:
+            number = made[index] = InputNumber(made[index])
+            number.position = varying[source.name]
     return tuple(made)
 
 
@@ -141,9 +155,11 @@ class _Builder:
         self.root = torch.nn.Module()
         self.attribute_names: dict[str, str] = {}
         self._attributes: dict[int, fx.Node] = {}
+        self._leaves: list[fx.Node] = []
         by_object = self._by_object = dict[int, fx.Node]()
         for number, arg in enumerate(flat_args):
             node = self.graph.placeholder(f"arg{number}")
+            self._leaves.append(node)
             if isinstance(arg, CONSTANT_TYPES):
                 node.meta["val"] = arg
             if not isinstance(arg, CONSTANT_TYPES):
@@ -162,6 +178,8 @@ class _Builder:
         for node, given in zip(placeholders, captured.inputs, strict=True):
             if isinstance(given, SizeOf):
                 copies[node] = self._size(given)
+            elif isinstance(given, InputNumber):
+                copies[node] = self._leaves[given.position]
             else:
                 known = None if _is_kept(node.meta.get("source")) else by_object.get(id(given))
                 copies[node] = known or self._attribute(str(node.target), given)
@@ -210,6 +228,8 @@ class _Builder:
         """The node of a leaf of the result; a constant as it is."""
         if isinstance(leaf, SizeOf):
             return self._size(leaf)
+        if isinstance(leaf, InputNumber):
+            return self._leaves[leaf.position]
         if isinstance(leaf, CONSTANT_TYPES):
             return leaf
         known = self._given.get(id(leaf))

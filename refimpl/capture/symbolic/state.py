@@ -87,6 +87,7 @@ from refimpl.capture.torch_state import autocast_state, torch_state
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sources import Source as SymbolSource
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
 _MOST_AHEAD = 1024  # of what an iterator that was there before is still to give
@@ -268,7 +269,12 @@ class CaptureState(OperatorState):
 
     def _number(self, found: int, source: Source) -> Value:
         """An integer that may be another one the next time."""
-        symbolic: Any = fake_int(found, self.shape_env, source.name, "DYNAMIC")
+        said = self._sizes.promise(source)
+        if said is None:
+            symbolic: Any = fake_int(found, self.shape_env, source.name, "DYNAMIC")
+        else:
+            place = SymbolSource(source.name, source.name)
+            symbolic = self.shape_env.create_symintnode(self.shape_env.create_dim(found, place, said), hint=found)
         if type(symbolic) is int:
             self.guard(GuardKind.EQUALS, source, found)
             return ConstantValue(found, source)
