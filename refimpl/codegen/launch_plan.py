@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl._torch import pytree
 from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
 from refimpl.codegen.lowering.graph import LoweredGraph
@@ -58,13 +59,13 @@ class _Plan:
         self.lines: list[str] = []
         self.kernels: list[PrintedKernel] = []
         self.externs = 0
-        self.returned: set[str] = set()  # buffers that outlive the call
-        self.given: set[str] = set()  # buffers that an operator has given, which has laid them out as it does in eager
+        self.read_by_place: set[str] = set()  # buffers of which elements are found by their strides
+        self.written: set[str] = set()  # by operators, in place
         self.known: set[sympy.Symbol] = set()  # that have a value where the next line stands
 
     def compiled(self) -> CompiledGraph:
         graph = self.graph
-        needed = self.returned = {value.buffer.name for value in graph.outputs if isinstance(value, Stored)}
+        needed = {value.buffer.name for value in graph.outputs if isinstance(value, Stored)}
         for value in graph.inputs:
             if isinstance(value, Buffer):
                 self.buffers[value.name] = value
@@ -76,6 +77,13 @@ class _Plan:
         for step in graph.steps:
             made = [output.buffer for output in step.outputs] if isinstance(step, Extern) else [step.target]
             self.buffers.update({buffer.name: buffer for buffer in made if buffer is not None})
+        for entry in entries:
+            if isinstance(entry, Extern):
+                operands = pytree.tree_leaves((entry.arguments, entry.keywords))
+                self.read_by_place |= {o.buffer for o in operands if isinstance(o, Operand) and not o.is_whole}
+                self.written |= entry.writes
+            else:
+                self.read_by_place |= entry.group.reads()
         last_use = self._last_uses(entries, needed)
         self._unpack()
         for position, entry in enumerate(entries):
@@ -134,6 +142,17 @@ class _Plan:
         if names:
             self.lines.append(f"{''.join(f'{name}, ' for name in names)}= inputs")
         self.lines += later
+        for value in self.graph.inputs:
+            if isinstance(value, Buffer):
+                self.lines += self._laid_out(value)
+
+    def _laid_out(self, buffer: Buffer) -> list[str]:
+        """A line that sees to it that a tensor from elsewhere lies in memory as its kernels expect."""
+        if buffer.name not in self.read_by_place or buffer.name in self.written:
+            return []
+        return [
+            f"{buffer.name} = laid_out({buffer.name}, {self._numbers(buffer.shape)}, {self._numbers(buffer.strides)})"
+        ]
 
     def _sizes_of(self, buffer: Buffer, name: str) -> list[str]:
         """Lines that give symbols their values, of sizes and strides that are nothing but a symbol not seen before."""
@@ -217,12 +236,9 @@ class _Plan:
         for position, output in enumerate(extern.outputs):
             if output.buffer is not None:
                 name = output.buffer.name
-                given = f"{name}_given" if name in self.returned else name
-                results.append(given)
-                after += self._sizes_of(output.buffer, given)
-                expected = f"{self._numbers(output.buffer.shape)}, {self._numbers(output.buffer.strides)}"
-                after.append(f"{name} = laid_out({given}, {expected})")
-                self.given.add(name)
+                results.append(name)
+                after += self._sizes_of(output.buffer, name)
+                after += self._laid_out(output.buffer)
             elif output.symbol is not None:
                 self.known.add(output.symbol)
                 results.append(output.symbol.name)
@@ -237,9 +253,7 @@ class _Plan:
 
     def _result(self, value: Any) -> str:
         if isinstance(value, Stored):
-            operand = value.as_operand()
-            is_given = operand.is_whole and operand.buffer in self.given and operand.buffer in self.returned
-            return f"{operand.buffer}_given" if is_given else self._operand(operand)
+            return self._operand(value.as_operand())
         if isinstance(value, SizeExpression):
             return self._number(value.value)
         if isinstance(value, Opaque):
@@ -256,11 +270,11 @@ def _empty(shape: Any, strides: Any, *, dtype: torch.dtype, device: torch.device
 
 
 def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A result as the graph says it is in memory. Kernels of operators may lay it out in another way than their fakes say."""
+    """A tensor as the graph says it is in memory: operators may lay out results in another way than their fakes say."""
     if not isinstance(tensor, torch.Tensor):
         return tensor
     if tuple(tensor.shape) != shape:
-        raise RefimplError(f"an operator gave a tensor of shape {tuple(tensor.shape)} where the graph says {shape}")
+        raise RefimplError(f"a tensor of shape {tuple(tensor.shape)} where the compiled graph says {shape}")
     is_as_said = all(
         size == 1 or mine == said for size, mine, said in zip(shape, tensor.stride(), strides, strict=True)
     )

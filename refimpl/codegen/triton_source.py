@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl.codegen.index_text import IndexTextState
 from refimpl.codegen.indices import ONE, product
 from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
 from refimpl.codegen.loop_ir import Axis, Buffer, Nest, ReductionKind, new_axis
@@ -22,8 +23,7 @@ from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
 from refimpl.codegen.schedule import Group, ScheduledKernel, guess
 from refimpl.codegen.triton_functions import TRITON_DTYPES, constant, expression
-from refimpl.symbolic.functions import FloorDiv, PythonMod
-from refimpl.symbolic.ranges import INFINITY, Range, bound
+from refimpl.symbolic.functions import FloorDiv
 
 PERSISTENT = 1024
 BLOCK = 1024
@@ -84,8 +84,7 @@ class _Printer:
         )
         self.index_dtype = "tl.int32" if self._fits_int32() else "tl.int64"
         self.blocks = self._blocks()
-        self.symbols: dict[sympy.Symbol, str] = {}
-        self.sizes: dict[sympy.Expr, str] = {}
+        self.indices = IndexTextState(self.group.order)
         self.pointers: dict[str, str] = {}
         self.helpers: set[str] = set()
         self.outer = _Scope()
@@ -113,7 +112,7 @@ class _Printer:
         body = [*header, *self.outer.lines]
         parameters = [
             *(Parameter(text, POINTER_TYPES[self.buffers[buffer].dtype]) for buffer, text in self.pointers.items()),
-            *(Parameter(text, "i64") for text in self.sizes.values()),
+            *(Parameter(text, "i64") for text in self.indices.sizes.values()),
             *(Parameter(block, "constexpr") for block in self.blocks),
         ]
         signature = ", ".join(
@@ -125,7 +124,7 @@ class _Printer:
         block = sympy.Integer(self.blocks["XBLOCK"])
         return PrintedKernel(
             kernel=Kernel(self.name, source, tuple(parameters), num_warps=self._warps()),
-            arguments=(*self.pointers, *self.sizes),
+            arguments=(*self.pointers, *self.indices.sizes),
             grid=FloorDiv(self.kept_size + block - 1, block),
             points=self.kept_size,
             constants=dict(self.blocks),
@@ -171,7 +170,7 @@ class _Printer:
         lines = [f"x = {start} * XBLOCK + tl.arange(0, XBLOCK){column}"]
         self.row_mask = None
         if not (self.kept_size.is_Integer and self.kept_size % self.blocks["XBLOCK"] == 0):
-            lines.append(f"xmask = x < {self._index(self.kept_size)}")
+            lines.append(f"xmask = x < {self.indices.text(self.kept_size)}")
             self.row_mask = "xmask"
         lines += self._digits("x", self.kept)
         self.lane_mask = None
@@ -181,7 +180,7 @@ class _Printer:
                 not (self.reduced_size.is_Integer and self.reduced_size % self.blocks["RBLOCK"] == 0)
                 or not self.reduced_size
             ):
-                lane.append(f"rmask = r < {self._index(self.reduced_size)}")
+                lane.append(f"rmask = r < {self.indices.text(self.reduced_size)}")
                 self.lane_mask = "rmask"
             lane += self._digits("r", self.reduced)
             if self.is_persistent:
@@ -192,84 +191,19 @@ class _Printer:
 
     def _digits(self, whole: str, axes: tuple[Axis, ...]) -> list[str]:
         if len(axes) == 1:
-            self.symbols[axes[0].symbol] = whole
+            self.indices.symbols[axes[0].symbol] = whole
             return []
         lines = []
         step: sympy.Expr = ONE
         for position in range(len(axes) - 1, -1, -1):
             axis = axes[position]
-            text = whole if step == ONE else f"({whole} // {self._factor(step)})"
+            text = whole if step == ONE else f"({whole} // {self.indices.factor(step)})"
             if position > 0:
-                text = f"{text} % {self._factor(axis.size)}"
-            self.symbols[axis.symbol] = f"{whole}{position}"
+                text = f"{text} % {self.indices.factor(axis.size)}"
+            self.indices.symbols[axis.symbol] = f"{whole}{position}"
             lines.append(f"{whole}{position} = {text}")
             step = step * axis.size
         return lines
-
-    # ---- index text
-
-    def _factor(self, expr: Any) -> str:
-        text = self._index(expr)
-        return text if expr.is_Atom else f"({text})"
-
-    def _index(self, expr: Any) -> str:
-        """Integer arithmetic as text."""
-        if expr.is_Integer:
-            return str(int(expr))
-        if expr.is_Symbol:
-            known = self.symbols.get(expr)
-            return known if known is not None else self._size(expr)
-        if isinstance(expr, sympy.Add):
-            terms = sorted(expr.args, key=lambda term: (term.is_number, sympy.default_sort_key(term)))
-            return " + ".join(self._term(term) for term in terms).replace("+ -", "- ")
-        if isinstance(expr, sympy.Mul):
-            return self._term(expr)
-        if isinstance(expr, (FloorDiv, PythonMod)):
-            return self._division(expr)
-        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
-            return " * ".join([self._factor(expr.base)] * int(expr.exp))
-        return self._size(expr)
-
-    def _division(self, expr: Any) -> str:
-        """Triton rounds towards zero, so that what may be negative is moved by a multiple of the divisor."""
-        dividend, divisor = expr.args
-        lower = bound(dividend, self._ranges()).lower
-        times = 0
-        if lower < 0:
-            if not divisor.is_Integer or lower == -INFINITY:
-                return self._rounded_down(expr)
-            times = -(int(lower) // int(divisor))
-        text = self._factor((dividend + times * divisor).expand())
-        by = self._factor(divisor)
-        if isinstance(expr, PythonMod):
-            return f"({text} % {by})"
-        return f"({text} // {by} - {times})" if times else f"({text} // {by})"
-
-    def _rounded_down(self, expr: Any) -> str:
-        dividend, divisor = (self._factor(argument) for argument in expr.args)
-        rest = f"(({dividend} % {divisor} + {divisor}) % {divisor})"
-        return rest if isinstance(expr, PythonMod) else f"(({dividend} - {rest}) // {divisor})"
-
-    def _ranges(self) -> dict[sympy.Symbol, Range]:
-        return {
-            axis.symbol: Range(0, int(axis.size) - 1 if axis.size.is_Integer else INFINITY) for axis in self.group.order
-        }
-
-    def _term(self, term: Any) -> str:
-        if not isinstance(term, sympy.Mul):
-            return self._index(term) if term.is_Atom or not isinstance(term, sympy.Add) else f"({self._index(term)})"
-        number, rest = term.as_coeff_Mul()
-        factors = list(rest.args) if isinstance(rest, sympy.Mul) else [rest]
-        factors.sort(key=sympy.default_sort_key)
-        texts = [self._factor(factor) for factor in factors]
-        if number == -1:
-            return "-" + " * ".join(texts)
-        return " * ".join(texts if number == ONE else [*texts, str(int(number))])
-
-    def _size(self, expr: Any) -> str:
-        """A number that is the same for all points is a parameter."""
-        assert not expr.free_symbols & self.symbols.keys(), expr
-        return self.sizes.setdefault(expr, f"size_{expr.name}" if expr.is_Symbol else f"size_{len(self.sizes)}")
 
     # ---- values
 
@@ -342,8 +276,8 @@ class _Printer:
         return same
 
     def _index_value(self, index: sympy.Expr, dtype: torch.dtype) -> str:
-        text = self._index(index)
-        if index.free_symbols & self.symbols.keys():
+        text = self.indices.text(index)
+        if index.free_symbols & self.indices.symbols.keys():
             return f"({text}).to({TRITON_DTYPES[dtype]})"
         shape = "[1, 1]" if self.has_reduction else "[1]"
         return f"tl.full({shape}, {text}, {TRITON_DTYPES[dtype]})"
@@ -365,8 +299,8 @@ class _Printer:
 
     def _load(self, load: Load, *, is_wide: bool) -> str:
         for symbol, value in load.indirect:
-            self.symbols[symbol] = self._emit(value)
-        index = self._index(load.index)
+            self.indices.symbols[symbol] = self._emit(value)
+        index = self.indices.text(load.index)
         pointer = self._pointer(load.buffer)
         masks = self._masks_of(load, is_wide=is_wide)
         if not masks:
@@ -526,7 +460,7 @@ class _Printer:
             self.pending.clear()
             return
         if self.inner.lines:
-            stop = self._index(self.reduced_size)
+            stop = self.indices.text(self.reduced_size)
             self.outer.lines += self.starts
             self.outer.lines.append(f"for rstart in range(0, {stop}, RBLOCK):")
             self.outer.lines += [f"    {line}" for line in [*self.lane_lines, *self.inner.lines]]
@@ -557,7 +491,7 @@ class _Printer:
     def _store_text(self, nest: Nest, value: str, shape: str, masks: list[str]) -> str:
         pointer = self._pointer(nest.target.name)
         mask = f", {' & '.join(masks)}" if masks else ""
-        index = self._index(nest.index)
+        index = self.indices.text(nest.index)
         return f"tl.store({pointer} + tl.broadcast_to({index}, {shape}), tl.broadcast_to({value}, {shape}){mask})"
 
 

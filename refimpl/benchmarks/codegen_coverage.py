@@ -1,0 +1,124 @@
+"""Which operators become Triton kernels: `python -m refimpl.benchmarks.codegen_coverage [--dtype float32] [--csv FILE]`.
+
+Every entry of PyTorch's OpInfo database: its samples are compiled forward, and no kernel is run. An entry is lowered if every
+aten call in the graphs of its samples is; what is left is listed by operator, with the reason. An entry whose program is no
+graph (it reads data, or raises) is in neither count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.loop_ir import Extern
+from refimpl.codegen.lowering.graph import LoweredGraph, lower_graph
+from refimpl.codegen.lowering.state import KERNEL_DTYPES
+from refimpl.pipeline import compile_aot
+
+
+@dataclass
+class Entry:
+    """One OpInfo entry: how many samples were compiled, and what was not lowered, with why."""
+
+    name: str
+    samples: int = 0
+    kernels: int = 0
+    fallbacks: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def is_lowered(self) -> bool:
+        return self.samples > 0 and not self.fallbacks
+
+
+class _Observed(Exception):
+    """The graph has been seen; it need not run."""
+
+
+def measure(op: Any, dtype: torch.dtype, max_samples: int) -> Entry:
+    """Compile forward samples of an OpInfo entry, and note what was lowered."""
+    entry = Entry(op.full_name)
+    seen: list[LoweredGraph] = []
+
+    def look(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+        seen.append(lower_graph(graph_module))
+        entry.kernels += len(compile_graph(graph_module, example_inputs).kernels)
+        raise _Observed
+
+    table = codegen_decompositions()
+    samples = op.sample_inputs("cpu", dtype, requires_grad=False)
+    for sample in itertools.islice(samples, max_samples):
+
+        def call(value: Any, args: Any, kwargs: Any) -> Any:
+            return op.op(value, *args, **kwargs)
+
+        try:
+            compile_aot(call, backend=look, decompositions=table)(sample.input, tuple(sample.args), dict(sample.kwargs))
+        except _Observed:
+            entry.samples += 1
+        except Exception:  # noqa: BLE001, S112 (no graph: what it raises is the subject of other sweeps)
+            continue
+    for graph in seen:
+        for step in graph.steps:
+            if isinstance(step, Extern) and step.target is not torch.empty_strided:
+                entry.fallbacks[str(step.target), step.reason] += 1
+    return entry
+
+
+def table_of(entries: Sequence[Entry]) -> pd.DataFrame:
+    """One row for each entry."""
+    return pd.DataFrame(
+        {
+            "entry": entry.name,
+            "samples": entry.samples,
+            "kernels": entry.kernels,
+            "lowered": entry.is_lowered,
+            "fallbacks": "; ".join(f"{target} ({reason})" for target, reason in entry.fallbacks),
+        }
+        for entry in entries
+    )
+
+
+def main() -> None:
+    """Print counts, and the operators that stand in the way of most entries."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = {str(dtype).removeprefix("torch."): dtype for dtype in sorted(KERNEL_DTYPES, key=str)}
+    parser.add_argument("--dtype", choices=sorted(names), default="float32")
+    parser.add_argument("--max-samples", type=int, default=4)
+    parser.add_argument("--match", default="", help="only entries whose name contains this")
+    parser.add_argument("--csv", type=Path)
+    options = parser.parse_args()
+    dtype = names[options.dtype]
+    warnings.filterwarnings("ignore")
+    chosen = [op for op in op_db if options.match in op.full_name and dtype in op.supported_dtypes("cpu")]
+    entries = [measure(op, dtype, options.max_samples) for op in chosen]
+    compiled = [entry for entry in entries if entry.samples]
+    lowered = [entry for entry in compiled if entry.is_lowered]
+    print(
+        f"{options.dtype}: {len(chosen)} entries, {len(compiled)} are graphs, {len(lowered)} lowered without a fallback"
+    )
+    print(
+        f"  {len(lowered) / max(len(chosen), 1):.1%} of entries, {len(lowered) / max(len(compiled), 1):.1%} of graphs"
+    )
+    blocking: Counter[str] = Counter()
+    for entry in compiled:
+        blocking.update({target for target, _ in entry.fallbacks})
+    for target, count in blocking.most_common(60):
+        print(f"{count:5d}  {target}")
+    if options.csv is not None:
+        table_of(entries).to_csv(options.csv, index=False)
+
+
+if __name__ == "__main__":
+    main()

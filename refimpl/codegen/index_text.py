@@ -1,0 +1,90 @@
+"""Index arithmetic as Triton text.
+
+Triton's division of integers rounds towards zero, Python's down; what may be negative is moved before it is divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+
+from refimpl.codegen.indices import ONE
+from refimpl.codegen.loop_ir import Axis
+from refimpl.symbolic.functions import FloorDiv, PythonMod
+from refimpl.symbolic.ranges import INFINITY, Range, bound
+
+
+@dataclass
+class IndexTextState:
+    """`symbols` are axes and places read from memory, by the names they have in the kernel; `sizes` are numbers that are the same
+    for all points, which become parameters as they are met."""
+
+    axes: Sequence[Axis]
+    symbols: dict[sympy.Symbol, str] = field(default_factory=dict)
+    sizes: dict[sympy.Expr, str] = field(default_factory=dict)
+
+    def factor(self, expr: Any) -> str:
+        """The same, in brackets where it is more than one thing."""
+        text = self.text(expr)
+        return text if expr.is_Atom else f"({text})"
+
+    def text(self, expr: Any) -> str:
+        """Integer arithmetic as text."""
+        if expr.is_Integer:
+            return str(int(expr))
+        if expr.is_Symbol:
+            known = self.symbols.get(expr)
+            return known if known is not None else self._size(expr)
+        if isinstance(expr, sympy.Add):
+            terms = sorted(
+                (bool(term.is_number), self._term(term)) for term in expr.args
+            )  # by text: names of axes come and go
+            return " + ".join(text for _, text in terms).replace("+ -", "- ")
+        if isinstance(expr, sympy.Mul):
+            return self._term(expr)
+        if isinstance(expr, (FloorDiv, PythonMod)):
+            return self._division(expr)
+        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
+            return " * ".join([self.factor(expr.base)] * int(expr.exp))
+        return self._size(expr)
+
+    def _division(self, expr: Any) -> str:
+        """Triton rounds towards zero, so that what may be negative is moved by a multiple of the divisor."""
+        dividend, divisor = expr.args
+        lower = bound(dividend, self._ranges()).lower
+        times = 0
+        if lower < 0:
+            if not divisor.is_Integer or lower == -INFINITY:
+                return self._rounded_down(expr)
+            times = -(int(lower) // int(divisor))
+        text = self.factor((dividend + times * divisor).expand())
+        by = self.factor(divisor)
+        if isinstance(expr, PythonMod):
+            return f"({text} % {by})"
+        return f"({text} // {by} - {times})" if times else f"({text} // {by})"
+
+    def _rounded_down(self, expr: Any) -> str:
+        dividend, divisor = (self.factor(argument) for argument in expr.args)
+        rest = f"(({dividend} % {divisor} + {divisor}) % {divisor})"
+        return rest if isinstance(expr, PythonMod) else f"(({dividend} - {rest}) // {divisor})"
+
+    def _ranges(self) -> dict[sympy.Symbol, Range]:
+        return {axis.symbol: Range(0, int(axis.size) - 1 if axis.size.is_Integer else INFINITY) for axis in self.axes}
+
+    def _term(self, term: Any) -> str:
+        if not isinstance(term, sympy.Mul):
+            return self.text(term) if term.is_Atom or not isinstance(term, sympy.Add) else f"({self.text(term)})"
+        number, rest = term.as_coeff_Mul()
+        factors = list(rest.args) if isinstance(rest, sympy.Mul) else [rest]
+        texts = sorted(self.factor(factor) for factor in factors)
+        if number == -1:
+            return "-" + " * ".join(texts)
+        return " * ".join(texts if number == ONE else [*texts, str(int(number))])
+
+    def _size(self, expr: Any) -> str:
+        """A number that is the same for all points is a parameter."""
+        assert not expr.free_symbols & self.symbols.keys(), expr
+        return self.sizes.setdefault(expr, f"size_{expr.name}" if expr.is_Symbol else f"size_{len(self.sizes)}")
