@@ -24,6 +24,7 @@ from refimpl.export.draft_values import DraftFailuresState, DraftFakeMode, Draft
 from refimpl.export.entry_points import check_arguments, exported_program
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.non_strict import non_strict_program
+from refimpl.export.outside_containers import containers_kept
 from refimpl.export.shape_policies import InputLeaf, argument_names, input_leaves, signature_of
 
 
@@ -70,12 +71,13 @@ def draft_export(
         )
         fake_mode = DraftFakeMode(env, noted)
         try:
-            with without_fake_mode(), capturing(), exporting_flags():
+            with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
                 program = non_strict_program(mod, args, kwargs, leaves, names, fake_mode=fake_mode)
                 fake_mode.give_values(program.parameters, dict(mod.named_parameters(remove_duplicate=False)))
                 fake_mode.give_values(program.buffers, dict(mod.named_buffers(remove_duplicate=False)))
                 fake_mode.give_values(program.inputs, [leaf.value for leaf in leaves])
-                with _detect_attribute_assignment(mod):
+                state = (*program.parameters.values(), *program.buffers.values())
+                with _detect_attribute_assignment(mod, state):
                     exported = exported_program(replace(program, preserved=preserve_module_call_signature), examples)
             break
         except UserError as error:
