@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from refimpl.codegen.kernel import KernelError
@@ -23,12 +23,27 @@ _KINDS: dict[type[KernelError], str] = {
 }  # fmt: skip
 
 
-def emulate_triton(*, races: bool = True) -> None:
-    """From now on `import triton` gives the emulator's stand-ins, and `kernel[grid](...)` runs emulated."""
-    for name in [name for name in sys.modules if name == "triton" or name.startswith("triton.")]:
+@contextmanager
+def triton_emulated(*, races: bool = True) -> Iterator[None]:
+    """While open, `import triton` gives the emulator's stand-ins; what is imported then keeps them, and runs emulated.
+
+    Not for longer than an import: torch, too, imports Triton, and wants the real one.
+    """
+    JitFunction.options = Options(races=races)
+    kept = {name: module for name, module in sys.modules.items() if _is_triton(name)}
+    for name in kept:
         del sys.modules[name]
     sys.modules.update(MODULES)
-    JitFunction.options = Options(races=races)
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if _is_triton(name)]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+
+
+def _is_triton(name: str) -> bool:
+    return name == "triton" or name.startswith("triton.")
 
 
 def interpret_triton() -> None:
@@ -69,29 +84,37 @@ def is_kernel(value: Any) -> bool:
 
 
 @contextmanager
-def launches_watched(watch: Callable[[str], None]) -> Iterator[None]:
-    """`watch(name)` before each launch, on every level."""
+def launches_watched(
+    watch: Callable[[str], None], around: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> Iterator[None]:
+    """`watch(name)` before each launch, and `around()` open during it, on every level."""
+
+    def told(name: str, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
+        watch(name)
+
+    JitFunction.watchers.append(told)
+    JitFunction.around.append(around)
     triton = sys.modules.get("triton.runtime.jit")
-    if triton is None:
-
-        def told(name: str, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
-            watch(name)
-
-        JitFunction.watchers.append(told)
-        try:
-            yield
-        finally:
-            JitFunction.watchers.remove(told)
-        return
-    interface = triton.KernelInterface
-    stock = interface.__getitem__
+    interface = triton.KernelInterface if triton is not None else None
+    stock = interface.__getitem__ if interface is not None else None
 
     def get_item(self: Any, grid: Any) -> Any:
         watch(getattr(self, "__name__", type(self).__name__))
-        return stock(self, grid)
+        assert stock is not None
+        run = stock(self, grid)
 
-    interface.__getitem__ = get_item
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            with around():
+                return run(*args, **kwargs)
+
+        return launch
+
+    if interface is not None:
+        interface.__getitem__ = get_item
     try:
         yield
     finally:
-        interface.__getitem__ = stock
+        JitFunction.watchers.remove(told)
+        JitFunction.around.remove(around)
+        if interface is not None:
+            interface.__getitem__ = stock

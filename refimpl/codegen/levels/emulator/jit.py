@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +42,7 @@ class JitFunction:
     watchers: list[
         Callable[[str, tuple[int, ...], dict[str, Any]], None]
     ] = []  # told of each launch: name, grid, arguments
+    around: list[Callable[[], AbstractContextManager[Any]]] = []  # open while a launch runs
     largest = 0
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -112,9 +114,11 @@ class JitFunction:
         sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
         for watch in self.watchers:
             watch(self.__name__, sizes, values)
-        launch(
-            self, self.__name__, sizes, {name: self._typed(name, value) for name, value in values.items()}, self.options
-        )
+        typed = {name: self._typed(name, value) for name, value in values.items()}
+        with ExitStack() as stack:
+            for around in self.around:
+                stack.enter_context(around())
+            launch(self, self.__name__, sizes, typed, self.options)
 
     def _typed(self, name: str, value: Any) -> tuple[str, Any]:
         """The parameter's type as a signature has it, and the value."""

@@ -1,0 +1,280 @@
+"""One call of a launcher, judged against its reference.
+
+The order: the reference must take the arguments; the launcher runs twice, in guarded memory under two patterns; what the level
+says of accesses, then guard zones, then unwritten and undefined elements; and what is left is values, for oracle's judge.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from oracle.build import LiveProgram
+from oracle.case import CaseOptions, EagerState, judge_subject
+from oracle.checking import describe
+from oracle.clone import clone_tree as clone
+from oracle.errors import UsageError
+from oracle.flatten import flatten
+from oracle.kernels.guards import GuardState, guarding, never_written
+from oracle.program import Call, ComparePolicy, Program
+from oracle.subjects.base import CompileRequest, Counters
+from oracle.subjects.refimpl import kind_of_error, launches_watched
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status
+
+_POLICY = ComparePolicy(strides="ignore", is_random=False, reason="a launcher chooses the strides of what it allocates")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something wrong with the launcher. `where` tells findings of one kind apart."""
+
+    kind: str  # out_of_bounds, race, would_not_compile, launch, raises, guard_zone, unwritten, undefined, wrong_values, ...
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """How one case ended. `skipped` says why nothing could be judged, `refused` that the launcher raised before it launched."""
+
+    finding: Finding | None = None
+    skipped: str = ""
+    refused: str = ""
+
+
+class NoLaunch(UsageError):
+    """The launcher returned and has launched nothing."""
+
+
+@dataclass(slots=True)
+class _RunState:
+    """One run of the launcher."""
+
+    outputs: Any = None
+    arguments: list[Any] = field(default_factory=list)
+    launches: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+
+def check_case(
+    launcher: Callable[..., Any], reference: Callable[..., Any], arguments: Sequence[Any], *, device: str = "cpu"
+) -> Checked:
+    """Judge one call. UsageError for a launcher that launches nothing, or needs what the level lacks."""
+    if device != "cpu":
+        arguments = [_moved(argument, device) for argument in arguments]
+    try:
+        with torch.no_grad():
+            reference(*clone(tuple(arguments)))
+    except Exception as error:
+        return Checked(skipped=f"the reference raises {type(error).__name__}: {_first_line(error)}")
+    states = [GuardState(which=which) for which in (0, 1)]
+    runs = [_run(launcher, arguments, state) for state in states]
+    for run in runs:
+        if run.error is not None:
+            return _raised(run)
+    if not runs[0].launches:
+        raise NoLaunch(
+            seen=f"{getattr(launcher, '__name__', 'the launcher')} returned and launched no kernel",
+            expected="a function that calls kernel[grid](...)", do="name the function that launches the kernel",
+        )  # fmt: skip
+    for state in states:
+        finding = _guard_finding(state)
+        if finding is not None:
+            return Checked(finding=finding)
+    finding = _definedness(launcher, arguments, runs) or _judged(launcher, reference, arguments)
+    return Checked(finding=finding)
+
+
+def _moved(argument: Any, device: str) -> Any:
+    if not isinstance(argument, Tensor):
+        return argument
+    result = torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device=device)
+    return result.copy_(argument)
+
+
+def _run(launcher: Callable[..., Any], arguments: Sequence[Any], state: GuardState) -> _RunState:
+    """In guarded memory. Guarded arguments take the place of the given ones, which stay as they are."""
+    run = _RunState()
+    run.arguments = [
+        state.place_copy(f"argument {i}", a) if isinstance(a, Tensor) else a for i, a in enumerate(arguments)
+    ]
+    try:
+        with torch.no_grad(), guarding(state), launches_watched(run.launches.append, _disable_current_modes):
+            run.outputs = launcher(*run.arguments)
+        if any(isinstance(a, Tensor) and a.is_cuda for a in run.arguments):
+            torch.cuda.synchronize()
+    except Exception as error:
+        run.error = error
+    return run
+
+
+def _raised(run: _RunState) -> Checked:
+    error = run.error
+    assert error is not None
+    kind = kind_of_error(error)
+    if kind == "not_emulated":
+        raise UsageError(
+            seen=f"this kernel does not run on the emulator: {_text(error)}", expected="a kernel within the emulator's subset",
+            do="use --level interpreter or --level gpu",
+        )  # fmt: skip
+    if kind is None and not run.launches:
+        return Checked(refused=f"{type(error).__name__}: {_first_line(error)}")
+    if kind is None:
+        kind = "raises"
+    return Checked(finding=Finding(kind=kind, where=_place(error), text=_text(error)))
+
+
+def _text(error: BaseException) -> str:
+    said = str(error).strip() or type(error).__name__
+    cause = error.__cause__
+    return (
+        f"{said}\n{cause}"
+        if cause is not None and str(cause) not in said and "Interpreter" in type(error).__name__
+        else said
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _place(error: BaseException) -> str:
+    access = getattr(error, "access", None)
+    if access is not None:
+        return f"{access.kernel}.{access.parameter}{access.line}"
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else type(error).__name__
+
+
+# ------------------------------------------------------------------------------------------------------ memory
+
+
+def _guard_finding(state: GuardState) -> Finding | None:
+    for zone in state.zones:
+        place = zone.first_change(state.which)
+        if place is not None:
+            return Finding(
+                kind="guard_zone", where=zone.name.split("(")[0].strip(),
+                text=f"{zone.name} was written outside of its memory: at place {place}, counted from its first element; it spans "
+                f"{zone.extent} elements (shape {list(zone.tensor.shape)}, stride {list(zone.tensor.stride())})",
+            )  # fmt: skip
+    return None
+
+
+def _definedness(launcher: Callable[..., Any], arguments: Sequence[Any], runs: Sequence[_RunState]) -> Finding | None:
+    """Elements of outputs that were not written, and those that depend on memory nobody defined."""
+    first, second = (_tensors(run.outputs) for run in runs)
+    if [path for path, _ in first] != [path for path, _ in second]:
+        return None  # the judge compares the structure
+    again: list[tuple[str, Tensor]] | None = None
+    for i, ((path, a), (_, b)) in enumerate(zip(first, second, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            continue
+        unwritten = never_written(a, b)
+        if bool(unwritten.any()):
+            return _index_finding(
+                "unwritten", path, unwritten, a, "was never written: it still holds what memory held before"
+            )
+        differs = ~_equal(a, b)
+        if not bool(differs.any()):
+            continue
+        if again is None:  # differences between equal runs are another matter: atomics in another order
+            again = _tensors(_run(launcher, arguments, GuardState(which=0)).outputs)
+        differs &= _equal(a, again[i][1]) if i < len(again) and again[i][1].shape == a.shape else False
+        if bool(differs.any()):
+            text = "depends on memory that nobody defined: uninitialised, between the elements of an argument, or out of bounds"
+            return _index_finding("undefined", path, differs, a, text)
+    return None
+
+
+def _tensors(outputs: Any) -> list[tuple[str, Tensor]]:
+    return [(leaf.path, leaf.value) for leaf in flatten(outputs, "output")[0] if isinstance(leaf.value, Tensor)]
+
+
+def _equal(a: Tensor, b: Tensor) -> Tensor:
+    return (a == b) | ((a != a) & (b != b))
+
+
+def _index_finding(kind: str, path: str, where: Tensor, like: Tensor, text: str) -> Finding:
+    index = where.nonzero()[0].tolist()
+    count = int(where.sum())
+    return Finding(
+        kind=kind, where=path,
+        text=f"{path}{index} {text} ({count} of {like.numel()} elements of shape {list(like.shape)})",
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ values
+
+
+class _LauncherSubject:
+    """The launcher as a subject: oracle's judge compares what it does with what the reference does."""
+
+    spec = SubjectSpec(name="kernel", kind="kernel")
+
+    def __init__(self, launcher: Callable[..., Any]) -> None:
+        self.launcher = launcher
+
+    def reset(self) -> None:
+        return None
+
+    def counters(self) -> Counters:
+        return Counters(graphs=None)
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            state = GuardState(which=0)
+            run = _run(self.launcher, arguments, state)
+            if run.error is not None:
+                raise run.error
+            for given, guarded in zip(arguments, run.arguments, strict=True):
+                if isinstance(given, Tensor):
+                    given.copy_(guarded)
+            return _brought_back(run, arguments, state)
+
+        return call
+
+
+def _brought_back(run: _RunState, arguments: Sequence[Any], state: GuardState) -> Any:
+    """Outputs out of guarded memory: those that are arguments, or views of them, as such."""
+    originals = {id(guarded): given for guarded, given in zip(run.arguments, arguments, strict=True)}
+
+    def bring(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(bring(item) for item in value)
+        if isinstance(value, dict):
+            return {key: bring(item) for key, item in value.items()}
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) in originals:
+            return originals[id(value)]
+        zone = state.zone_of(value)
+        for guarded, given in zip(run.arguments, arguments, strict=True):
+            if zone is not None and zone.tensor is guarded and value.dtype == given.dtype:
+                offset = value.storage_offset() - guarded.storage_offset() + given.storage_offset()
+                return given.as_strided(value.shape, value.stride(), offset)
+        result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        return result.copy_(value)
+
+    return bring(run.outputs)
+
+
+def _judged(launcher: Callable[..., Any], reference: Callable[..., Any], arguments: Sequence[Any]) -> Finding | None:
+    program = Program(name="kernel", source="", calls=(Call(grad_mode="no_grad"),), policy=_POLICY)
+    live = LiveProgram(program=program, make_target=lambda: reference, args=tuple(arguments), kwargs={})
+    result = judge_subject(
+        eager=EagerState(make=live.instantiate), subject=_LauncherSubject(launcher), options=CaseOptions()
+    )
+    verdict = result.verdict
+    if not verdict.status.is_finding:
+        return None
+    kind = "wrong_values" if verdict.status is Status.FAIL_ACCURACY else verdict.status.value
+    return Finding(kind=kind, where=verdict.worst.where if verdict.worst else "", text=describe("launcher", verdict))

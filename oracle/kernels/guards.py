@@ -1,0 +1,142 @@
+"""Memory that tells: buffers between guard zones, and uninitialised memory filled with a pattern.
+
+A launcher's tensors, those it is given and those it allocates, lie in the middle of larger ones. A zone that changed was written
+past an end. What an allocation has not been filled with is a pattern; an element that still has it was never written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ZONE_BYTES = 4096  # on either side; a multiple of every alignment that kernels are compiled for
+
+# Two patterns: what has the first in one run and the second in another was not written, whatever it is.
+PATTERNS: tuple[dict[torch.dtype, Any], ...] = (
+    {
+        torch.bool: True,
+        torch.uint8: 0xA5,
+        torch.int8: 0x5A,
+        torch.int16: 0x5A5A,
+        torch.int32: 0x5A5A5A5A,
+        torch.int64: 0x5A5A5A5A,
+    },
+    {
+        torch.bool: False,
+        torch.uint8: 0x3C,
+        torch.int8: 0x3C,
+        torch.int16: 0x3C3C,
+        torch.int32: 0x3C3C3C3C,
+        torch.int64: 0x3C3C3C3C,
+    },
+)
+_FLOAT_PATTERNS = (float("nan"), -7936.0)  # the second is a number of every float dtype
+
+_UNFILLED = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"})
+_FILLED = frozenset(
+    {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"}
+)
+
+
+def pattern_of(dtype: torch.dtype, which: int) -> Any:
+    return _FLOAT_PATTERNS[which] if dtype.is_floating_point else PATTERNS[which].get(dtype, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """One guarded tensor: `whole` holds zone, elements, zone. `names` are what a message calls it."""
+
+    name: str
+    tensor: Tensor
+    whole: Tensor  # 1-D
+    before: int  # elements of the zone in front
+    extent: int
+
+    def first_change(self, which: int) -> int | None:
+        """The place, counted from the tensor's first element, of the first zone element that lost its pattern."""
+        is_kept = _has_pattern(self.whole, which)
+        is_kept[self.before : self.before + self.extent] = True
+        changed = (~is_kept).nonzero()
+        if not changed.numel():
+            return None
+        places = changed.squeeze(-1) - self.before
+        after = places[places >= self.extent]  # writing too far is more common than writing in front
+        return int(after[0]) if after.numel() else int(places[-1])
+
+
+def _has_pattern(tensor: Tensor, which: int) -> Tensor:
+    pattern = pattern_of(tensor.dtype, which)
+    return tensor.isnan() if pattern != pattern else tensor == pattern
+
+
+@dataclass(slots=True, kw_only=True)
+class GuardState:
+    """Everything one run has in guarded memory."""
+
+    which: int  # pattern
+    zones: list[Zone] = field(default_factory=list)
+
+    def place(
+        self, name: str, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        """A tensor of this geometry in new memory, all of it pattern."""
+        extent = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+        zone = ZONE_BYTES // dtype.itemsize
+        count = zone + math.ceil(extent / 16) * 16 + zone
+        whole = torch.full((count,), pattern_of(dtype, self.which), dtype=dtype, device=device)
+        tensor = whole.as_strided(shape, stride, zone)
+        self.zones.append(Zone(name=name, tensor=tensor, whole=whole, before=zone, extent=extent))
+        return tensor
+
+    def place_copy(self, name: str, tensor: Tensor) -> Tensor:
+        """A copy with the same strides. Between its elements lies the pattern, too."""
+        result = self.place(name, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+        return result.copy_(tensor)
+
+    def zone_of(self, tensor: Tensor) -> Zone | None:
+        pointer = tensor.untyped_storage().data_ptr()
+        return next((zone for zone in self.zones if zone.whole.untyped_storage().data_ptr() == pointer), None)
+
+
+class _Guarding(TorchDispatchMode):
+    """Puts what is allocated into guarded memory."""
+
+    def __init__(self, state: GuardState) -> None:
+        super().__init__()
+        self.state = state
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name not in _UNFILLED and name not in _FILLED:
+            return result
+        if not isinstance(result, Tensor) or result.layout is not torch.strided or not _can_guard(result.dtype):
+            return result
+        number = sum(zone.name.startswith("allocation") for zone in self.state.zones) + 1
+        label = f"allocation {number} ({name}{list(result.shape)})"
+        if name in _FILLED:
+            return self.state.place_copy(label, result)
+        return self.state.place(label, tuple(result.shape), result.stride(), result.dtype, result.device)
+
+
+def _can_guard(dtype: torch.dtype) -> bool:
+    return (dtype.is_floating_point and dtype.itemsize > 1) or dtype in PATTERNS[0]
+
+
+@contextmanager
+def guarding(state: GuardState) -> Iterator[None]:
+    """While open, torch.empty, torch.zeros and their like allocate in `state`."""
+    with _Guarding(state):
+        yield
+
+
+def never_written(first: Tensor, second: Tensor) -> Tensor:
+    """Of one output of two runs, under the first and the second pattern: the elements that neither run has written."""
+    return _has_pattern(first, 0) & _has_pattern(second, 1)
