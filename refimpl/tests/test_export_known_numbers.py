@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export import ExportedProgram, export, load, save
+from refimpl.export import Dim, ExportedProgram, export, load, save
 
 
 class Asking(nn.Module):
@@ -65,3 +65,16 @@ def test_a_condition_that_fixes_a_number_is_asserted(name: str, road: str, stric
     torch.testing.assert_close(module(*map(torch.tensor, good)), expected)
     with pytest.raises(RuntimeError, match="Runtime assertion failed"):
         module(*map(torch.tensor, bad))
+
+
+@pytest.mark.parametrize("table", [None, {}], ids=["default", "empty"])
+def test_every_number_of_a_decomposed_graph_is_described(table: Any) -> None:
+    class Unfolding(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.unfold(0, 0, 2), x.permute(2, 0, 1).reshape(-1), x.unfold(1, 1, 2).flatten()
+
+    sizes = {dim: Dim.AUTO for dim in range(3)}
+    program = export(Unfolding(), (torch.randn(4, 5, 6),), dynamic_shapes=(sizes,)).run_decompositions(table)
+    assert [node.name for node in program.graph.nodes if "val" not in node.meta and node.op != "output"] == []
+    x = torch.randn(2, 3, 4)
+    torch.testing.assert_close(program.module()(x), Unfolding()(x))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import sympy
@@ -154,10 +154,10 @@ class SymbolState:
             node = self._builder.call(torch.sym_not, (self._first_nodes[opposite],), {})
         elif name in _OPERATORS or name in _FOLDS:
             parts = [self._as_it_stands(part, whole) for part in expr.args]
-            function = _OPERATORS.get(name) or _FOLDS[name]
-            node = parts[0] if name in _FOLDS else self._builder.call(function, tuple(parts), {})
-            for part in parts[1:] if name in _FOLDS else ():
-                node = self._builder.call(function, (node, part), {})
+            is_fold = name in _FOLDS
+            node = (
+                self._folded(expr, parts, whole) if is_fold else self._builder.call(_OPERATORS[name], tuple(parts), {})
+            )
         else:
             raise NotTracked(_WRAPPERS[whole.pytype](whole))
         self._first_nodes[key] = node
@@ -210,9 +210,17 @@ class SymbolState:
         parts = [self._of_part(part, symnode) for part in expr.args]
         if name in _OPERATORS:
             return self._builder.call(_OPERATORS[name], tuple(parts), {})
+        return self._folded(expr, parts, symnode)
+
+    def _folded(self, expr: sympy.Basic, parts: Sequence[Any], whole: Any) -> Any:
+        """Calls of two operands each. All but the last are described: the caller describes that."""
         node = parts[0]
-        for part in parts[1:]:
-            node = self._builder.call(_FOLDS[name], (node, part), {})
+        for count, part in enumerate(parts[1:], 2):
+            node = self._builder.call(_FOLDS[type(expr).__name__], (node, part), {})
+            if count < len(parts):
+                done = expr.func(*expr.args[:count])
+                pytype = _pytype(done)
+                self._builder.describe(node, _WRAPPERS[pytype](type(whole)(done, whole.shape_env, pytype, None)))
         return node
 
     def _of_part(self, expr: sympy.Basic, whole: Any) -> Any:
