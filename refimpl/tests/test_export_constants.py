@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -85,3 +86,19 @@ def test_tensors_are_indexed_by_sizes(strict: bool) -> None:
     program = export(module, (x, torch.ones(4)), dynamic_shapes=(None, {0: Dim("n", max=9)}), strict=strict)
     for size in (3, 9):
         assert torch.equal(program.module()(x, torch.ones(size)), x[size - 1])
+
+
+def test_a_deep_copy_is_no_constant() -> None:
+    class Copying(torch.nn.Module):
+        def forward(self, state: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+            deep = copy.deepcopy(state)
+            x, y = state["x"], deep["x"]
+            y.add_(1)
+            return x + y, torch.cond(x.sum() > 0, lambda x: x * y, lambda x: x - y, (x,))
+
+    module = Copying()
+    program = export(module, ({"x": torch.ones(3)},))
+    assert program.constants == {}
+    for x in (torch.full((3,), 2.0), torch.full((3,), -2.0)):
+        for got, expected in zip(program.module()({"x": x}), module({"x": x}), strict=True):
+            assert torch.equal(got, expected)

@@ -211,9 +211,10 @@ class RecordingMode(TorchDispatchMode):
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
         """Whether another tensor has to stand for it: it belongs to another mode, or to what is around an operator's function."""
         if type(tensor) is FakeTensor:
-            return tensor.fake_mode is not self.fake_mode
-        is_inside = self.outer is not None and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-        return is_inside and self.tracker.find(tensor) is None
+            is_other = tensor.fake_mode is not self.fake_mode
+        else:
+            is_other = self.outer is not None and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        return is_other and not self.can_find(tensor)  # a deep copy has a copy of the mode, and is known
 
     def _own_fake(self, tensor: torch.Tensor) -> torch.Tensor:
         """What stands for a constant. The outermost graph has the constant itself."""
