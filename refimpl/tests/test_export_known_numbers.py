@@ -73,7 +73,7 @@ def test_every_number_of_a_decomposed_graph_is_described(table: Any) -> None:
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return x.unfold(0, 0, 2), x.permute(2, 0, 1).reshape(-1), x.unfold(1, 1, 2).flatten()
 
-    sizes = {dim: Dim.AUTO for dim in range(3)}
+    sizes = dict.fromkeys(range(3), Dim.AUTO)
     program = export(Unfolding(), (torch.randn(4, 5, 6),), dynamic_shapes=(sizes,)).run_decompositions(table)
     assert [node.name for node in program.graph.nodes if "val" not in node.meta and node.op != "output"] == []
     x = torch.randn(2, 3, 4)
