@@ -43,10 +43,11 @@ class AssertingTrace(Trace):
         count = len(graph.nodes)
         by_program = _asserted_by_nodes(graph)
         for condition in self._conditions():
-            if id(condition) in self._asserted or id(condition) in besides:
+            if id(condition) in self._asserted:
                 continue
             if condition.expr in by_program:
                 self._asserted[id(condition)] = condition
+            if id(condition) in self._asserted or id(condition) in besides:
                 continue
             holds = self._env.create_symboolnode(condition.expr)
             is_known = self._env.replace(condition.expr) == sympy.true  # it has made its own numbers known

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ import torch
 from torch import fx
 from torch.fx import traceback as fx_traceback
 
-from refimpl._torch import FakeTensor, FakeTensorMode, graph_codegen, pytree
+from refimpl._torch import FakeTensor, FakeTensorMode, graph_codegen, pytree, torch_checks
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.entry_points.export import export as capture_graph
@@ -84,6 +85,7 @@ def strict_program(
         )(*args, **given).graph_module
     if numbers:
         _check_asked(asked, names)
+    _assert_in_branches(graph_module)
     mode = _fake_mode(graph_module)
     if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
         return run_instead(args=args, kwargs=given)
@@ -141,6 +143,30 @@ class _PromisesState:
             if id(promise.spec) in self._specs:
                 _, spec, source = self._specs[id(promise.spec)]
                 env.promises[index] = replace(promise, spec=spec, source=source)
+
+
+def _assert_in_branches(graph_module: fx.GraphModule) -> None:
+    """What functions of operators ask of numbers they assert themselves: that it holds is known already when they are traced
+    again, and nothing would be asked."""
+    for module in graph_module.modules():
+        if module is graph_module or not isinstance(module, fx.GraphModule):
+            continue
+        for node in list(module.graph.nodes):
+            if node.op == "call_function" and node.target in torch_checks and isinstance(node.args[0], fx.Node):
+                _make_assertion(node, node.args[0])
+        module.recompile()
+
+
+def _make_assertion(check: fx.Node, asked: fx.Node) -> None:
+    """In the place of `torch._check` of a number."""
+    value = asked.meta.get("example_value")
+    if isinstance(value, torch.SymInt):  # it is to be a size
+        value = value >= 0
+        with check.graph.inserting_before(check):
+            asked = check.graph.call_function(operator.ge, (asked, 0))
+    if isinstance(value, torch.SymBool):
+        message = f"Runtime assertion failed for expression {value}"
+        check.target, check.args, check.kwargs = torch.ops.aten._assert_scalar.default, (asked, message), {}
 
 
 _ARGUMENTS = ("args", "kwargs")

@@ -252,17 +252,42 @@ class Selecting(nn.Module):
         return y * 2
 
 
-def test_assertions_of_a_branch_are_in_the_branch() -> None:
-    runnable = exported(BranchChecked(), torch.ones(3), torch.tensor(3))
+@MODES
+def test_assertions_of_a_branch_are_in_the_branch(strict: bool) -> None:
+    runnable = exported(BranchChecked(), torch.ones(3), torch.tensor(3), strict=strict)
     assert runnable(torch.ones(3), torch.tensor(4)).tolist() == [4.0] * 3
     assert runnable(-torch.ones(3), torch.tensor(9)).tolist() == [-2.0] * 3
     with pytest.raises(RuntimeError, match="Runtime assertion"):
         runnable(torch.ones(3), torch.tensor(9))
 
 
+@MODES
+def test_assertions_of_one_branch_are_not_the_other_s(strict: bool) -> None:
+    class OneChecked(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            def no(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+                size: Any = n.item()
+                torch._check_is_size(size)
+                torch._check(size <= 4, lambda: f"not {size}")
+                return x + size
+
+            return torch.cond(x.sum() > 0, lambda x, n: x * n.item(), no, (x, n))
+
+    runnable = exported(OneChecked(), torch.ones(3), torch.tensor(3), strict=strict)
+    assert runnable(torch.ones(3), torch.tensor(9)).tolist() == [9.0] * 3
+    assert runnable(-torch.ones(3), torch.tensor(3)).tolist() == [2.0] * 3
+    for wrong in (-1, 5):
+        with pytest.raises(RuntimeError, match="Runtime assertion"):
+            runnable(-torch.ones(3), torch.tensor(wrong))
+
+
 def test_strict_export_refuses_assertions_that_it_would_lose() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x, n: x * x.new_ones(n.item() + 2).sum(), lambda x, n: x - 1, (x, n))
+
     with pytest.raises(UnsupportedByRefimpl, match="strict=False"):
-        export(BranchChecked(), (torch.ones(3), torch.tensor(3)), strict=True)
+        export(Sized(), (torch.ones(3), torch.tensor(3)), strict=True)
 
 
 @MODES
