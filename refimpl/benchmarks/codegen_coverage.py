@@ -67,7 +67,7 @@ def measure(op: Any, dtype: torch.dtype, max_samples: int) -> Entry:
             compile_aot(call, backend=look, decompositions=table)(sample.input, tuple(sample.args), dict(sample.kwargs))
         except _Observed:
             entry.samples += 1
-        except Exception:  # noqa: BLE001, S112 (no graph: what it raises is the subject of other sweeps)
+        except Exception:  # noqa: S112 (no graph: what it raises is the subject of other sweeps)
             continue
     for graph in seen:
         for step in graph.steps:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy
 import torch
@@ -120,3 +121,33 @@ def indirect_scalar(value: Scalar, symbols: Sequence[tuple[sympy.Symbol, Scalar]
     """A load at a place that symbols stand for, with the values of these."""
     assert isinstance(value, Load)
     return Load(value.buffer, value.index, value.dtype, tuple(symbols))
+
+
+class StructuresState:
+    """Numbers for expressions: equal for those that are written alike."""
+
+    def __init__(self) -> None:
+        self._by_structure: dict[Any, int] = {}
+        self._by_identity: dict[int, tuple[Scalar, int]] = {}  # with the expression, so that its identity stays its own
+
+    def of(self, scalar: Scalar) -> int:
+        """The number of an expression's structure."""
+        for part in walk(scalar):
+            if id(part) not in self._by_identity:
+                number = self._by_structure.setdefault(self._structure(part), len(self._by_structure))
+                self._by_identity[id(part)] = part, number
+        return self._by_identity[id(scalar)][1]
+
+    def _structure(self, part: Scalar) -> Any:
+        below = tuple(self._by_identity[id(operand)][1] for operand in operands(part))
+        match part:
+            case Literal(value=value, dtype=dtype):
+                return Literal, repr(value), dtype
+            case FromIndex(index=index, dtype=dtype):
+                return FromIndex, index, dtype
+            case Load(buffer=buffer, index=index, dtype=dtype, indirect=indirect):
+                return Load, buffer, index, dtype, tuple(symbol for symbol, _ in indirect), below
+            case Apply(function=function, dtype=dtype):
+                return Apply, function, dtype, below
+            case Guarded():
+                return Guarded, below

@@ -20,7 +20,7 @@ from refimpl.codegen.indices import ONE, product
 from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
 from refimpl.codegen.loop_ir import Axis, Buffer, Nest, ReductionKind, new_axis
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
-from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
+from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, StructuresState, walk
 from refimpl.codegen.schedule import Group, ScheduledKernel, guess
 from refimpl.codegen.triton_functions import TRITON_DTYPES, constant, expression
 from refimpl.symbolic.functions import FloorDiv
@@ -92,6 +92,8 @@ class _Printer:
         self.pending: dict[str, list[str]] = {}  # reductions of the open phase: lines that finish them
         self.starts: list[str] = []
         self.rows: dict[str, str] = {}  # names of finished reductions, by buffer
+        self.structures = StructuresState()
+        self.reductions: dict[Any, str] = {}  # the first buffer of each reduction, by structure
         self.counter = 0
         self.is_in_reduced: dict[int, bool] = {}
         self.guard: str | None = None
@@ -354,18 +356,20 @@ class _Printer:
     def _reduce(self, nest: Nest) -> None:
         assert nest.reduction is not None
         kind = nest.reduction.kind
+        structure = kind, nest.target.dtype, self.structures.of(nest.value)
+        same = self.reductions.setdefault(structure, nest.target.name)
+        if same != nest.target.name:  # the same sum under two names
+            self.rows[nest.target.name] = self.rows[same]
+            if same in self.pending:
+                self.pending[nest.target.name] = []
+            self._store_row(nest, self.rows[same])
+            return
         value = self._value(nest.value)
         accumulated = nest.value.dtype
         wide = f"tl.broadcast_to({value}, {self.full})"
         if accumulated in (torch.bool, torch.int8, torch.int16, torch.uint8):
             wide, accumulated = f"{wide}.to(tl.int32)", torch.int32
-        same = (kind, wide, nest.target.dtype)
-        if same in self.inner.names:  # the same sum under two names
-            self.rows[nest.target.name] = self.inner.names[same]
-            self.pending.setdefault(nest.target.name, [])
-            self._store_row(nest, self.inner.names[same])
-            return
-        row = self.inner.names[same] = self._new("row")
+        row = self.rows[nest.target.name] = self._new("row")
         start = constant(_identity(kind, accumulated), accumulated, self.full)
         finish: list[str] = []
         if self.is_persistent:
@@ -379,7 +383,6 @@ class _Printer:
             self.inner.lines += self._accumulate(kind, total, places, wide, accumulated)
             finish = self._finish(kind, row, total, places, accumulated, nest)
         self.pending[nest.target.name] = [] if self.is_persistent else finish
-        self.rows[nest.target.name] = row
         self._store_row(nest, row)
 
     def _masked(self, wide: str, start: str) -> str:
@@ -483,7 +486,7 @@ class _Printer:
         if nest.target.name not in self.stored:
             return
         line = self._store_text(nest, row, self.row, self._masks(is_wide=False))
-        if self.is_persistent:
+        if self.is_persistent or nest.target.name not in self.pending:
             self.outer.lines.append(line)
         else:
             self.pending[nest.target.name].append(line)

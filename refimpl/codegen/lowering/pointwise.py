@@ -468,7 +468,27 @@ def _pow(state: LoweringState, node: torch.fx.Node, x: Any, exponent: Any) -> An
     return pointwise(node, lambda a, b: apply("pow", a, b), x, exponent, compute=opmath(dtype))
 
 
-# ---- numbers
+# ---- numbers, and tensors whose values are of no account
+
+
+@RULES.rule(aten.copy.default)
+def _copy(state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    return pointwise(node, lambda value: value, source, compute=source.dtype)
+
+
+@RULES.rule(
+    aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default, aten.new_empty.default,
+    aten.new_empty_strided.default, aten.empty_permuted.default,
+)  # fmt: skip
+def _empty(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Any:
+    """Whatever is in memory would do; zeros need none."""
+    return computed_like(node, lambda indices: literal(0, fake_of(node).dtype), [], cost=0)
+
+
+@RULES.rule(aten.fill.Scalar)
+def _fill(state: LoweringState, node: torch.fx.Node, x: Any, fill: Any) -> Any:
+    _check_number(fill)
+    return computed_like(node, lambda indices: literal(fill, fake_of(node).dtype), [], cost=0)
 
 
 @RULES.rule(aten.full.default)

@@ -124,8 +124,6 @@ def _variance(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any, c
         raise NotLowered(f"variance of {x.dtype} with correction {correction}")
     over = dims_of(x, dims)
     count = product(x.shape[dim] for dim in over)
-    if not count.is_Integer:
-        raise NotLowered("variance over a symbolic number of values")
     total = reduced(state, node, "sum", x, dims, compute)
     source = converted(x, compute)
 
@@ -136,8 +134,14 @@ def _variance(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any, c
 
     around = Computed(x.shape, compute, x.device, squared, x.cost + 3)
     spread = reduced(state, node, "sum", around, dims, compute)
-    divisor = max(int(count) - correction, 0)
-    return finished(node, spread, lambda value: apply("div", value, literal(divisor, compute)))
+
+    def divided(value: Scalar) -> Scalar:
+        if count.is_Integer:
+            return apply("div", value, literal(max(int(count) - correction, 0), compute))
+        degrees = apply("sub", literal(count, compute), literal(correction, compute))
+        return apply("div", value, apply("maximum", degrees, literal(0, compute)))
+
+    return finished(node, spread, divided)
 
 
 @RULES.rule(aten.amax.default, aten.amin.default)

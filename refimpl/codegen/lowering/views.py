@@ -19,9 +19,11 @@ from refimpl.codegen.lowering.state import (
     RuleTable,
     apply,
     broadcast_indices,
+    cast,
     computed_like,
     fake_of,
     literal,
+    opmath,
     shape_of,
 )
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
@@ -391,10 +393,26 @@ def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywor
         start, step = keywords["start"], keywords["step"]
     else:
         start, step = arguments[0], arguments[2] if len(arguments) > 2 else 1
-    if not all(isinstance(number, (int, sympy.Basic)) for number in (start, step)) or fake.dtype.is_floating_point:
-        raise NotLowered("arange of floats")
-    begin, stride = to_index(start), to_index(step)
+    if not all(isinstance(number, (int, float, sympy.Expr)) for number in (start, step)):
+        raise NotLowered("arange of numbers known at run time")
+    if fake.dtype.is_floating_point:
+        return computed_like(node, _stepped(start, step, fake.dtype, fake.device), [], cost=2)
+    begin, stride = (
+        to_index(int(start) if isinstance(start, float) else start),
+        to_index(int(step) if isinstance(step, float) else step),
+    )
     return computed_like(node, lambda indices: _counted(begin + stride * indices[0], fake.dtype), [], cost=1)
+
+
+def _stepped(start: Any, step: Any, dtype: torch.dtype, device: torch.device) -> Callable[[Indices], Scalar]:
+    """As eager: steps are added up in float64 on the CPU, in the arithmetic of the dtype on a GPU."""
+    compute = torch.float64 if device.type == "cpu" else opmath(dtype)
+
+    def value(indices: Indices) -> Scalar:
+        place = cast(FromIndex(indices[0]), compute)
+        return cast(apply("add", literal(start, compute), apply("mul", literal(step, compute), place)), dtype)
+
+    return value
 
 
 def _counted(index: sympy.Expr, dtype: torch.dtype) -> Scalar:
@@ -410,8 +428,8 @@ def _repeat(state: LoweringState, node: torch.fx.Node, x: Tensor, repeats: Seque
         own = indices[len(indices) - rank :]
         return tuple(ZERO if size == ONE else PythonMod(index, size) for index, size in zip(own, x.shape, strict=True))
 
-    if any(size == ZERO for size in x.shape):
-        raise NotLowered("repeat of an empty tensor")
+    if ZERO in x.shape:
+        return computed_like(node, lambda indices: literal(0, x.dtype), [x], cost=0)
     return computed_like(node, lambda indices: x.at(move(indices)), [x], cost=1)
 
 
