@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
@@ -82,7 +83,24 @@ def items_of_a_tensor(x: torch.Tensor) -> Any:
     return torch.ones(total), [[float(item) * 2 for item in row] for row in counts.reshape(3, 1).tolist()]
 
 
-PROGRAMS = (descriptor, bound_by_hand, cause_of_an_error, sliced_parameters, items_of_a_tensor)
+@contextlib.contextmanager
+def level(names: list[str], name: str) -> Iterator[int]:
+    names.append(name)
+    try:
+        yield len(names)
+    finally:
+        names.append(f"not {name}")
+
+
+def exit_stack(x: torch.Tensor) -> Any:
+    names: list[str] = []
+    with contextlib.ExitStack() as stack:
+        for name in ("a", "b"):
+            x = x + stack.enter_context(level(names, name))
+    return x, names
+
+
+PROGRAMS = (descriptor, bound_by_hand, cause_of_an_error, sliced_parameters, items_of_a_tensor, exit_stack)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

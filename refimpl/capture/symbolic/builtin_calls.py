@@ -6,7 +6,9 @@ Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from types import FunctionType, GeneratorType, MethodType, ModuleType, UnionType
 from typing import Any
@@ -200,6 +202,14 @@ def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="vars")
     return domain.load_attr(args[0], "__dict__")
+
+
+@_rule(sys.exc_info)
+def _exc_info(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """In contextlib, which asks it for the end of a chain of contexts, of errors that there are none of."""
+    if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
+        raise GraphBreak("call_of_native_code", what="sys.exc_info")
+    return SequenceValue(tuple, [ConstantValue(None)] * 3)
 
 
 @_rule(MethodType)

@@ -116,7 +116,7 @@ class SymbolicInstances(SymbolicBase):
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
             return self.enter_function(self.state.wrap(found.fget, AttributeSource(way, "fget")), [value], {})
         if found is not MISSING and _is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
-            return self._of_descriptor("__get__", found, way, [value, ObjectValue(class_)])
+            return self._of_descriptor("__get__", found, name, [value, ObjectValue(class_)])
         if name in value.attributes:
             return value.attributes[name]
         if value.inside is not None and is_native_method(found, class_):
@@ -170,16 +170,16 @@ class SymbolicInstances(SymbolicBase):
         if name in ("__dict__", "__class__"):
             unsupported(f"an assignment to attribute {name}", value)
         if found is not MISSING and _is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
-            way = AttributeSource(KeptSource(class_, class_.__qualname__), name)
-            return self._of_descriptor("__set__", found, way, [value, attribute])
+            return self._of_descriptor("__set__", found, name, [value, attribute])
         value.attributes[name] = attribute
 
-    def _of_descriptor(self, name: str, found: Any, way: Source, args: list[Any]) -> Any:
-        """`type(found).__get__(found, ...)` or `__set__`, of a descriptor that is written in Python."""
-        function = in_mro(type(found), name)
+    def _of_descriptor(self, method_name: str, found: Any, name: str, args: list[Any]) -> Any:
+        """`type(found).__get__(found, ...)` or `__set__`, of a descriptor written in Python; `args`: an instance first."""
+        function, class_ = in_mro(type(found), method_name), args[0].class_
         if not isinstance(function, FunctionType):
-            unsupported(f"descriptor {type(found).__qualname__}", args[0])
-        method = self.state.wrap(function, AttributeSource(class_source(found), name))
+            unsupported(f"descriptor {name}", args[0])
+        way = AttributeSource(KeptSource(class_, class_.__qualname__), name)
+        method = self.state.wrap(function, AttributeSource(class_source(found), method_name))
         return self.enter_function(method, [self.state.wrap(found, way), *args], {})
 
     def delete_attribute_of_instance(self, value: InstanceValue, name: str) -> None:
