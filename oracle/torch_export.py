@@ -140,7 +140,10 @@ class _Conversion:
             assumptions["positive"] = True
         new = sympy.Symbol(old.name, **assumptions)
         self._symbols[old] = new
-        self.ranges[new] = self.shape_env.var_to_range[new] = self.range_of(old, bounds)
+        self.ranges[new] = known = self.range_of(old, bounds)
+        # What was traced holds for sizes from 2 on, even where a user is promised no more than a size.
+        lower = max(known.lower, 2) if value is not None and value >= 2 and old.is_positive else known.lower
+        self.shape_env.constrain_symbol_range(new, compiler_min=lower, compiler_max=known.upper)
         if value is not None:
             self.shape_env.add_backed_var_to_val(new, value)
         return new

@@ -295,6 +295,21 @@ def test_ranges_of_sizes_that_are_computed_are_kept() -> None:
     torch.testing.assert_close(converted.module()(*inputs), Grouped()(*inputs))
 
 
+class Pooled(nn.Module):
+    """Sizes that are divided and asked questions of."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.lp_pool2d(x, 1.0, 2)
+
+
+def test_questions_about_sizes_are_answered_by_the_shape_env_that_was_made() -> None:
+    program = export(Pooled(), (torch.randn(1, 1, 4, 6),), dynamic_shapes=(dict.fromkeys(range(4), Dim.AUTO),))
+    converted = to_torch(program)
+    x = torch.randn(1, 1, 6, 8)
+    torch.testing.assert_close(converted.module()(x), Pooled()(x))
+    torch.testing.assert_close(converted.run_decompositions().module()(x), Pooled()(x))
+
+
 class Unfolded(nn.Module):
     """Decomposed, its strides are products of sizes."""
 
