@@ -15,8 +15,9 @@ import torch
 
 from refimpl._torch import FakeTensorMode, pytree
 from refimpl.capture.entry_points.export_signature import check_leaves
-from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.capture.public.errors import UserErrorType
 from refimpl.export.asserting_trace import AssertingTrace
+from refimpl.export.assigned_buffers import read_apart, write_assigned
 from refimpl.export.errors import translated
 from refimpl.export.shape_policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
@@ -75,6 +76,7 @@ def traced(program: FakeProgram) -> TracedProgram:
     not fit; and what the program raises."""
     names = (*program.parameters, *program.buffers)
     specs: list[pytree.TreeSpec] = []
+    written: list[str] = []
     trace = AssertingTrace(OPTIONS, shape_env=program.shape_env)
     calls = SubmoduleCallsState(program.root, program.preserved)
 
@@ -84,9 +86,9 @@ def traced(program: FakeProgram) -> TracedProgram:
         assert trace.recording is not None
         with calls.watching(trace.recording.node_of, trace.innermost_call):
             result, assigned = program.call(named, args, kwargs)
-        written = _write_assigned(named, assigned)
         leaves, spec = pytree.tree_flatten(result)
-        leaves = [written.get(id(leaf), leaf) for leaf in leaves]
+        leaves = write_assigned(named, assigned, leaves)
+        written.extend(name for name in assigned if name in named)
         check_leaves(leaves, UserErrorType.INVALID_OUTPUT, "outputs")
         specs.append(spec)
         trace.assert_conditions()
@@ -102,34 +104,11 @@ def traced(program: FakeProgram) -> TracedProgram:
             raise
         raise known from error
     trace.check_complete()
+    inputs = dict(zip(names, graph_module.graph.find_nodes(op="placeholder"), strict=False))
+    read_apart(graph_module.graph, [inputs[name] for name in written])
+    graph_module.recompile()
     _note_bindings(graph_module.graph, program.shape_env)
     return TracedProgram(graph_module=graph_module, out_spec=specs[0], calls=calls.calls)
-
-
-def _write_assigned(
-    values: Mapping[str, torch.Tensor], assigned: Mapping[str, torch.Tensor]
-) -> dict[int, torch.Tensor]:
-    """Copies what was assigned to buffers into them. Gives the buffers by the identity of that: what is returned of it is the
-    buffer."""
-    written: dict[int, torch.Tensor] = {}
-    for name, value in assigned.items():
-        buffer = values.get(name)
-        if buffer is None:
-            continue  # registered by forward itself, and gone again with it
-        fits = isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (buffer.shape, buffer.dtype)
-        if not fits:
-            raise UserError(
-                UserErrorType.ANTI_PATTERN,
-                f"forward assigns {_described(value)} to the buffer {name!r}, which is {_described(buffer)}\n"
-                "  expected: a tensor of the same shape and dtype\n  what to do: keep such values in something that is no buffer",
-            )
-        buffer.copy_(value)
-        written.setdefault(id(value), buffer)
-    return written
-
-
-def _described(value: Any) -> str:
-    return f"a {value.dtype} of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:
