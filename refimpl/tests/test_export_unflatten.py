@@ -347,6 +347,16 @@ def test_calls_have_the_same_numbers_in_both_modes() -> None:
     assert ["L__self__", "L__self__first@2"] in keys[0]
 
 
+@STRICT
+def test_signatures_name_modules_by_their_paths(strict: bool) -> None:
+    kept = ("first", "inner", "inner.0")
+    program = export(Twice(), (X,), preserve_module_call_signature=kept, strict=strict)
+    calls = [entry.fqn for entry in program.module_call_graph if entry.signature is not None]
+    assert calls == ["", "first", "inner", "inner.0", "first@1", "first@2"]
+    keys = {key for node in program.graph.nodes for key in node.meta.get("nn_module_stack", ())}
+    assert {f"L__self__{name}" for name in calls} <= keys
+
+
 # ------------------------------------------------------------------------------------------------------ names and state
 
 
