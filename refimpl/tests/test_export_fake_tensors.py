@@ -146,3 +146,29 @@ def test_an_archive_leaves_fake_examples_out_and_refuses_fake_state() -> None:
     assert torch.equal(loaded.module()(x)[0], module(x)[0])
     with pytest.raises(ArchiveError, match=r"state_dict\['scale'\] is a .*FakeTensor"):
         save(export(fake_module, (x,)), io.BytesIO())
+
+
+@strict_or_not
+def test_fake_state_is_returned_as_it_is(strict: bool) -> None:
+    with FakeTensorMode():
+        shared = Scaled()
+        other = torch.randn(2)
+
+    class Returning(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.tied = shared, shared.scale
+
+        def forward(self, x: list[torch.Tensor], *, k: torch.Tensor) -> Any:
+            return x[0] + self.tied + k, other, self.inner.shift, self.inner.constant[1:]
+
+    with FakeTensorMode():
+        x, k = torch.randn(4, 3), torch.randn(3)[1:2]
+    program = export(Returning(), ([x],), {"k": k}, dynamic_shapes={"x": [{0: Dim("n")}], "k": None}, strict=strict)
+    specs = {spec.target: spec.kind.name for spec in program.graph_signature.input_specs if spec.target}
+    assert specs["tied"] == specs["inner.scale"] == "PARAMETER"
+    assert [spec.arg.name for spec in program.graph_signature.output_specs][1:3] == [
+        "c_lifted_tensor_0",
+        "b_inner_shift",
+    ]
+    assert program.constants["lifted_tensor_0"] is other

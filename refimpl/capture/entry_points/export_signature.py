@@ -170,6 +170,7 @@ class _Builder:
                 copies[node] = self._copy(node, copies)
         self._given = {id(value): copies[node] for node, value in zip(captured.outputs, captured.values, strict=True)}
         self._given.update(by_object)
+        self._modes = {value.fake_mode for value in captured.values if isinstance(value, FakeTensor)}
         self._held = [captured.values, flat_args]  # identities mean something only while their objects live
 
     def _inputs(self, captured: Captured, by_object: dict[int, fx.Node]) -> dict[fx.Node, fx.Node]:
@@ -235,7 +236,7 @@ class _Builder:
         known = self._given.get(id(leaf))
         if known is not None:
             return known
-        if isinstance(leaf, torch.Tensor) and not isinstance(leaf, FakeTensor):
+        if isinstance(leaf, torch.Tensor) and not (isinstance(leaf, FakeTensor) and leaf.fake_mode in self._modes):
             return self._attribute("held", leaf)
         raise AssertionError(
             f"Unexpectedly found a {type(leaf)} in the outputs\n  expected: what the graph computes, an argument, or a constant"
