@@ -124,7 +124,9 @@ class _Source:
         self.placeholders = list(program.graph_module.graph.find_nodes(op="placeholder"))
         # A trace makes fakes of objects by itself.
         self.values = [getattr(node.meta["val"], "real_obj", node.meta["val"]) for node in self.placeholders]
-        self.first, self.distinct = _distinct(self.values)
+        targets = [spec.target for spec in program.graph_signature.input_specs]
+        states = [program.state_dict.get(target) if target is not None else None for target in targets]
+        self.first, self.distinct = _distinct(self.values, states)
 
     def run(self, *leaves: Any) -> Any:
         """What the program gives for values of the distinct placeholders."""
@@ -144,13 +146,14 @@ class _Source:
         )
 
 
-def _distinct(values: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """For every value its position among the distinct ones, and the positions of these. Tied parameters are one tensor."""
+def _distinct(values: Sequence[Any], states: Sequence[torch.Tensor | None]) -> tuple[list[int], list[int]]:
+    """For every value its position among the distinct ones, and the positions of these. Tied parameters and buffers are one
+    tensor: `states` has the program's own, where it is one of these."""
     positions: dict[int, int] = {}
     first: list[int] = []
     distinct: list[int] = []
-    for index, value in enumerate(values):
-        key = id(value) if isinstance(value, FakeTensor) else -index - 1
+    for index, (value, state) in enumerate(zip(values, states, strict=True)):
+        key = id(value if state is None else state) if isinstance(value, FakeTensor) else -index - 1
         if key not in positions:
             positions[key] = len(distinct)
             distinct.append(index)

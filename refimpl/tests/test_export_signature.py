@@ -210,3 +210,31 @@ def test_a_program_that_is_exported_again_asserts_each_condition_once() -> None:
     assert counts == [2, 2]
     with pytest.raises(RuntimeError, match="Runtime assertion failed"):
         again.module()(torch.tensor(8))
+
+
+def test_a_buffer_under_two_names_is_updated_once() -> None:
+    class Counter(nn.Module):
+        count: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1)
+            return x * self.count
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = self.second = Counter()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x)) + self.first.count
+
+    module = Both()
+    program = export(module, (torch.ones(2),)).run_decompositions()
+    assert list(program.graph_signature.buffers) == ["first.count", "second.count"]
+    assert list(program.graph_signature.buffers_to_mutate.values()) == ["first.count"]
+    assert program.module()(torch.ones(2)).tolist() == [4.0, 4.0]
+    assert module.second.count == 2
