@@ -99,3 +99,39 @@ class Shifted(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y[1:]
+
+
+class Switching(nn.Module):
+    """Switches gradients and casts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = self.linear(x).mean()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+        return y.float() * scale
+
+
+class Deciding(nn.Module):
+    """Its course depends on data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        if x.sum() > 0:
+            y = y * x.shape[0]
+        return y[y > 0]
+
+
+class Losing(nn.Module):
+    """Gives a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).sum()

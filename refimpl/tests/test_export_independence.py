@@ -24,7 +24,9 @@ import refimpl.tests.export_modules as modules
 if PROVOKE:
     from torch.export import Dim, export
 else:
-    from refimpl.export import Dim, export, load, save
+    from refimpl.export import Dim, draft_export, export, load, save
+    from refimpl.export.torchscript.converter import TS2EPConverter
+    script = torch.jit.script(modules.Losing())
 
 root = Path(torch.__file__).parent
 FORBIDDEN = tuple(
@@ -47,6 +49,7 @@ try:
         for module, args, shapes in (
             (modules.EverythingModule(), (torch.randn(4, 3), 2), {"x": {0: n}, "factor": None}),
             (modules.Normalised(), (torch.randn(4, 3),), None),
+            *(() if PROVOKE else ((modules.Switching(), (torch.randn(4, 3),), None),)),
             (modules.Mutating(), (torch.ones(4),), {"x": {0: n}}),
             (modules.Shifted(), (torch.ones(4), torch.ones(5)), ({0: n}, {0: n + 1})),
         ):
@@ -60,6 +63,11 @@ try:
                 save(program, archive)
                 load(io.BytesIO(archive.getvalue())).module()(*args)
             count += 1
+    if not PROVOKE:
+        draft_export(modules.Deciding(), (torch.ones(3),)).module()(torch.ones(3))
+        TS2EPConverter(script, (torch.ones(2, 3),)).convert().module()(torch.ones(2, 3))
+        export(modules.Losing(), (torch.ones(2, 3),)).forward_backward()
+        count += 3
 finally:
     sys.setprofile(None)
     threading.setprofile(None)
@@ -75,7 +83,7 @@ def _run_child(*, provoke: bool) -> set[str]:
     )
     assert child.returncode == 0, child.stderr[-3000:]
     report = json.loads(child.stdout.splitlines()[-1])
-    assert report["count"] == 8
+    assert report["count"] == (8 if provoke else 13)
     return {f"{file}:{function}" for file, function in report["ran"] if file not in ALLOWED}
 
 
