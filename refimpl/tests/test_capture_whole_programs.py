@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import refimpl
 from refimpl.export import export
@@ -100,7 +102,53 @@ def exit_stack(x: torch.Tensor) -> Any:
     return x, names
 
 
-PROGRAMS = (descriptor, bound_by_hand, cause_of_an_error, sliced_parameters, items_of_a_tensor, exit_stack)
+@dataclasses.dataclass(slots=True)
+class Pair:
+    first: Any
+    second: Any = 1
+
+
+class Slotted:
+    __slots__ = ("x", "y")
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def slots(x: torch.Tensor) -> Any:
+    pair, slotted = Pair(x), Slotted(x)
+    pair.second = x + 1
+    told = []
+    try:
+        slotted.z = 3  # pyright: ignore[reportAttributeAccessIssue]
+    except AttributeError:
+        told.append("no such slot")
+    try:
+        told.append(slotted.y)
+    except AttributeError:
+        slotted.y = x * 2
+    try:
+        vars(slotted)
+    except TypeError:
+        told.append("no dict")
+    return pair.first + pair.second, slotted.y, told, hasattr(slotted, "y"), hasattr(slotted, "__dict__")
+
+
+def a_tree(x: torch.Tensor) -> Any:
+    leaves, spec = pytree.tree_flatten({"a": [x, x + 1], "b": (x * 2, torch.float32)})
+    return pytree.tree_unflatten(leaves[::-1], spec), spec.num_leaves
+
+
+PROGRAMS = (
+    descriptor,
+    bound_by_hand,
+    cause_of_an_error,
+    sliced_parameters,
+    items_of_a_tensor,
+    exit_stack,
+    slots,
+    a_tree,
+)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

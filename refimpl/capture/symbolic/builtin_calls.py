@@ -20,7 +20,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.classes import finds_plainly, is_a
-from refimpl.capture.symbolic.raising import unsupported
+from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.values import (
     ArrayValue,
     CellValue,
@@ -201,6 +201,8 @@ def _slice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
 def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="vars")
+    if domain.has_attribute(args[0], "__dict__") is False:
+        raising(TypeError)
     return domain.load_attr(args[0], "__dict__")
 
 

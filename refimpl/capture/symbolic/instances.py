@@ -108,7 +108,7 @@ class SymbolicInstances(SymbolicBase):
         if name == "__class__":
             return ObjectValue(class_)
         if name == "__dict__":
-            return AttributesValue(value)
+            return AttributesValue(value) if _has_dict(class_) else raising(AttributeError)
         if isinstance(value, ErrorValue) and (of_error := self.attribute_of_error(value, name)) is not None:
             return of_error
         found = in_mro(class_, name)
@@ -171,6 +171,8 @@ class SymbolicInstances(SymbolicBase):
             unsupported(f"an assignment to attribute {name}", value)
         if found is not MISSING and _is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
             return self._of_descriptor("__set__", found, name, [value, attribute])
+        if not isinstance(found, MemberDescriptorType) and not _has_dict(class_):
+            raising(AttributeError)
         value.attributes[name] = attribute
 
     def _of_descriptor(self, method_name: str, found: Any, name: str, args: list[Any]) -> Any:
@@ -241,12 +243,17 @@ def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
         type(class_).__call__ is type.__call__
         and (class_.__new__ is plain_new or _has_plain_new(class_))
         and finds_plainly(class_)
-        and class_.__dictoffset__ != 0
+        and (_has_dict(class_) or (class_.__base__ is object and "__slots__" in class_.__dict__))
         and not getattr(class_, "__abstractmethods__", None)
         and not hasattr(class_, "__del__")
         and not issubclass(class_, (torch.nn.Module, torch.Tensor))
         and not any(isinstance(base.__dict__.get("__dict__"), property) for base in class_.__mro__)
     )
+
+
+def _has_dict(class_: type) -> bool:
+    """Whether instances have a place for names that the class does not know."""
+    return class_.__dictoffset__ != 0
 
 
 def _is_data_descriptor(found: Any) -> bool:
