@@ -188,7 +188,7 @@ class ExportedProgram:
         Raises an ExportError for what such a graph cannot say, as that an input is resized.
         """
         entries = self._module_call_graph
-        program = showing(self._graph_module, self._graph_signature, self._state_dict, entries)
+        program = showing(self._graph_module, self._graph_signature, self._state_dict, self._constants, entries)
         made, entries = program.finished(functional_graph(program, decomp_table), entries)
         return self._made_functional(made, entries)
 

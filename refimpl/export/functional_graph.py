@@ -55,6 +55,8 @@ class Program(Protocol):
     def graph_signature(self) -> ExportGraphSignature: ...
     @property
     def state_dict(self) -> Mapping[str, torch.Tensor]: ...
+    @property
+    def constants(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,8 @@ class _Source:
         # A trace makes fakes of objects by itself.
         self.values = [getattr(node.meta["val"], "real_obj", node.meta["val"]) for node in self.placeholders]
         targets = [spec.target for spec in program.graph_signature.input_specs]
-        states = [program.state_dict.get(target) if target is not None else None for target in targets]
+        known = {**program.state_dict, **program.constants}
+        states = [known.get(target) if target is not None else None for target in targets]
         self.first, self.distinct = _distinct(self.values, states)
 
     def run(self, *leaves: Any) -> Any:
@@ -146,7 +149,7 @@ class _Source:
         )
 
 
-def _distinct(values: Sequence[Any], states: Sequence[torch.Tensor | None]) -> tuple[list[int], list[int]]:
+def _distinct(values: Sequence[Any], states: Sequence[Any]) -> tuple[list[int], list[int]]:
     """For every value its position among the distinct ones, and the positions of these. Tied parameters and buffers are one
     tensor: `states` has the program's own, where it is one of these."""
     positions: dict[int, int] = {}

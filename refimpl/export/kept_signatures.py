@@ -34,6 +34,7 @@ class ShowingProgram:
     graph_module: fx.GraphModule
     graph_signature: ExportGraphSignature
     state_dict: Mapping[str, torch.Tensor]
+    constants: Mapping[str, Any]
     shown: Sequence[str]
 
     def finished(
@@ -61,6 +62,7 @@ def showing(
     graph_module: fx.GraphModule,
     signature: ExportGraphSignature,
     state_dict: Mapping[str, torch.Tensor],
+    constants: Mapping[str, Any],
     entries: Sequence[ModuleCallEntry],
 ) -> ShowingProgram:
     """The program with outputs for what the signatures of submodules name."""
@@ -69,7 +71,13 @@ def showing(
     nodes = {node.name: node for node in graph_module.graph.nodes if node.op not in ("placeholder", "output")}
     shown = [name for name in dict.fromkeys(arg.name for arg in args) if name in nodes]
     if not shown:
-        return ShowingProgram(graph_module=graph_module, graph_signature=signature, state_dict=state_dict, shown=shown)
+        return ShowingProgram(
+            graph_module=graph_module,
+            graph_signature=signature,
+            state_dict=state_dict,
+            constants=constants,
+            shown=shown,
+        )
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     marks: dict[str, fx.Node] = {}
     for node in graph_module.graph.nodes:
@@ -87,6 +95,7 @@ def showing(
         graph_module=fx.GraphModule(graph_module, graph),
         graph_signature=ExportGraphSignature(signature.input_specs, [*signature.output_specs, *specs]),
         state_dict=state_dict,
+        constants=constants,
         shown=shown,
     )
 

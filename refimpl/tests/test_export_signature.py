@@ -212,13 +212,14 @@ def test_a_program_that_is_exported_again_asserts_each_condition_once() -> None:
         again.module()(torch.tensor(8))
 
 
-def test_a_buffer_under_two_names_is_updated_once() -> None:
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_a_buffer_under_two_names_is_updated_once(is_persistent: bool) -> None:
     class Counter(nn.Module):
         count: torch.Tensor
 
         def __init__(self) -> None:
             super().__init__()
-            self.register_buffer("count", torch.zeros(()))
+            self.register_buffer("count", torch.zeros(()), persistent=is_persistent)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.count.add_(1)
