@@ -45,6 +45,8 @@ BREAKS: Mapping[str, Callable[[int, int], bool] | None] = MappingProxyType(
         "first": lambda start, offset: offset != start or start == 0,
     }
 )
+# kind of subject -> what runs the graphs of capture, where the subject says it
+BACKENDS: Mapping[str, str] = MappingProxyType({"refimpl.full": "aot_eager", "triton": "triton"})
 RECOMPILE_LIMIT = 64  # a plan may need more than the default of 8; past the limit it runs without graphs
 SOURCE_FOLDER = Path(refimpl.__file__).parent
 # kind of subject -> how forward and backward are told apart: not at all, by need, or by the smallest cut
@@ -159,7 +161,8 @@ class RefimplCodegen:
 
 
 class RefimplCapture:
-    """refimpl.capture: segments with guards, what lies between them interpreted. refimpl.full: with AOT autograd behind it."""
+    """refimpl.capture: segments with guards, what lies between them interpreted. refimpl.full: with AOT autograd behind it;
+    triton: with Triton kernels behind that."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
@@ -170,7 +173,7 @@ class RefimplCapture:
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         options = self.spec.options
-        backend = "aot_eager" if self.spec.kind == "refimpl.full" else options.get("backend", "eager")
+        backend = BACKENDS.get(self.spec.kind) or options.get("backend", "eager")
         made = CaptureOptions(
             backend=lookup_backend(backend), fullgraph=bool(options.get("fullgraph", False)),
             dynamic=options.get("dynamic", request.dynamic), recompile_limit=RECOMPILE_LIMIT,

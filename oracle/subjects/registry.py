@@ -165,12 +165,18 @@ BUILT_IN: dict[str, BuiltIn] = {
         options={"dynamic": _FLAG},
         description="the graphs that the Triton code generator is given, run as they are",
     ),
-    "triton": BuiltIn(
-        kind="triton",
+    "refimpl.triton": BuiltIn(
+        kind="refimpl.triton",
         guards=False,
         code=_REFIMPL_CODEGEN,
         options={"dynamic": _FLAG, "strict": _FLAG},
-        description="the reference implementation's Triton kernels: emulated for tensors on the CPU",
+        description="the same as Triton kernels, emulated for tensors on the CPU; no capture before it",
+    ),
+    "triton": BuiltIn(
+        kind="triton",
+        code="oracle.subjects.refimpl:RefimplCapture",
+        options=_CAPTURE,
+        description="the reference implementation's whole road: capture, AOT autograd, Triton kernels, emulated on the CPU",
     ),
     "refimpl.capture": BuiltIn(
         kind="refimpl.capture",

@@ -18,8 +18,40 @@ from refimpl.codegen.decompositions import codegen_decompositions
 
 def triton(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Forward and backward graphs as Triton kernels: on a GPU, or emulated for tensors on the CPU. The graph must return a tuple
-    or list."""
+    or list.
+
+    Examples with symbolic sizes of another compiler's are compiled when the sizes are known, once for each combination of them.
+    """
+    if any(_is_symbolic(value) for value in example_inputs):
+        return _BySizes(graph_module)
+    return _compiled(graph_module, example_inputs)
+
+
+def _compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     return aot_module_simplified(
         graph_module, example_inputs, fw_compiler=compile_graph, decompositions=codegen_decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )  # fmt: skip
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(not isinstance(number, int) for number in (*value.shape, *value.stride(), value.storage_offset()))
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+class _BySizes:
+    """A graph compiled for each combination of sizes it is called with."""
+
+    def __init__(self, graph_module: torch.fx.GraphModule) -> None:
+        self._graph_module = graph_module
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        key = tuple(
+            (value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else value
+            for value in inputs
+        )
+        if key not in self._compiled:
+            self._compiled[key] = _compiled(self._graph_module, inputs)
+        return self._compiled[key](*inputs)

@@ -87,6 +87,8 @@ def _cast(name: str, source: torch.dtype, target: torch.dtype) -> str:
 
 def constant(value: float | bool, dtype: torch.dtype, shape: str) -> str:
     """A number of exactly this dtype."""
+    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:  # tl.full knows one zero only
+        return f"tl.full({shape}, 0.0, {TRITON_DTYPES[dtype]}) * -1.0"
     if isinstance(value, float) and not math.isfinite(value):
         text = f'float("{value}")'
     else:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
+from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
@@ -221,3 +222,21 @@ def test_the_same_program_prints_the_same_kernels() -> None:
         sources.append([kernel.source for graph in backend.graphs for kernel in graph.kernels])
     assert sources[0] == sources[1]
     assert sources[0]
+
+
+def test_numbers_are_those_of_the_dtype() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x * 256 + 3, x.new_ones(3) * 300, y + (-0.0), torch.where(y == 0, -0.0, y)
+
+    compiled, _ = _compiled(function)
+    x, y = torch.tensor([1, 2, -7], dtype=torch.int8), torch.tensor([-0.0, 0.0, 1.5])
+    for a, b in zip(function(x, y), compiled(x, y), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=0)
+        assert torch.equal(b.signbit(), a.signbit())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_torch_compile_takes_the_backend(*, dynamic: bool) -> None:
+    compiled = torch.compile(_norm_chain, backend=triton, dynamic=dynamic)
+    for rows in (5, 7):
+        _agree(_norm_chain, compiled, (_x(rows, 48), _x(48, seed=1)), 1e-5)

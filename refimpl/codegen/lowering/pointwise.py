@@ -221,7 +221,7 @@ def _isinf(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
     aten.clone.default, aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default, aten.positive.default
 )
 def _clone(state: LoweringState, node: torch.fx.Node, x: Tensor, *, memory_format: Any = None) -> Any:
-    if not isinstance(x, Stored) or node.target is not aten.clone.default:
+    if not isinstance(x, Stored) or node.target in (aten.detach.default, aten.alias.default):
         return x
     return pointwise(node, lambda value: value, x, compute=x.dtype)
 

@@ -242,7 +242,14 @@ def literal(number: Any, dtype: torch.dtype) -> Scalar:
         return Literal(bool(value), dtype)
     if dtype.is_floating_point:
         return Literal(float(value), dtype)
-    return Literal(int(value), dtype)
+    return Literal(_wrapped(int(value), dtype), dtype)
+
+
+def _wrapped(value: int, dtype: torch.dtype) -> int:
+    """As integers of the dtype overflow."""
+    info = torch.iinfo(dtype)
+    span = info.max - info.min + 1
+    return (value - info.min) % span + info.min
 
 
 def apply(function: str, *arguments: Scalar, dtype: torch.dtype | None = None) -> Apply:
