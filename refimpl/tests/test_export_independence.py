@@ -24,7 +24,7 @@ import refimpl.tests.export_modules as modules
 if PROVOKE:
     from torch.export import Dim, export
 else:
-    from refimpl.export import Dim, draft_export, export, load, save
+    from refimpl.export import Dim, draft_export, export, load, save, unflatten
     from refimpl.export.torchscript.converter import TS2EPConverter
     script = torch.jit.script(modules.Losing())
 
@@ -62,6 +62,7 @@ try:
                 archive = io.BytesIO()
                 save(program, archive)
                 load(io.BytesIO(archive.getvalue())).module()(*args)
+                unflatten(program)(*args)
             count += 1
     if not PROVOKE:
         draft_export(modules.Deciding(), (torch.ones(3),)).module()(torch.ones(3))
