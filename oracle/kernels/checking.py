@@ -47,10 +47,7 @@ class Checked:
     finding: Finding | None = None
     skipped: str = ""
     refused: str = ""
-
-
-class NoLaunch(UsageError):
-    """The launcher returned and has launched nothing."""
+    launches: int = 0
 
 
 @dataclass(slots=True)
@@ -66,49 +63,40 @@ class _RunState:
 def check_case(
     launcher: Callable[..., Any], reference: Callable[..., Any], arguments: Sequence[Any], *, device: str = "cpu"
 ) -> Checked:
-    """Judge one call. UsageError for a launcher that launches nothing, or needs what the level lacks."""
-    if device != "cpu":
-        arguments = [_moved(argument, device) for argument in arguments]
+    """Judge one call. UsageError for a kernel that needs what the level lacks.
+
+    `arguments` are on the CPU, where the reference runs; the launcher gets its own on `device`.
+    """
     try:
         with torch.no_grad():
             reference(*clone(tuple(arguments)))
     except Exception as error:
         return Checked(skipped=f"the reference raises {type(error).__name__}: {_first_line(error)}")
     states = [GuardState(which=which) for which in (0, 1)]
-    runs = [_run(launcher, arguments, state) for state in states]
+    runs = [_run(launcher, arguments, state, device) for state in states]
     for run in runs:
         if run.error is not None:
             return _raised(run)
-    if not runs[0].launches:
-        raise NoLaunch(
-            seen=f"{getattr(launcher, '__name__', 'the launcher')} returned and launched no kernel",
-            expected="a function that calls kernel[grid](...)", do="name the function that launches the kernel",
-        )  # fmt: skip
+    launches = len(runs[0].launches)
     for state in states:
         finding = _guard_finding(state)
         if finding is not None:
-            return Checked(finding=finding)
-    finding = _definedness(launcher, arguments, runs) or _judged(launcher, reference, arguments)
-    return Checked(finding=finding)
+            return Checked(finding=finding, launches=launches)
+    finding = _definedness(launcher, arguments, runs, device) or _judged(launcher, reference, arguments, device)
+    return Checked(finding=finding, launches=launches)
 
 
-def _moved(argument: Any, device: str) -> Any:
-    if not isinstance(argument, Tensor):
-        return argument
-    result = torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype, device=device)
-    return result.copy_(argument)
-
-
-def _run(launcher: Callable[..., Any], arguments: Sequence[Any], state: GuardState) -> _RunState:
+def _run(launcher: Callable[..., Any], arguments: Sequence[Any], state: GuardState, device: str) -> _RunState:
     """In guarded memory. Guarded arguments take the place of the given ones, which stay as they are."""
     run = _RunState()
     run.arguments = [
-        state.place_copy(f"argument {i}", a) if isinstance(a, Tensor) else a for i, a in enumerate(arguments)
+        state.place_copy(f"argument {i}", a, torch.device(device)) if isinstance(a, Tensor) else a
+        for i, a in enumerate(arguments)
     ]
     try:
         with torch.no_grad(), guarding(state), launches_watched(run.launches.append, _disable_current_modes):
             run.outputs = launcher(*run.arguments)
-        if any(isinstance(a, Tensor) and a.is_cuda for a in run.arguments):
+        if device != "cpu":
             torch.cuda.synchronize()
     except Exception as error:
         run.error = error
@@ -128,7 +116,7 @@ def _raised(run: _RunState) -> Checked:
         return Checked(refused=f"{type(error).__name__}: {_first_line(error)}")
     if kind is None:
         kind = "raises"
-    return Checked(finding=Finding(kind=kind, where=_place(error), text=_text(error)))
+    return Checked(finding=Finding(kind=kind, where=_place(error), text=_text(error)), launches=len(run.launches))
 
 
 def _text(error: BaseException) -> str:
@@ -169,7 +157,9 @@ def _guard_finding(state: GuardState) -> Finding | None:
     return None
 
 
-def _definedness(launcher: Callable[..., Any], arguments: Sequence[Any], runs: Sequence[_RunState]) -> Finding | None:
+def _definedness(
+    launcher: Callable[..., Any], arguments: Sequence[Any], runs: Sequence[_RunState], device: str
+) -> Finding | None:
     """Elements of outputs that were not written, and those that depend on memory nobody defined."""
     first, second = (_tensors(run.outputs) for run in runs)
     if [path for path, _ in first] != [path for path, _ in second]:
@@ -187,7 +177,7 @@ def _definedness(launcher: Callable[..., Any], arguments: Sequence[Any], runs: S
         if not bool(differs.any()):
             continue
         if again is None:  # differences between equal runs are another matter: atomics in another order
-            again = _tensors(_run(launcher, arguments, GuardState(which=0)).outputs)
+            again = _tensors(_run(launcher, arguments, GuardState(which=0), device).outputs)
         differs &= _equal(a, again[i][1]) if i < len(again) and again[i][1].shape == a.shape else False
         if bool(differs.any()):
             text = "depends on memory that nobody defined: uninitialised, between the elements of an argument, or out of bounds"
@@ -220,8 +210,8 @@ class _LauncherSubject:
 
     spec = SubjectSpec(name="kernel", kind="kernel")
 
-    def __init__(self, launcher: Callable[..., Any]) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: Callable[..., Any], device: str) -> None:
+        self.launcher, self.device = launcher, device
 
     def reset(self) -> None:
         return None
@@ -232,7 +222,7 @@ class _LauncherSubject:
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             state = GuardState(which=0)
-            run = _run(self.launcher, arguments, state)
+            run = _run(self.launcher, arguments, state, self.device)
             if run.error is not None:
                 raise run.error
             for given, guarded in zip(arguments, run.arguments, strict=True):
@@ -244,7 +234,7 @@ class _LauncherSubject:
 
 
 def _brought_back(run: _RunState, arguments: Sequence[Any], state: GuardState) -> Any:
-    """Outputs out of guarded memory: those that are arguments, or views of them, as such."""
+    """Outputs out of guarded memory and on the CPU: those that are arguments, or views of them, as such."""
     originals = {id(guarded): given for guarded, given in zip(run.arguments, arguments, strict=True)}
 
     def bring(value: Any) -> Any:
@@ -261,17 +251,19 @@ def _brought_back(run: _RunState, arguments: Sequence[Any], state: GuardState) -
             if zone is not None and zone.tensor is guarded and value.dtype == given.dtype:
                 offset = value.storage_offset() - guarded.storage_offset() + given.storage_offset()
                 return given.as_strided(value.shape, value.stride(), offset)
-        result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         return result.copy_(value)
 
     return bring(run.outputs)
 
 
-def _judged(launcher: Callable[..., Any], reference: Callable[..., Any], arguments: Sequence[Any]) -> Finding | None:
+def _judged(
+    launcher: Callable[..., Any], reference: Callable[..., Any], arguments: Sequence[Any], device: str
+) -> Finding | None:
     program = Program(name="kernel", source="", calls=(Call(grad_mode="no_grad"),), policy=_POLICY)
     live = LiveProgram(program=program, make_target=lambda: reference, args=tuple(arguments), kwargs={})
     result = judge_subject(
-        eager=EagerState(make=live.instantiate), subject=_LauncherSubject(launcher), options=CaseOptions()
+        eager=EagerState(make=live.instantiate), subject=_LauncherSubject(launcher, device), options=CaseOptions()
     )
     verdict = result.verdict
     if not verdict.status.is_finding:

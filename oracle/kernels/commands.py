@@ -169,7 +169,7 @@ def _start(request: Mapping[str, Any]) -> tuple[subprocess.Popen[bytes], int]:
     environment = {**os.environ, "TRITON_INTERPRET": "1" if request["level"] == "interpreter" else "0"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in (*sys.path, environment.get("PYTHONPATH", "")) if path)
     process = subprocess.Popen(
-        [sys.executable, "-m", "oracle.kernels.session", str(write)], stdin=subprocess.PIPE, stdout=sys.stderr,
+        [sys.executable, "-m", "oracle.kernels.session", str(write)], stdin=subprocess.PIPE, stdout=2,
         env=environment, pass_fds=(write,),
     )  # fmt: skip
     os.close(write)

@@ -95,9 +95,9 @@ class GuardState:
         self.zones.append(Zone(name=name, tensor=tensor, whole=whole, before=zone, extent=extent))
         return tensor
 
-    def place_copy(self, name: str, tensor: Tensor) -> Tensor:
+    def place_copy(self, name: str, tensor: Tensor, device: torch.device | None = None) -> Tensor:
         """A copy with the same strides. Between its elements lies the pattern, too."""
-        result = self.place(name, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+        result = self.place(name, tuple(tensor.shape), tensor.stride(), tensor.dtype, device or tensor.device)
         return result.copy_(tensor)
 
     def zone_of(self, tensor: Tensor) -> Zone | None:

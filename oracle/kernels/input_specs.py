@@ -345,6 +345,18 @@ def _smaller(size: int) -> list[int]:
     return [smaller for smaller in (1, 2, size // 2, size - 1) if 0 < smaller < size]
 
 
+def _stride_like(argument: DrawnTensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides for another shape: plain ones stay plain, others keep their order and have gaps."""
+    if argument.stride == contiguous_stride(argument.shape) or len(shape) != len(argument.shape):
+        return contiguous_stride(shape)
+    order = sorted(range(len(shape)), key=lambda axis: argument.stride[axis])
+    stride, step = [0] * len(shape), min(argument.stride, default=1)
+    for axis in order:
+        stride[axis] = step
+        step *= shape[axis] + 1
+    return tuple(stride)
+
+
 def _with(case: DrawnCase, index: int, argument: Drawn) -> DrawnCase:
     return replace(case, arguments=(*case.arguments[:index], argument, *case.arguments[index + 1 :]))
 
@@ -358,7 +370,7 @@ def _resized(case: DrawnCase, specs: Sequence[Spec], name: str, size: int) -> Dr
             fill = dict(argument.fill)
             if spec.below == name:
                 fill["high"] = size
-            argument = replace(argument, shape=shape, stride=contiguous_stride(shape), offset=0, fill=fill)
+            argument = replace(argument, shape=shape, stride=_stride_like(argument, shape), fill=fill)
         arguments.append(argument)
     return replace(case, arguments=tuple(arguments), sizes=sizes)
 
@@ -378,7 +390,7 @@ def _smaller_common(case: DrawnCase, specs: Sequence[Spec]) -> list[DrawnCase]:
         replace(
             case,
             arguments=tuple(
-                replace(a, shape=shape, stride=contiguous_stride(shape), offset=0)
+                replace(a, shape=shape, stride=_stride_like(a, shape))
                 if i in common and isinstance(a, DrawnTensor)
                 else a
                 for i, a in enumerate(case.arguments)

@@ -24,7 +24,7 @@ from oracle.subjects.refimpl import interpret_triton
 
 LEVELS = ("emulator", "interpreter", "gpu")
 LARGEST = {"emulator": 1 << 16, "interpreter": 1 << 12, "gpu": 1 << 20}  # elements of a tensor
-SIMPLER_TRIES = 120
+SIMPLER_S = 5.0  # for one finding
 
 
 def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
@@ -38,12 +38,14 @@ def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -
     tally = {"passed": 0, "skipped": 0, "refused": 0, "found": 0}
     reasons: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
+    launches = 0
     for number in request["cases"]:
         if deadline is not None and time.monotonic() > deadline:
             break
         case = make(number)
         tell({"started": number, "case": str(case)})
         checked = _check(launcher, reference, case, device)
+        launches += checked.launches
         if checked.finding is not None:
             tally["found"] += 1
             key = (checked.finding.kind, checked.finding.where)
@@ -57,6 +59,11 @@ def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -
             if reason:
                 reasons[reason] = reasons.get(reason, 0) + 1
         tell({"done": number})
+    if not launches and tally["passed"] + tally["found"]:
+        raise UsageError(
+            seen=f"{request['launcher']} returned and launched no kernel, in every case",
+            expected="a function that calls kernel[grid](...)", do="name the function that launches the kernel",
+        )  # fmt: skip
     tell({"summary": tally, "reasons": dict(sorted(reasons.items(), key=lambda item: -item[1])[:3])})
 
 
@@ -151,14 +158,13 @@ def _simplest(
     specs: Sequence[Spec],
 ) -> tuple[DrawnCase | _MadeCase, Finding]:
     """A simpler case that shows the same, one step after the other."""
-    tries = SIMPLER_TRIES
+    deadline = time.monotonic() + SIMPLER_S
     going = isinstance(case, DrawnCase)
     while going and isinstance(case, DrawnCase):
         going = False
         for candidate in simpler(case, specs):
-            if tries == 0:
+            if time.monotonic() > deadline:
                 return case, finding
-            tries -= 1
             found = _check(launcher, reference, candidate, device).finding
             if found is not None and (found.kind, found.where) == (finding.kind, finding.where):
                 case, finding, going = candidate, found, True

@@ -12,6 +12,7 @@
 | atomic_add of fp16 and bf16 fails | lane after lane |
 | scalar arguments: bools fail, floats are Python numbers, integers typed by value | typed as the signature says |
 | autotune asks for a device | the first configuration |
+| 3.6: a loop with a bound that is a tensor fails with numpy 2.4 | tensors of one element are read as Python integers |
 | any pointer is followed | only into the memory that the launch's tensors span |
 """
 
@@ -184,7 +185,8 @@ def _sum(self: Any, input: Any) -> Any:
     data = np.moveaxis(data, axis, 0)
     while data.shape[0] > 1:  # rounded after each addition, neighbours first
         left, right = data[0::2], data[1::2]
-        data = narrowed(widened(left) + widened(right)) if is_bf16 else left + right
+        with np.errstate(all="ignore"):
+            data = narrowed(widened(left) + widened(right)) if is_bf16 else left + right
     total = np.moveaxis(data, 0, axis)
     if not self.keep_dims:
         total = total.reshape(()) if self.axis is None else np.squeeze(total, axis)
@@ -265,6 +267,14 @@ def _to_host(self: Any, args_dev: Any, kwargs: Any) -> Any:
     return args_hst, kwargs_hst
 
 
+_stock_patch_tensor = stock._patch_lang_tensor
+
+
+def _patch_tensor(tensor: Any, *rest: Any) -> None:
+    _stock_patch_tensor(tensor, *rest)
+    tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
+
+
 def _tensors(arg: Any) -> list[torch.Tensor]:
     if isinstance(arg, (tuple, list)):
         return [tensor for item in arg for tensor in _tensors(item)]
@@ -330,7 +340,7 @@ def repair() -> None:
     Builder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
     Builder.get_bf16 = lambda self, value: Handle(narrowed(np.array([value], dtype=np.float32)), tl.bfloat16)
     Builder.create_masked_load, Builder.create_masked_store, Builder.create_atomic_rmw = _load, _store, _atomic
-    stock.ReduceOps.sum = _sum
+    stock.ReduceOps.sum, stock._patch_lang_tensor = _sum, _patch_tensor
     stock._implicit_cvt, stock.GridExecutor._init_args_hst = _convert, _to_host
     library = importlib.import_module("triton.language.extra.libdevice")
     for name, function in vars(make_libdevice()).items():

@@ -64,7 +64,7 @@ class Worker:
         environment.setdefault("OMP_NUM_THREADS", "1")
         self._process = subprocess.Popen(
             [sys.executable, "-m", self.module, str(read_request), str(write_answer)],
-            env=environment, pass_fds=(read_request, write_answer), stdin=subprocess.DEVNULL, stdout=sys.stderr,
+            env=environment, pass_fds=(read_request, write_answer), stdin=subprocess.DEVNULL, stdout=2,
         )  # fmt: skip
         self._owner = os.getpid()
         os.close(read_request)
