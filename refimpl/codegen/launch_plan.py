@@ -7,6 +7,7 @@ Symbols of sizes are read from the inputs; a buffer is dropped after its last us
 from __future__ import annotations
 
 import linecache
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class _Plan:
         self.level = level
         self.buffers: dict[str, Buffer] = {}
         self.names: dict[str, Any] = {
+            "math": math,
             "empty": _empty,
             "as_strided": torch.as_strided,
             "laid_out": _laid_out,
@@ -84,6 +86,7 @@ class _Plan:
                 self.written |= entry.writes
             else:
                 self.read_by_place |= entry.group.reads()
+        self.read_by_place |= {v.buffer.name for v in graph.outputs if isinstance(v, Stored) and not v.is_whole}
         last_use = self._last_uses(entries, needed)
         self._unpack()
         for position, entry in enumerate(entries):

@@ -82,6 +82,10 @@ def _cast(name: str, source: torch.dtype, target: torch.dtype) -> str:
         return f"{name}.to(tl.float32).to({to})"  # as PyTorch: by way of float32
     if is_half and source in (torch.float16, torch.bfloat16):
         return f"{name}.to(tl.float32).to({to})"
+    if source.is_floating_point and target == torch.uint8:
+        return f"{name}.to(tl.int64).to({to})"  # as c10::convert
+    if source.is_floating_point and target in (torch.int8, torch.int16):
+        return f"{name}.to(tl.int32).to({to})"
     return f"{name}.to({to})"
 
 

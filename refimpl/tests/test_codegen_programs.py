@@ -194,6 +194,9 @@ def test_tensors_are_laid_out_as_the_graph_says() -> None:
     _check(function, x)
     _check(function, _x(4, 3, 2, 5, grad=False).transpose(0, 2).requires_grad_())
 
+    columns = torch.arange(6.0).reshape(1, 3, 2).transpose(1, 2)
+    _check(lambda x: F.avg_pool1d(x, 2, ceil_mode=True), columns, strict=False)
+
     compiled, _ = _compiled(torch.sigmoid)
     leaf = _x(3, 4)
     compiled(leaf).backward(torch.ones(4, 3).t() * torch.arange(3.0)[:, None])

@@ -172,7 +172,7 @@ class _GraphLowering:
         """Put into memory where computing it for every user costs too much."""
         if isinstance(value, Computed) and len(node.users) > 1 and value.cost > CHEAP:
             fake = node.meta["val"]
-            return self.state.store(value, fake.stride() if _is_dense(fake) else None, (node.name,))
+            return self.state.store(value, _storable_strides(fake), (node.name,))
         return value
 
     def _extern(self, node: torch.fx.Node, arguments: Any, keywords: Any, reason: str) -> Any:
@@ -194,7 +194,8 @@ class _GraphLowering:
         def operand(value: Any) -> Any:
             if isinstance(value, (Stored, Computed)):
                 fake = by_value.get(id(value))
-                stored = self.state.store(value, None if fake is None else fake.stride(), (node.name,))
+                strides = None if fake is None else _storable_strides(fake, value)
+                stored = self.state.store(value, strides, (node.name,))
                 reads.add(stored.buffer.name)
                 return stored.as_operand()
             return SizeExpression(value) if isinstance(value, sympy.Expr) else value
@@ -249,7 +250,7 @@ class _GraphLowering:
         value: Any = self.values[item]
         if isinstance(value, (Stored, Computed)):
             fake = item.meta["val"]
-            return self.state.store(value, fake.stride(), (item.name,))
+            return self.state.store(value, _storable_strides(fake, value), (item.name,))
         return SizeExpression(value) if isinstance(value, sympy.Expr) else value
 
 
@@ -278,18 +279,21 @@ def _has_unbacked(node: torch.fx.Node) -> bool:
     return bool(node.meta.get("unbacked_bindings"))
 
 
-def _is_dense(fake: torch.Tensor) -> bool:
-    """Whether every place in its extent is an element of its own."""
+def _storable_strides(fake: torch.Tensor, value: Any = None) -> Any:
+    """The strides that a fake has; None, for a tensor without gaps, where its elements would share memory. A tensor that is in
+    memory with such strides stays there."""
+    if isinstance(value, Stored):
+        return fake.stride()
     if any(not isinstance(number, int) for number in (*fake.shape, *fake.stride())):
-        return bool(fake.is_contiguous())
-    expected = 1
+        return fake.stride() if 0 not in fake.stride() else None
+    end = 0  # of what is spanned by the dimensions so far
     for stride, size in sorted(
-        (stride, size) for stride, size in zip(fake.stride(), fake.shape, strict=True) if size != 1
+        (stride, size) for stride, size in zip(fake.stride(), fake.shape, strict=True) if size > 1
     ):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+        if stride <= end:
+            return None
+        end += stride * (size - 1)
+    return fake.stride()
 
 
 def _line_of(node: torch.fx.Node) -> str:

@@ -231,6 +231,8 @@ def cast(value: Scalar, dtype: torch.dtype) -> Scalar:
 
 def literal(number: Any, dtype: torch.dtype) -> Scalar:
     """A constant, rounded to the dtype; of a size, what it is when the graph runs."""
+    if dtype not in KERNEL_DTYPES:
+        raise NotLowered(f"a number of {dtype}")
     value = number
     if isinstance(number, sympy.Expr):
         if not number.is_integer:

@@ -39,22 +39,25 @@ def view(node: torch.fx.Node, x: Tensor, move: Callable[[Indices], Indices]) -> 
     """`x` at moved indices: index of the result -> index of `x`."""
     fake = fake_of(node)
     if isinstance(x, Stored) and x.dtype == fake.dtype:
-        strided = _strided(x, move, shape_of(fake))
+        strided = _strided(x, move, shape_of(fake), tuple(to_index(step) for step in fake.stride()))
         if strided is not None:
             return strided
     return computed_like(node, lambda indices: x.at(move(indices)), [x], cost=0)
 
 
-def _strided(x: Stored, move: Callable[[Indices], Indices], shape: Indices) -> Stored | None:
-    """A view in memory, if the place is affine in the indices."""
+def _strided(
+    x: Stored, move: Callable[[Indices], Indices], shape: Indices, said: Indices | None = None
+) -> Stored | None:
+    """A view in memory, if the place is affine in the indices. Strides of sizes of 1 are as `said`: kernels of operators choose
+    the layout of their results by them."""
     symbols = tuple(sympy.Symbol(f"view{dim}", integer=True, nonnegative=True) for dim in range(len(shape)))
     indices = tuple(ZERO if size == ONE else symbol for symbol, size in zip(symbols, shape, strict=True))
     place = linear(move(indices), x.strides, x.offset)
     strides = []
     rest: Any = place
-    for symbol, size in zip(symbols, shape, strict=True):
+    for dim, (symbol, size) in enumerate(zip(symbols, shape, strict=True)):
         if size == ONE:
-            strides.append(ONE)
+            strides.append(ONE if said is None else said[dim])
             continue
         factor = rest.coeff(symbol, 1)
         if factor.free_symbols & set(symbols):
