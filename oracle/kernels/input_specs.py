@@ -56,12 +56,14 @@ SIZES = (
     1024,
     1025,
 )
+# No largest numbers: sums of these overflow in one order and not in another, and both are right. Denormals of fp32 and of fp16.
+_CORNERS = (0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 1e-40, -3e-7, 1e-3, 200.0)
 _FILLS: tuple[tuple[int, dict[str, Any]], ...] = (  # weight, fill of floats
     (10, {"kind": "normal"}),
     (2, {"kind": "normal", "std": 100.0}),
     (2, {"kind": "integers", "low": -4, "high": 5}),
-    (2, {"kind": "special", "finite": True}),
-    (2, {"kind": "special"}),
+    (2, {"kind": "choice", "values": list(_CORNERS)}),
+    (2, {"kind": "choice", "values": [*_CORNERS, "nan", "inf", "-inf"]}),
     (1, {"kind": "uniform", "low": -1e-3, "high": 1e-3}),
     (1, {"kind": "full", "value": 0}),
 )

@@ -424,4 +424,53 @@ PROGRAMS = [
     KernelCase(_FLIPPED, (1,), lambda: [normal(16), integers(16, low=0, high=16), torch.zeros(16)], {"B": 16}),
 ]
 
-CASES = [*POINTWISE, *BLOCKS, *PROGRAMS]
+
+def _vector(name: str, kinds: str, body: str, make: Callable[[], Sequence[Any]]) -> KernelCase:
+    """Loads a vector `v` of 32 elements; `kinds` are those of input and output."""
+    x, out = kinds.split()
+    kernel = make_kernel(name, f"x:*{x} o:*{out} B:constexpr", f"i = tl.arange(0, B)\nv = tl.load(x + i)\n{body}")
+    return KernelCase(kernel, (1,), make, {"B": 32})
+
+
+def _from(values: torch.Tensor, dtype: torch.dtype, count: int = 32) -> Callable[[], Sequence[Any]]:
+    return lambda: [values.clone(), torch.zeros(count, dtype=dtype)]
+
+
+_WIDE = integers(32, torch.int64, 0, 2**62)
+VECTORS = [
+    _vector("bytes", "u8 i32", "tl.store(o + i, (v + 200).to(tl.int32) * 2 + (v // 3).to(tl.int32) - (v << 2).to(tl.int32))",
+            _from(integers(32, torch.uint8, 0, 255), torch.int32)),
+    _vector("unsigned_16", "u16 u16", "tl.store(o + i, v * 777 - 5)",
+            _from(integers(32, torch.int32, 0, 65535).to(torch.uint16), torch.uint16)),
+    _vector("unsigned_32", "u32 u32", "tl.store(o + i, (v * 40503 - 5) >> 3)",
+            _from(integers(32, torch.int64, 0, 2**32 - 1).to(torch.uint32), torch.uint32)),
+    _vector("unsigned_64", "u64 u64",
+            "w = v * 12297829382473034411\nq = tl.where(w > 9223372036854775809, w // 7, w % 103)\ntl.store(o + i, q + (w >> 60))",
+            _from(_WIDE.to(torch.uint64), torch.uint64)),
+    _vector("doubles", "fp64 fp64", "tl.store(o + i, tl.fma(v, v, 1.0) * 0.1 + tl.sqrt(tl.abs(v)))",
+            _from(floats(32, torch.float64), torch.float64)),
+    _vector("running_halves", "fp16 fp16", "tl.store(o + i, tl.cumsum(v, 0))", _from(integers(32, torch.float16), torch.float16)),
+    _vector("running_products", "bf16 fp32", "tl.store(o + i, tl.cumsum(v, 0) + tl.cumprod(tl.where(v > 0, 1.0, -1.0), 0))",
+            _from(integers(32, torch.bfloat16), torch.float32)),
+    _vector("atomic_halves", "fp16 fp16", "tl.atomic_add(o + i % 4, v)",
+            _from(normal(32, dtype=torch.float16), torch.float16, 4)),
+    _vector("atomic_extrema", "fp32 fp32", "tl.atomic_max(o + i % 4, v)\ntl.atomic_min(o + 4 + i % 4, v)",
+            _from(normal(32), torch.float32, 8)),
+    _vector("concatenated", "fp32 fp32", "tl.store(o + tl.arange(0, 2 * B), tl.cat(v, v * 2, can_reorder=True))",
+            _from(normal(32), torch.float32, 64)),
+    _vector("binned", "i32 i32", "tl.store(o + tl.arange(0, 8), tl.histogram(v, 8))",
+            _from(integers(32, low=0, high=8), torch.int32, 8)),
+    _vector("interleaved", "fp32 fp32", "tl.store(o + tl.arange(0, 2 * B), tl.interleave(v, -v))",
+            _from(normal(32), torch.float32, 64)),
+    _vector("narrow_sums", "i8 i8", "tl.store(o + i, v * 3 + tl.sum(v, 0).to(tl.int8) + tl.max(v, 0).to(tl.int8))",
+            _from(integers(32, torch.int8), torch.int8)),
+    _vector("counted_truths", "fp32 i32", "tl.store(o, tl.sum((v > 0).to(tl.int32), 0) + tl.sum(v > 1, 0))",
+            _from(normal(32), torch.int32, 1)),
+    _vector("remainders", "fp32 fp32", "tl.store(o + i, v % 0.7 + (-v))", _from(normal(32), torch.float32)),
+    _vector("library_pairs", "fp32 fp32", "tl.store(o + i, libdevice.ldexp(v, i - 3) + libdevice.nextafter(v, v * 2))",
+            _from(normal(32), torch.float32)),
+    _vector("counting_while", "fp32 fp32", "s = v * 0\nk = 0\nwhile k < 5:\n    s += v * k\n    k += 1\ntl.store(o + i, s)",
+            _from(normal(32), torch.float32)),
+]  # fmt: skip
+
+CASES = [*POINTWISE, *BLOCKS, *PROGRAMS, *VECTORS]

@@ -153,6 +153,22 @@ def test_interpreter_reports_pointers_outside_of_arguments() -> None:
 
 
 @needs_triton
+def test_modules_that_cannot_be_run_are_named_and_the_next_launch_runs() -> None:
+    case = next(case for case in CASES if case.name == "row_sums")
+    launches = [
+        Launch(Kernel("k", "def k(:", ()), (1,), [], {}),
+        Launch(Kernel("k", "import triton", ()), (1,), [], {}),
+        Launch(case.kernel, case.grid, case.make(), case.constants),
+    ]
+    broken, missing, right = run_in_interpreter(launches)
+    assert "its module raised SyntaxError" in str(broken)
+    assert "a module that does not define it" in str(missing)
+    assert right is None
+    with pytest.raises(WouldNotCompile, match=r"SyntaxError|invalid syntax"):
+        compile_to_cubin(Kernel("k", "def k(:", ()), {})
+
+
+@needs_triton
 def test_interpreter_runs_here_where_triton_was_imported_for_it_and_says_so_where_not() -> None:
     script = """
 import os, sys

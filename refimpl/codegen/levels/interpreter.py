@@ -128,7 +128,18 @@ def _function(kernel: Kernel) -> Any:
         file = f"<kernel {kernel.name} {kernel.hash}>"
         linecache.cache[file] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), file)
         namespace: dict[str, Any] = {"__name__": f"kernel_{kernel.hash}"}
-        exec(compile(textwrap.dedent(kernel.source), file, "exec"), namespace)
+        try:
+            exec(compile(textwrap.dedent(kernel.source), file, "exec"), namespace)
+        except Exception as error:
+            raise InterpreterError(
+                kernel.name, seen=f"its module raised {type(error).__name__}: {error}", expected="a module that can be run",
+                do="mend the source",
+            ) from error  # fmt: skip
+        if kernel.name not in namespace:
+            raise InterpreterError(
+                kernel.name, seen="a module that does not define it", expected="a @triton.jit function of this name",
+                do="name the kernel as its function",
+            )  # fmt: skip
         _functions[kernel.hash] = namespace[kernel.name]
     return _functions[kernel.hash]
 
