@@ -69,9 +69,9 @@ class FunctionalGraph:
 
 def default_decompositions() -> dict[Any, Any]:
     """The table that `run_decompositions` takes by default, to be changed and given to it."""
-    return _DefaultTable(
-        {op: rule for op, rule in decomposition_table.items() if op is not torch.ops.aten.detach.default}
-    )
+    aten = torch.ops.aten
+    rules = {op: rule for op, rule in decomposition_table.items() if op is not aten.detach.default}
+    return _DefaultTable({**rules, aten.lift_fresh_copy.default: aten.clone.default})
 
 
 def composite_decompositions() -> dict[Any, Any]:

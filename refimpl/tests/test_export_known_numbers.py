@@ -78,3 +78,16 @@ def test_every_number_of_a_decomposed_graph_is_described(table: Any) -> None:
     assert [node.name for node in program.graph.nodes if "val" not in node.meta and node.op != "output"] == []
     x = torch.randn(2, 3, 4)
     torch.testing.assert_close(program.module()(x), Unfolding()(x))
+
+
+def test_a_literal_is_a_clone_in_a_decomposed_graph() -> None:
+    class Literal(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tensor(2.0).add_(x.sum()) + x
+
+    program = export(Literal(), (torch.ones(3),)).run_decompositions()
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert torch.ops.aten.clone.default in targets
+    assert torch.ops.aten.lift_fresh_copy.default not in targets
+    module = program.module()
+    assert [module(torch.ones(3)).tolist() for _ in range(2)] == [[6.0] * 3] * 2
