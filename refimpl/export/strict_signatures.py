@@ -7,6 +7,7 @@ those of the strict graph node by node.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -38,8 +39,10 @@ def take_signatures(program: Program, beside: Program) -> None:
     Raises UnsupportedByRefimpl where the graphs are not the same, but for when sizes are asked for.
     """
     matching = _MatchingState(beside, program)
-    if not matching.match():
-        raise _other_graph()
+    if not matching.match(list):
+        matching = _MatchingState(beside, program)  # capture leaves out what nothing uses
+        if not matching.match(_used):
+            raise _other_graph()
     for other, node in matching.nodes.items():
         if "nn_module_stack" in other.meta:
             node.meta["nn_module_stack"] = dict(other.meta["nn_module_stack"])
@@ -80,9 +83,9 @@ class _MatchingState:
         self.nodes: dict[fx.Node, fx.Node] = {}
         self._symbols: dict[Any, Any] = {}
 
-    def match(self) -> bool:
-        """Whether all nodes but numbers and assertions are the same, in the same order."""
-        lists = [[n for n in module.graph.nodes if not _is_passive(n)] for module in (self._theirs, self._ours)]
+    def match(self, chosen: Callable[[Any], list[fx.Node]]) -> bool:
+        """Whether all nodes but numbers and assertions are the same, in the same order. chosen: which nodes count."""
+        lists = [[n for n in chosen(module.graph.nodes) if not _is_passive(n)] for module in (self._theirs, self._ours)]
         if not self._match_inputs() or len(lists[0]) != len(lists[1]):
             return False
         for other, node in zip(*lists, strict=True):
@@ -178,6 +181,16 @@ def _is_same_input(other: InputSpec, value: Any, spec: InputSpec, own: Any) -> b
         is_alike = (value.shape, value.dtype, value.device) == (own.shape, own.dtype, own.device)
         return is_alike and torch.equal(value, own)
     return other.target == spec.target
+
+
+def _used(nodes: Iterable[fx.Node]) -> list[fx.Node]:
+    """Nodes that the result or an effect needs."""
+    needed: set[fx.Node] = set()
+    found = list(nodes)
+    for node in reversed(found):
+        if node in needed or node.is_impure():
+            needed.update((node, *node.all_input_nodes))
+    return [node for node in found if node in needed]
 
 
 def _is_number(node: Any) -> bool:

@@ -109,7 +109,7 @@ class Closing:
 
     def _closed_around(self, node: fx.Node) -> Call | None:
         calls = [call for call in self._owners.get(node, self._root).chain() if call.signature is not None]
-        return calls[-1] if calls else None
+        return calls[0] if calls else None
 
     def _take_own_size(self, node: fx.Node) -> None:
         """A size of a tensor that its call has not is one of a tensor that it has."""
