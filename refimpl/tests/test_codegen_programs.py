@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,3 +245,10 @@ def test_torch_compile_takes_the_backend(*, dynamic: bool) -> None:
     compiled = torch.compile(_norm_chain, backend=triton, dynamic=dynamic)
     for rows in (5, 7):
         _agree(_norm_chain, compiled, (_x(rows, 48), _x(48, seed=1)), 1e-5)
+
+
+def test_the_guide_s_example_gives_what_it_says() -> None:
+    guide = Path(__file__).resolve().parents[2] / "docs" / "codegen.md"
+    result = doctest.testfile(str(guide), module_relative=False)
+    assert result.attempted > 5
+    assert result.failed == 0
