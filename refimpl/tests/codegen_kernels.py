@@ -445,7 +445,7 @@ VECTORS = [
     _vector("unsigned_32", "u32 u32", "tl.store(o + i, (v * 40503 - 5) >> 3)",
             _from(integers(32, torch.int64, 0, 2**32 - 1).to(torch.uint32), torch.uint32)),
     _vector("unsigned_64", "u64 u64",
-            "w = v * 12297829382473034411\nq = tl.where(w > 9223372036854775809, w // 7, w % 103)\ntl.store(o + i, q + (w >> 60))",
+            "w = v * 12297829382473034411\nq = tl.where(w > 9223372036854775809, w // 7, w % 9)\ntl.store(o + i, q + (w >> 60))",
             _from(_WIDE.to(torch.uint64), torch.uint64)),
     _vector("doubles", "fp64 fp64", "tl.store(o + i, tl.fma(v, v, 1.0) * 0.1 + tl.sqrt(tl.abs(v)))",
             _from(floats(32, torch.float64), torch.float64)),
@@ -469,6 +469,8 @@ VECTORS = [
     _vector("remainders", "fp32 fp32", "tl.store(o + i, v % 0.7 + (-v))", _from(normal(32), torch.float32)),
     _vector("library_pairs", "fp32 fp32", "tl.store(o + i, libdevice.ldexp(v, i - 3) + libdevice.nextafter(v, v * 2))",
             _from(normal(32), torch.float32)),
+    _vector("narrow_integers", "fp32 i32", "w = v * 1e5\ntl.store(o + i, w.to(tl.int8).to(tl.int32) + w.to(tl.int16))",
+            _from(floats(32), torch.int32)),
     _vector("counting_while", "fp32 fp32", "s = v * 0\nk = 0\nwhile k < 5:\n    s += v * k\n    k += 1\ntl.store(o + i, s)",
             _from(normal(32), torch.float32)),
 ]  # fmt: skip

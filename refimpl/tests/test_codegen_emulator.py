@@ -242,6 +242,26 @@ def test_floats_to_integers_saturate_and_nan_is_zero() -> None:
     high, low = 2**63 - 1, -(2**63)
     assert _one("a.to(tl.int64)", x, torch.int64).tolist() == [0, high, low, 3 * 10**9, -3 * 10**9, 2, -2, high]
     small = torch.tensor([300.0, -1.0, 255.9, 0.0])
+    assert _one("a.to(tl.int16).to(tl.int32)", x, torch.int32).tolist() == [
+        0,
+        32767,
+        -32768,
+        32767,
+        -32768,
+        2,
+        -2,
+        32767,
+    ]
+    assert _one("a.to(tl.int8).to(tl.int32)", x, torch.int32).tolist() == [
+        0,
+        -1,
+        0,
+        -1,
+        0,
+        2,
+        -2,
+        -1,
+    ]  # of 16 bits, the low 8
     assert _one("a.to(tl.uint32).to(tl.int64)", small, torch.int64).tolist() == [300, 0, 255, 0]
 
 

@@ -114,7 +114,7 @@ def _cast(self: Any, src: Any, dst_type: Any) -> Any:
 
 
 def _to_integer(values: np.ndarray, target: Any) -> np.ndarray:
-    bits, signed = max(target.int_bitwidth, 32), target.is_int_signed()
+    bits, signed = max(target.int_bitwidth, 16), target.is_int_signed()
     low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if signed else (0.0, 2.0**bits)
     whole = np.trunc(np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=high, neginf=low))
     wide = np.dtype(f"{'int' if signed else 'uint'}{bits}")

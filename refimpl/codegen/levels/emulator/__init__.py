@@ -8,12 +8,12 @@ Where device and interpreter differ it follows the device:
 | operation | here, as on the device | Triton's interpreter |
 |---|---|---|
 | `maximum`, `minimum`, `max`, `min`, `clamp` of a NaN and a number | the number (with PropagateNan.ALL: NaN) | NaN |
-| float to integer: NaN, too large, too small | 0, largest, smallest; below 32 bits cut off from int32 | as numpy |
+| float to integer: NaN, too large, too small | 0, largest, smallest; 8 bits are cut off from 16 | as numpy |
 | float32 to bfloat16 | to nearest even | cut off |
 | bfloat16 arithmetic | each operation rounded to nearest | fails, or wrong |
 | `fma` | rounded once (fp64: twice) | rounded twice |
 | integer division by zero | all bits set; the remainder is the dividend | 0 |
-| `dot` of fp32 without input_precision | operands rounded to tf32 | exact operands |
+| `dot` of fp32 without input_precision | operands cut off to tf32 | exact operands |
 | `dot` over less than 16 elements, a loop that changes a type | rejected, as by the compiler | accepted |
 | masked lanes of a load without `other` | undefined: NaN, or the bytes 0x5A | 0 |
 | sums of half types | rounded after each addition | rounded by numpy |

@@ -255,7 +255,7 @@ def dot(
     max_num_imprecise_acc: int | None = None,
     out_dtype: Any = fp32,
 ) -> Value:
-    """Matrix product, accumulated in fp32 (fp64 of fp64, int32 of int8). tf32, the default for fp32, rounds the operands."""
+    """Matrix product, accumulated in fp32 (fp64 of fp64, int32 of int8). tf32, the default for fp32, cuts the operands off."""
     a, b = input, other
     if a.dtype is not b.dtype or a.dtype not in _DOT_TYPES:
         raise Rejected(f"dot of {a.type} and {b.type}; expected one of {', '.join(map(str, _DOT_TYPES))} for both")
@@ -294,10 +294,8 @@ def _result_type(type_: Any, out_dtype: Any) -> Type:
 
 
 def _as_tf32(data: torch.Tensor) -> torch.Tensor:
-    """The ten bits of mantissa that tensor cores read, to nearest."""
-    bits = data.contiguous().view(torch.int32)
-    rounded = ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
-    return torch.where(data.isfinite(), rounded, data)
+    """The ten bits of mantissa that tensor cores read of a float; the PTX of a dot does not round before."""
+    return (data.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
 
 
 def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[Any, Any]:

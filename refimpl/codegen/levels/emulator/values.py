@@ -196,9 +196,9 @@ def _unsigned_as_double(bits: Tensor) -> Tensor:
 
 
 def _float_to_integer(data: Tensor, source: Type, target: Type) -> Tensor:
-    # Integers narrower than 32 bits are cut off from a conversion to 32: what ptxas is given. See the table in __init__.py.
+    # Bytes are cut off from a conversion to 16 bits: PTX has cvt.rzi.s16.f32, and none to 8.
     wide = data.to(torch.float64) if source is not fp64 else data
-    bits = max(target.bits, 32)
+    bits = max(target.bits, 16)
     low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if target.signed else (0.0, 2.0**bits)
     wide = torch.trunc(torch.nan_to_num(wide, nan=0.0, posinf=high, neginf=low)).clamp(low, high)
     if target is uint64:
