@@ -78,7 +78,7 @@ PLANTED = [
     ("wrong_stride", "relu", "", "wrong_values", "1 of 2 elements are wrong"),
     ("unwritten_tail", "relu", "", "unwritten", "output[0] was never written"),
     ("race", "total", "", "race", "o[0]"),
-    ("narrow_accumulation", "row_sum", "x: bf16[M, N]", "wrong_values", "output["),
+    ("narrow_accumulation", "row_sum", "x: bf16[4, 700]", "wrong_values", "output["),
     ("wrong_special_value", "relu", "", "wrong_values", "is 0, but should be nan"),
     ("reads_too_far", "differences", "", "out_of_bounds", "a load of x[1] by program (0, 0, 0), lane (0,)"),
     ("no_power_of_two", "identity", "", "would_not_compile", "its size, 3, must be a power of two"),

@@ -62,22 +62,24 @@ def wrong_special_value(x):
 
 
 @triton.jit
-def _sum_kernel(x, o, n, BLOCK: tl.constexpr):
+def _sum_kernel(x, o, n):
     row = tl.program_id(0)
-    c = tl.arange(0, BLOCK)
-    tl.store(o + row, tl.sum(tl.load(x + row * n + c, mask=c < n, other=0.0), axis=0))  # in x's own dtype
+    total = tl.load(x + row * n) * 0
+    for c in range(n):
+        v = tl.load(x + row * n + c)
+        total += v * v  # in x's own dtype
+    tl.store(o + row, total)
 
 
 def narrow_accumulation(x):
     x = x.contiguous()
     o = torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
-    if x.numel():
-        _sum_kernel[(x.shape[0],)](x, o, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-    return o if x.numel() else o.zero_()
+    _sum_kernel[(x.shape[0],)](x, o, x.shape[1])
+    return o
 
 
 def row_sum(x):
-    return x.sum(1)
+    return (x * x).sum(1)
 
 
 @triton.jit
