@@ -53,8 +53,12 @@ _WHOLE_GRAPH = (
     _Refusal(type_name="torch._dynamo.exc.Unsupported", has_page=True),
     _Refusal(type_name="torch._dynamo.exc.FailOnRecompileLimitHit", is_later=True, reason="FailOnRecompileLimitHit"),
 )
+_NO_FAKE_KERNEL = _Refusal(
+    type_name="torch._subclasses.fake_tensor.UnsupportedOperatorException", reason="no fake kernel"
+)
 _EXPORTED = (
     *_WHOLE_GRAPH,
+    _NO_FAKE_KERNEL,
     _Refusal(
         type_name="AssertionError", message="Guard failed: ", is_later=True, reason="guard of an exported program"
     ),
@@ -73,7 +77,7 @@ _EXPORTED_BY_REFIMPL = (
     _Refusal(type_name="refimpl.errors.DataDependentRead", reason="DataDependentRead"),
     _Refusal(type_name="refimpl.errors.DataDependentFakeRead", reason="DataDependentRead"),
     _Refusal(type_name="refimpl.errors.DynamicShapeInTrace", reason="DynamicShapeInTrace"),
-    _Refusal(type_name="torch._subclasses.fake_tensor.UnsupportedOperatorException", reason="no fake kernel"),
+    _NO_FAKE_KERNEL,
     _Refusal(type_name="refimpl.errors.UnsupportedByRefimpl", message="refimpl does not support "),
     _Refusal(type_name="refimpl.export.errors.InputMismatch", is_later=True, reason=_GUARD),
     _Refusal(type_name="refimpl.export.errors.StructureMismatch", is_later=True, reason=_GUARD),
