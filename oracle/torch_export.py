@@ -249,8 +249,7 @@ class _Conversion:
         for node in old.graph.nodes:
             copy = graph.node_copy(node, copies.__getitem__)
             copy.target = _target(node)
-            # node_copy may add a number to a name that was free in the other graph; signatures speak of names
-            copy._rename(node.name)
+            copy.name = node.name  # which a graph gives to no new node if it is a builtin's; signatures speak of names
             copy.meta = {key: value for key, value in node.meta.items() if key not in _META_LEFT_OUT}
             if "val" in node.meta:
                 copy.meta["val"] = self.value(node.meta["val"])

@@ -31,6 +31,7 @@ def _sticky_export(
     The exported module is the function's `_exported_artifact` after that call; a call that fails to export is no first call.
     Raises UserError for what is no method of a module.
 
+    Counterpart: torch/export/experimental/__init__.py _sticky_export
     Differs: upstream exports at every call.
     """
     module = getattr(forward_func, "__self__", None)

@@ -10,6 +10,7 @@ import sympy
 from refimpl.export.archive.errors import ArchiveError
 from refimpl.export.archive.expressions import to_expression, to_text
 from refimpl.export.archive.operators import FUNCTIONS, name_of, named
+from refimpl.export.region_operators import REGION_OPERATORS
 from refimpl.export.verifier import TrainingIRVerifier
 from refimpl.symbolic import functions as f
 from refimpl.symbolic.operations import BINARY, UNARY, negate, relation
@@ -83,7 +84,7 @@ def test_a_function_outside_the_grammar_is_refused_when_it_is_written() -> None:
 
 
 def test_every_function_that_a_program_may_call_has_a_name() -> None:
-    allowed = TrainingIRVerifier().allowed_builtin_ops()
+    allowed = (*TrainingIRVerifier().allowed_builtin_ops(), *REGION_OPERATORS)
     assert [named(name_of(function)) for function in allowed] == list(allowed)
     assert set(FUNCTIONS.values()) == set(allowed)
 

@@ -28,7 +28,10 @@ from suites.exports.suite import OUTSIDE as KINDS_OUTSIDE
 EQUAL, ATTRIBUTES, DATA, NOT_RUN = "equal", "equal but for attributes", "reads data", "not run"
 REFUSED = "refused"
 _ATTRIBUTE = re.compile(r"^(?:call \d+: )?module\.")  # state of modules: a container or number forward has assigned
-_READS_DATA = re.compile(r"[Dd]ata-dependent|annotating your code|DataDependent|data_dependent_read|guard_on_data|RC0008|RC0002|depends on (its inputs|data)")
+_READS_DATA = re.compile(
+    r"[Dd]ata-dependent|annotating your code|DataDependent|data_dependent_read|guard_on_data|RC0008|RC0002"
+    r"|depends on (its inputs|data)"
+)
 _NOT_COMPARABLE = (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.MODEL_FAIL_TO_LOAD, Status.MISSING)
 COLUMNS = ("model", "subject", *INSIDE, *KINDS_OUTSIDE, "symptom")
 
