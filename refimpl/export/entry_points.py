@@ -16,6 +16,7 @@ from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.caller_fakes import with_sizes_as_numbers
 from refimpl.export.configuration import DEFAULT_EXPORT_DYNAMO_CONFIG
 from refimpl.export.errors import invalid_input, translated
@@ -154,7 +155,8 @@ def _export(
 
 
 def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...], *, strict: bool) -> None:
-    """Raises ValueError for what is no module, UserError for arguments of another kind and names of no submodules."""
+    """Raises ValueError for what is no module, UserError for arguments of another kind and names of no submodules,
+    UnsupportedByRefimpl for backward hooks of modules."""
     if not isinstance(mod, torch.nn.Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if isinstance(mod, torch.jit.ScriptModule):
@@ -170,6 +172,20 @@ def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]
     missing = [name for name in preserved if name not in known]
     if missing:
         raise invalid_input(f"preserve_module_call_signature names {missing}\n  expected: names of submodules")
+    _check_hooks(mod, (args, kwargs))
+
+
+def _check_hooks(mod: torch.nn.Module, arguments: Any) -> None:
+    """Hooks of modules that change gradients are in no graph: the gradients of the program would be wrong without a word."""
+    hooked = [name for name, part in mod.named_modules() if part._backward_hooks or part._backward_pre_hooks]
+    tensors = (*mod.parameters(), *(leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)))
+    if hooked and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        where = ", ".join(repr(name) for name in hooked) if hooked != [""] else "the module itself"
+        raise UnsupportedByRefimpl(
+            seen=f"backward hooks of modules ({where}) where gradients are on",
+            supported="programs whose gradients follow from what forward computes",
+            do="remove the hooks, or export under torch.no_grad()",
+        )
 
 
 def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> ExportedProgram:

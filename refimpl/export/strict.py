@@ -244,8 +244,30 @@ def _inputs(
     inputs: list[Any] = []
     for node, leaf in zip(graph_module.graph.find_nodes(op="placeholder"), leaves, strict=True):
         value = node.meta.get("val")
-        inputs.append(value if isinstance(value, (torch.Tensor, torch.SymInt)) else fake_leaf(leaf, mode, env))
+        is_known = isinstance(value, (torch.Tensor, torch.SymInt)) and not _was_reshaped(value, leaf)
+        inputs.append(value if is_known else fake_leaf(leaf, mode, env))
     return inputs
+
+
+def _was_reshaped(value: Any, leaf: InputLeaf) -> bool:
+    """Whether the program has given the input another shape or other strides, in place: capture has run it on this fake."""
+    if not isinstance(value, torch.Tensor) or not isinstance(leaf.value, torch.Tensor):
+        return False
+    if leaf.value.layout is not torch.strided:
+        return False
+    before, after = ((*t.shape, *t.stride(), t.storage_offset()) for t in (leaf.value, value))
+    if len(before) == len(after) and all(
+        not isinstance(new, int) or not isinstance(old, int) or old == new
+        for old, new in zip(before, after, strict=True)
+    ):
+        return False
+    if any(not isinstance(number, int) for number in after):
+        raise UnsupportedByRefimpl(
+            seen=f"{leaf.argument}{leaf.path}, whose sizes vary, given another shape or other strides in place",
+            supported="such writes to inputs of fixed sizes in strict export",
+            do="export with strict=False, or give the argument fixed sizes",
+        )
+    return True
 
 
 class _CapturedCall:

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from refimpl.export import export
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export import Dim, export
 
 strict_or_not = pytest.mark.parametrize("strict", [False, True])
 LOG: list[Any] = ["before"]
@@ -115,3 +116,36 @@ def test_an_export_that_fails_puts_back_as_well() -> None:
     with pytest.raises(ValueError, match="after the change"):
         export(Failing(), (torch.ones(3),))
     assert kept == []
+
+
+@strict_or_not
+def test_hooks_that_would_be_lost_are_refused(*, strict: bool) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    handle = module[0].register_full_backward_hook(lambda part, inward, outward: (inward[0] * 2,))
+    with pytest.raises(UnsupportedByRefimpl, match=r"backward hooks of modules \('0'\) where gradients are on"):
+        export(module, (torch.ones(1, 2),), strict=strict)
+    with torch.no_grad():
+        assert export(module, (torch.ones(1, 2),), strict=strict).module()(torch.ones(1, 2)).shape == (1, 2)
+    handle.remove()
+    export(module, (torch.ones(1, 2),), strict=strict)
+
+
+class _Reshaping(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.t_().unsqueeze_(0)
+        return x * 2
+
+
+@strict_or_not
+def test_inputs_get_other_shapes_in_place(*, strict: bool) -> None:
+    program = export(_Reshaping(), (torch.ones(3, 4),), strict=strict)
+    x = torch.arange(12.0).reshape(3, 4)
+    mine, theirs = x.clone(), x.clone()
+    torch.testing.assert_close(program.module()(mine), _Reshaping()(theirs), rtol=0, atol=0)
+    assert mine.shape == theirs.shape == (1, 4, 3)
+    assert mine.stride() == theirs.stride()
+
+
+def test_in_strict_export_not_where_they_vary() -> None:
+    with pytest.raises(UnsupportedByRefimpl, match="given another shape or other strides in place"):
+        export(_Reshaping(), (torch.ones(3, 4),), strict=True, dynamic_shapes={"x": {0: Dim("n")}})
