@@ -17,7 +17,7 @@ from refimpl.codegen.scalars import Load, Scalar, walk
 
 _AXES = itertools.count()
 
-ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "xor"]
+ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,14 @@ class Buffer:
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """How the values along the reduced axes become one. `argmax` and `argmin` give the place among them, the first of equal ones;
-    a NaN is the greatest and the least value."""
+    a NaN is the greatest and the least value. `cumsum` and `cumprod` are scans: they give a value for every point."""
 
     kind: ReductionKind
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether there are as many results as values."""
+        return self.kind in ("cumsum", "cumprod")
 
 
 @dataclass(frozen=True, slots=True)

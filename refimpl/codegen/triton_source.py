@@ -79,9 +79,9 @@ class _Printer:
         self.kept_size = product(axis.size for axis in self.kept)
         self.reduced_size = product(axis.size for axis in self.reduced)
         self.has_reduction = any(nest.reduction is not None for nest in self.group.nests)
-        self.is_persistent = bool(
-            self.has_reduction and self.reduced_size.is_Integer and 1 <= self.reduced_size <= PERSISTENT
-        )
+        has_scan = any(nest.reduction is not None and nest.reduction.is_scan for nest in self.group.nests)
+        is_short = bool(self.reduced_size.is_Integer and 1 <= self.reduced_size <= PERSISTENT)
+        self.is_persistent = self.has_reduction and (is_short or has_scan)
         self.index_dtype = "tl.int32" if self._fits_int32() else "tl.int64"
         self.blocks = self._blocks()
         self.indices = IndexTextState(self.group.order)
@@ -362,14 +362,19 @@ class _Printer:
             self.rows[nest.target.name] = self.rows[same]
             if same in self.pending:
                 self.pending[nest.target.name] = []
-            self._store_row(nest, self.rows[same])
+            self._store_reduced(nest, self.rows[same])
             return
         value = self._value(nest.value)
         accumulated = nest.value.dtype
         wide = f"tl.broadcast_to({value}, {self.full})"
+        row = self.rows[nest.target.name] = self._new("row")
+        if nest.reduction.is_scan:
+            self.outer.lines.append(f"{row} = tl.{kind}({wide}, 1).to({TRITON_DTYPES[accumulated]})")
+            self.pending[nest.target.name] = []
+            self._store_reduced(nest, row)
+            return
         if accumulated in (torch.bool, torch.int8, torch.int16, torch.uint8):
             wide, accumulated = f"{wide}.to(tl.int32)", torch.int32
-        row = self.rows[nest.target.name] = self._new("row")
         start = constant(_identity(kind, accumulated), accumulated, self.full)
         finish: list[str] = []
         if self.is_persistent:
@@ -383,7 +388,7 @@ class _Printer:
             self.inner.lines += self._accumulate(kind, total, places, wide, accumulated)
             finish = self._finish(kind, row, total, places, accumulated, nest)
         self.pending[nest.target.name] = [] if self.is_persistent else finish
-        self._store_row(nest, row)
+        self._store_reduced(nest, row)
 
     def _masked(self, wide: str, start: str) -> str:
         name = self._new()
@@ -482,10 +487,11 @@ class _Printer:
         shape = self.full if is_wide else self.row
         scope.lines.append(self._store_text(nest, value, shape, self._masks(is_wide=is_wide)))
 
-    def _store_row(self, nest: Nest, row: str) -> None:
+    def _store_reduced(self, nest: Nest, row: str) -> None:
         if nest.target.name not in self.stored:
             return
-        line = self._store_text(nest, row, self.row, self._masks(is_wide=False))
+        is_wide = nest.reduction is not None and nest.reduction.is_scan
+        line = self._store_text(nest, row, self.full if is_wide else self.row, self._masks(is_wide=is_wide))
         if self.is_persistent or nest.target.name not in self.pending:
             self.outer.lines.append(line)
         else:

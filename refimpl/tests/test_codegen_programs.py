@@ -104,6 +104,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "one value": (lambda x: (x.sum() * 2).view(1, 1) + x[:1, :1], (1, 1)),
     "roll": (lambda x: torch.roll(x, 3, 1) * x, (4, 10)),
     "group norm": (lambda x: F.group_norm(x.view(2, 4, 30), 2), (8, 30)),
+    "running sums": (lambda x: (x.cumsum(1).relu() - x.sum(1, keepdim=True), x.cumsum(0).cumprod(1)[:, :4]), (5, 37)),
     "diagonal": (lambda x: x.diagonal(1).relu() + x[0, 1:6], (6, 6)),
     "unfold": (lambda x: x.unfold(1, 4, 2).sum(-1), (3, 12)),
     "pixel shuffle": (lambda x: F.pixel_shuffle(x.view(1, 4, 3, 4), 2), (6, 8)),
@@ -231,7 +232,7 @@ def test_the_same_program_prints_the_same_kernels() -> None:
 
 def test_numbers_are_those_of_the_dtype() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return x * 256 + 3, x.new_ones(3) * 300, y + (-0.0), torch.where(y == 0, -0.0, y)
+        return x * 256 + 3, x.new_ones(3) * 300, y + (-0.0), torch.where(y == 0, -0.0, y), torch.ldexp(y.half(), x)
 
     compiled, _ = _compiled(function)
     x, y = torch.tensor([1, 2, -7], dtype=torch.int8), torch.tensor([-0.0, 0.0, 1.5])

@@ -197,3 +197,15 @@ def _max_dim(
 
         both.append(Computed(shape_of(fake), dtype, x.device, value))
     return both[0], both[1]
+
+
+@RULES.rule(aten.cumsum.default, aten.cumprod.default)
+def _scan(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    to = fake_of(node).dtype
+    if x.dtype not in KERNEL_DTYPES or to not in KERNEL_DTYPES:
+        raise NotLowered(f"a scan of {x.dtype} in {to}")
+    source = converted(x if dtype is None else converted(x, dtype), opmath(to))
+    kind: ReductionKind = "cumsum" if node.target is aten.cumsum.default else "cumprod"
+    at = dim + len(x.shape) if dim < 0 else dim
+    scanned = state.scan(kind, source, at, (node.name,)) if x.shape else source
+    return computed_like(node, lambda indices: cast(scanned.at(indices), to), [scanned], cost=0)

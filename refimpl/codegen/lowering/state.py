@@ -49,6 +49,9 @@ KERNEL_DTYPES = frozenset(
 HALF = (torch.float16, torch.bfloat16)
 
 
+# A scan is done in one block.
+LONGEST_SCAN = 4096
+
 # What reductions of no values give; the others have nothing to give.
 _OF_NOTHING = {"sum": 0, "prod": 1, "any": False, "all": True}
 
@@ -145,6 +148,29 @@ class LoweringState:
             value=value,
             target=buffer,
             index=linear(out, buffer.strides),
+            origins=origins,
+        )
+        self.steps.append(normalised(nest))
+        return whole(buffer)
+
+    def scan(self, kind: ReductionKind, tensor: Tensor, dim: int, origins: tuple[str, ...] = ()) -> Stored:
+        """Running sums or products along a dimension. Raises NotLowered where it is too long for one block."""
+        size = tensor.shape[dim]
+        if not size.is_Integer or size > LONGEST_SCAN:
+            raise NotLowered(f"a scan along {size} values")
+        if size == ONE or ZERO in tensor.shape:
+            return self.store(tensor, origins=origins)
+        buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device)
+        axes = [new_axis(size) for size in tensor.shape]
+        indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
+        nest = Nest(
+            axes=tuple(axis for at, axis in enumerate(axes) if at != dim and axis.size != ONE),
+            reduced=(axes[dim],),
+            order=tuple(axis for axis in axes if axis.size != ONE),
+            reduction=Reduction(kind),
+            value=tensor.at(indices),
+            target=buffer,
+            index=linear(indices, buffer.strides),
             origins=origins,
         )
         self.steps.append(normalised(nest))
