@@ -175,6 +175,15 @@ def test_places_that_are_read_from_tensors() -> None:
     _check(function, _x(5, 6, grad=False), torch.tensor([0, -1, 2]))
 
 
+@pytest.mark.parametrize("place", [5, -6])
+def test_places_out_of_bounds_are_an_error(place: int) -> None:
+    """Also where the memory has an element there: 5 rows of 6 of a larger tensor."""
+    compiled, _ = _compiled(lambda x, places: x[places] + 1)
+    rows = _x(9, 6, grad=False)[2:7]
+    with pytest.raises(IndexError, match="index out of bounds"):
+        compiled(rows, torch.tensor([0, place]))
+
+
 def test_one_compilation_serves_all_sizes() -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> Any:
         y = _norm_chain(x, weight)

@@ -49,6 +49,17 @@ class Race(KernelError):
         self.access = access
 
 
+class AssertionFailed(KernelError):
+    """A device_assert does not hold for an active lane."""
+
+    def __init__(self, kernel: str, message: str, line: str = "") -> None:
+        super().__init__(
+            kernel, seen=f"{message or 'a condition that does not hold'}{line}", expected="a condition that holds",
+            do="mend the arguments, or the kernel",
+        )  # fmt: skip
+        self.message = message
+
+
 class WouldNotCompile(KernelError):
     """Triton's compiler refuses this kernel."""
 

@@ -264,7 +264,9 @@ def fmin(x: Tensor, y: Tensor) -> Tensor:
 def ldexp(x: Tensor, other: Tensor) -> Tensor:
     dtype = torch.result_type(x, other)
     dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
-    return (x * torch.pow(2.0, other)).to(dtype)  # a power of integers is a float32, which a half type does not take part in
+    return (x * torch.pow(2.0, other)).to(
+        dtype
+    )  # a power of integers is a float32, which a half type does not take part in
 
 
 @pointwise(aten.mvlgamma.default, accepts=REALS, integers_become_floats=True)

@@ -15,6 +15,7 @@ import torch
 
 from refimpl.codegen.levels.emulator import arithmetic, blocks, mathematics, memory, random, reductions, types
 from refimpl.codegen.levels.emulator.jit import JitFunction, autotune, heuristics, jit
+from refimpl.codegen.levels.emulator.memory import Context
 from refimpl.codegen.levels.emulator.values import (
     Diverged,
     Rejected,
@@ -25,6 +26,7 @@ from refimpl.codegen.levels.emulator.values import (
     to_value,
     type_of_number,
 )
+from refimpl.codegen.levels.errors import AssertionFailed
 
 # ------------------------------------------------------------------------------------------------------------ control flow
 
@@ -175,6 +177,17 @@ def _static_assert(condition: Any, message: str = "") -> None:
         raise Rejected(f"static_assert failed: {message}" if message else "static_assert failed")
 
 
+def _device_assert(condition: Any, message: str = "", mask: Any = None) -> None:
+    running = Context.running
+    if not running.asserts:
+        return
+    holds = to_value(condition).data != 0
+    if mask is not None:
+        holds = holds | (to_value(mask).data == 0)
+    if not bool(holds.all()):
+        raise AssertionFailed(running.kernel, message, running.line())
+
+
 def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
@@ -192,7 +205,7 @@ runtime = SimpleNamespace(
     builtin_range=_loop, builtin_min=_builtin_min, builtin_max=_builtin_max, builtin_abs=arithmetic.abs_,
     builtin_int=_builtin_int, builtin_float=_builtin_float, builtin_len=builtins.len, builtin_print=_nothing,
     assigned=assigned, carried=carried, logical_and=_lazy_and, logical_or=_lazy_or, logical_not=_lazy_not,
-    device_assert=_nothing,
+    device_assert=_device_assert,
 )  # fmt: skip
 JitFunction.runtime = runtime
 
@@ -259,7 +272,7 @@ language = StandIn(
     add=arithmetic.add, sub=arithmetic.sub, mul=arithmetic.mul, cdiv=arithmetic.cdiv, sigmoid=mathematics.sigmoid,
     PropagateNan=arithmetic.PropagateNan, constexpr=_constexpr, tensor=Value, dtype=types.Type,
     pointer_type=types.PointerType, to_tensor=to_value, range=_loop, static_range=static_range,
-    static_assert=_static_assert, static_print=_nothing, device_assert=_nothing, device_print=_nothing,
+    static_assert=_static_assert, static_print=_nothing, device_assert=_device_assert, device_print=_nothing,
     debug_barrier=_nothing, assume=_nothing, multiple_of=_same, max_contiguous=_same, max_constancy=_same,
     math=math_module,
     extra=StandIn(

@@ -31,6 +31,7 @@ class Options:
     elements: int = 1 << 22  # of the largest value, over all programs of a chunk
     poison: bool = True  # masked lanes of loads without `other` are NaN or a pattern, not 0
     races: bool = False  # see the note in memory.py
+    asserts: bool = False  # device_assert is checked, as with debugging on
 
 
 class Launchable(Protocol):
@@ -58,8 +59,8 @@ def launch(
     with torch.no_grad(), _one_thread():
         values = _bound(arguments, options)
         running = Running(
-            kernel=name, grid=(x, y, z), poison=options.poison, may_diverge=function.may_diverge and total > 1,
-            line=lambda: _line_of(function),
+            kernel=name, grid=(x, y, z), poison=options.poison, asserts=options.asserts,
+            may_diverge=function.may_diverge and total > 1, line=lambda: _line_of(function),
         )  # fmt: skip
         largest = function.largest or _first_guess(arguments)
         start, outer = 0, Context.running

@@ -23,11 +23,14 @@ class EmulatorLevel:
 
     `races`: two programs that store other values to one place, or load what another one stores, are an error.
     `poison`: what a load without `other` gives where its mask is off is NaN, or a pattern; or else 0.
+    `asserts`: device_assert is checked, as with debugging on; else it does nothing.
     `elements`: the size of the largest value, over all programs that run together.
     """
 
-    def __init__(self, *, races: bool = False, poison: bool = True, elements: int = 1 << 22) -> None:
-        self.options = Options(races=races, poison=poison, elements=elements)
+    def __init__(
+        self, *, races: bool = False, poison: bool = True, asserts: bool = False, elements: int = 1 << 22
+    ) -> None:
+        self.options = Options(races=races, poison=poison, asserts=asserts, elements=elements)
 
     def launch(
         self,

@@ -65,6 +65,7 @@ class Running:
     grid: tuple[int, int, int] = (1, 1, 1)
     programs: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.int64))  # linear numbers
     poison: bool = True  # masked lanes of a load without `other` are NaN or a pattern, not 0
+    asserts: bool = False  # device_assert is checked
     may_diverge: bool = False
     line: Any = staticmethod(lambda: "")
     changed: list[Buffer] = field(default_factory=list)  # in the order of their first store
