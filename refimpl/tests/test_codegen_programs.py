@@ -15,7 +15,10 @@ from torch.utils import _pytree as pytree
 from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.levels.by_device import LevelByDevice
+from refimpl.codegen.levels.errors import LevelUnavailable
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 
@@ -262,3 +265,16 @@ def test_the_guide_s_example_gives_what_it_says() -> None:
     result = doctest.testfile(str(guide), module_relative=False)
     assert result.attempted > 5
     assert result.failed == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_on_a_gpu(name: str) -> None:
+    function, shape = PROGRAMS[name]
+    x = _x(*shape, grad=False).cuda().requires_grad_()
+    _check(function, x, strict=False, tolerance=1e-4)
+
+
+def test_a_device_without_a_level_is_named() -> None:
+    with pytest.raises(LevelUnavailable, match="tensors on meta"):
+        LevelByDevice().launch(Kernel("kernel", "", ()), (1,), (torch.empty(2, device="meta"),), {})

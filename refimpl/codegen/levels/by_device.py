@@ -1,0 +1,46 @@
+"""`LevelByDevice`: each kernel where its tensors are: emulated with assertions on the CPU, launched on a CUDA GPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refimpl.codegen.kernel import Kernel
+from refimpl.codegen.levels.device import DeviceLevel
+from refimpl.codegen.levels.emulator import EmulatorLevel
+from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable
+
+
+class LevelByDevice:
+    """What kernels of compiled graphs run on unless another level is asked for."""
+
+    def __init__(self) -> None:
+        self._emulator = EmulatorLevel(asserts=True)
+
+    @functools.cached_property
+    def _gpu(self) -> DeviceLevel:
+        return DeviceLevel()
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, ...],
+        arguments: Sequence[torch.Tensor | int | float],
+        constants: Mapping[str, Any],
+    ) -> None:
+        """See Level. Raises IndexError for a place out of bounds on the CPU, as eager does, and LevelUnavailable for a device
+        without a level."""
+        device = next(argument.device for argument in arguments if isinstance(argument, torch.Tensor))
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                self._gpu.launch(kernel, grid, arguments, constants)
+            return
+        if device.type != "cpu":
+            raise LevelUnavailable(device.type, seen=f"tensors on {device}", do="move them to the CPU or a CUDA GPU")
+        try:
+            self._emulator.launch(kernel, grid, arguments, constants)
+        except AssertionFailed as error:
+            raise IndexError(error.message) from error
