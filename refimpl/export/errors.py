@@ -55,6 +55,12 @@ def translated(error: Exception) -> Exception:
             "Consider annotating your code using torch._check*(): its course depends on data.\n" + str(error),
             "constrain_as_size_example",
         )
+    if isinstance(error, upstream_shape_error("PendingUnbackedSymbolNotFound")):
+        return _user_error_like(type(error))(
+            UserErrorType.DYNAMIC_CONTROL_FLOW,
+            "refimpl does not support an operator that computes with a number that its result does not give.\n"
+            f"{error}\n  what to do: write it with operators whose results have all sizes that they depend on",
+        )
     return error
 
 

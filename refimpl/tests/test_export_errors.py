@@ -50,3 +50,13 @@ def test_control_flow_that_depends_on_data_is_named_by_its_line(
 def test_a_size_that_is_asked_for_is_named_by_its_line(strict: bool) -> None:
     with pytest.raises(UserError, match=r"test_export_errors.py:\d+ in forward: if x.shape\[0\] > 6:  # by a size"):
         export(Reads(), (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=3)},), strict=strict)
+
+
+class Combines(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.combinations(x)  # by a mask whose count it does not give
+
+
+def test_numbers_that_no_result_gives_are_refused() -> None:
+    with pytest.raises(UserError, match="computes with a number that its result does not give"):
+        export(Combines(), (torch.ones(3),))
