@@ -35,6 +35,7 @@ class Entry:
     name: str
     samples: int = 0
     kernels: int = 0
+    refused: int = 0
     fallbacks: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
@@ -67,8 +68,8 @@ def measure(op: Any, dtype: torch.dtype, max_samples: int) -> Entry:
             compile_aot(call, backend=look, decompositions=table)(sample.input, tuple(sample.args), dict(sample.kwargs))
         except _Observed:
             entry.samples += 1
-        except Exception:  # noqa: S112 (no graph: what it raises is the subject of other sweeps)
-            continue
+        except Exception:  # no graph: what it raises is the subject of other sweeps
+            entry.refused += 1
     for graph in seen:
         for step in graph.steps:
             if isinstance(step, Extern) and step.target is not torch.empty_strided:
@@ -83,6 +84,7 @@ def table_of(entries: Sequence[Entry]) -> pd.DataFrame:
             "entry": entry.name,
             "samples": entry.samples,
             "kernels": entry.kernels,
+            "refused": entry.refused,
             "lowered": entry.is_lowered,
             "fallbacks": "; ".join(f"{target} ({reason})" for target, reason in entry.fallbacks),
         }

@@ -183,8 +183,8 @@ def refine(first: Sequence[Axis], second: Sequence[Axis]) -> Refined | None:
     while True:
         for side in (0, 1):
             while rests[side] == ONE and stacks[side]:
-                current[side] = stacks[side].pop()
-                rests[side] = current[side].size  # type: ignore[union-attr]
+                next_axis = stacks[side].pop()
+                current[side], rests[side] = next_axis, next_axis.size
         if rests[0] == ONE and rests[1] == ONE:
             break
         piece = _piece(rests[0], rests[1])

@@ -6,7 +6,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -133,8 +133,8 @@ class _GraphLowering:
 
     def _call(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
-            source, position = node.args
-            return self.values[source][position]  # type: ignore[index]
+            source, position = cast(Any, node.args)
+            return self.values[source][position]
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) or (
             isinstance(value, (int, float, bool)) and not isinstance(node.target, OpOverload)
@@ -200,8 +200,7 @@ class _GraphLowering:
                 return stored.as_operand()
             return SizeExpression(value) if isinstance(value, sympy.Expr) else value
 
-        is_leaf = lambda value: isinstance(value, (Stored, Computed))  # noqa: E731
-        made_arguments, made_keywords = pytree.tree_map(operand, (tuple(arguments), keywords), is_leaf=is_leaf)
+        made_arguments, made_keywords = pytree.tree_map(operand, (tuple(arguments), keywords), is_leaf=_is_lowered)
         value = node.meta.get("val")
         is_list = isinstance(value, (list, tuple))
         used = _used_results(node)
@@ -267,8 +266,16 @@ def _is_arithmetic(target: Any) -> bool:
 
 def _used_results(node: torch.fx.Node) -> set[int] | None:
     """Positions in a result that is a list; None if it is used as a whole."""
-    users = list(node.users)
-    return {user.args[1] for user in users} if all(user.target is operator.getitem for user in users) else None  # type: ignore[misc]
+    positions: set[int] = set()
+    for user in node.users:
+        if user.target is not operator.getitem:
+            return None
+        positions.add(cast(int, user.args[1]))
+    return positions
+
+
+def _is_lowered(value: Any) -> bool:
+    return isinstance(value, (Stored, Computed))
 
 
 def _as_sequence(value: Any) -> Sequence[Any]:

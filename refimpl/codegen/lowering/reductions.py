@@ -186,9 +186,10 @@ def _max_dim(
     if x.dtype == torch.bool:
         raise NotLowered("max of bool along a dimension")
     values, places = node.meta["val"]
+    kinds: tuple[ReductionKind, ReductionKind] = ("max", "argmax") if is_max else ("min", "argmin")
     both = []
-    for kind, fake in (("max" if is_max else "min", values), ("argmax" if is_max else "argmin", places)):
-        kept = reduced(state, node, kind, x, dim, opmath(x.dtype))  # type: ignore[arg-type]
+    for kind, fake in zip(kinds, (values, places), strict=True):
+        kept = reduced(state, node, kind, x, dim, opmath(x.dtype))
         move = reshaping(kept.shape, shape_of(fake))
         dtype = fake.dtype
 

@@ -9,7 +9,6 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl._torch import FakeTensor
 from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, to_index
 from refimpl.codegen.loop_ir import (
     Buffer,
@@ -210,12 +209,12 @@ def have_strides(tensor: Stored, strides: Sequence[Any]) -> bool:
     )
 
 
-def fake_of(node: torch.fx.Node) -> FakeTensor:
+def fake_of(node: torch.fx.Node) -> torch.Tensor:
     """The node's value, which must be one tensor."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         raise NotLowered(f"the result is {type(value).__name__}")
-    return value  # type: ignore[return-value]
+    return value
 
 
 def shape_of(fake: torch.Tensor) -> Indices:

@@ -464,6 +464,9 @@ def _split_with_sizes(
         if strided is not None:
             parts.append(strided)
             continue
-        value = lambda indices, move=move: x.at(move(indices))  # noqa: E731
+
+        def value(indices: Indices, move: Callable[[Indices], Indices] = move) -> Scalar:
+            return x.at(move(indices))
+
         parts.append(Computed(shape, x.dtype, x.device, value, x.cost))
     return parts
