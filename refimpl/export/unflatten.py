@@ -19,9 +19,8 @@ from torch import fx
 from refimpl._torch import is_fx_tracing, pytree
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.errors import InputMismatch, StructureMismatch
-from refimpl.export.graph_signature import ExportGraphSignature, InputKind
+from refimpl.export.graph_signature import InputKind
 from refimpl.export.input_contract import InputContract
-from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
 from refimpl.export.unflatten_calls import Call, call_tree
 from refimpl.export.unflatten_flow import Flows, is_state, state_names
 from refimpl.export.unflatten_graphs import CallGraph, GraphWriter, form
@@ -35,28 +34,17 @@ from refimpl.export.unflatten_modules import (
     share_state,
 )
 from refimpl.export.unflatten_signatures import Closing
+from refimpl.export.unlift import Program as CallableProgram
 from refimpl.export.unlift import placed, unlifted_graph
 
 __all__ = ["FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher", "UnflattenedModule", "unflatten"]
 
 
-class Program(Protocol):
+class Program(CallableProgram, Protocol):
     """What of an ExportedProgram is needed here."""
 
     @property
-    def graph_module(self) -> fx.GraphModule: ...
-    @property
-    def graph_signature(self) -> ExportGraphSignature: ...
-    @property
-    def state_dict(self) -> dict[str, torch.Tensor]: ...
-    @property
-    def constants(self) -> dict[str, Any]: ...
-    @property
     def range_constraints(self) -> Mapping[Any, Any]: ...
-    @property
-    def call_spec(self) -> CallSpec: ...
-    @property
-    def module_call_graph(self) -> list[ModuleCallEntry]: ...
     def input_contract(self) -> InputContract: ...
 
 

@@ -108,6 +108,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "roll": (lambda x: torch.roll(x, 3, 1) * x, (4, 10)),
     "group norm": (lambda x: F.group_norm(x.view(2, 4, 30), 2), (8, 30)),
     "running sums": (lambda x: (x.cumsum(1).relu() - x.sum(1, keepdim=True), x.cumsum(0).cumprod(1)[:, :4]), (5, 37)),
+    "product of all": (lambda x: x.view(5, 5, 5).prod(), (25, 5)),  # its gradient divides places counted from the end
+    "rows from the end": (lambda x: x.flatten().flip(0).view(4, 15)[:, 1:] * 2, (6, 10)),
     "diagonal": (lambda x: x.diagonal(1).relu() + x[0, 1:6], (6, 6)),
     "unfold": (lambda x: x.unfold(1, 4, 2).sum(-1), (3, 12)),
     "pixel shuffle": (lambda x: F.pixel_shuffle(x.view(1, 4, 3, 4), 2), (6, 8)),
@@ -229,6 +231,15 @@ def test_what_has_no_rule_is_called_and_counted() -> None:
 def test_in_strict_mode_it_is_an_error_that_names_it() -> None:
     compiled, _ = _compiled(lambda x: x.sort(1)[0])
     with pytest.raises(UnsupportedByRefimpl, match=r"aten\.sort\.default has no rule"):
+        compiled(_x(3, 4, grad=False))
+
+
+def test_and_the_line_of_the_program_where_it_was_recorded() -> None:
+    def sorts(x: torch.Tensor) -> torch.Tensor:
+        return x.sort(1)[0]
+
+    compiled = compile_aot(sorts, backend=_Backend(), decompositions=codegen_decompositions(), record_stack_traces=True)
+    with pytest.raises(UnsupportedByRefimpl, match=rf"called at: File .*{Path(__file__).name}.* in sorts"):
         compiled(_x(3, 4, grad=False))
 
 
