@@ -20,9 +20,9 @@ from refimpl._torch import pytree
 from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
 from refimpl.codegen.lowering.graph import LoweredGraph
+from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.schedule import Scheduled, schedule
 from refimpl.codegen.tensors import Stored
-from refimpl.codegen.triton_source import PrintedKernel, print_kernel
 from refimpl.errors import RefimplError
 from refimpl.symbolic.guards import python_source
 
@@ -185,7 +185,9 @@ class _Plan:
             self._allocate(self.buffers[buffer])
         self.names[name] = printed.kernel
         self.names[f"{name}_constants"] = printed.constants
-        text = f"launch({name}, ({self._number(printed.grid)},), ({''.join(a + ', ' for a in arguments)}), {name}_constants)"
+        text = (
+            f"launch({name}, {self._numbers(printed.grid)}, ({''.join(a + ', ' for a in arguments)}), {name}_constants)"
+        )
         if not printed.points.is_Integer:
             self.lines.append(f"if {self._number(printed.points)} > 0:")
             self.lines.append(f"    {text}")

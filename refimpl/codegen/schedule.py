@@ -7,6 +7,7 @@ every index stays affine. Counterpart: torch/_inductor/scheduler.py
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 
 from refimpl.codegen.indices import ONE, divides, product
 from refimpl.codegen.loop_ir import Axis, Extern, Nest, Step, new_axis
-from refimpl.codegen.nests import reindexed_nest
+from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, walk
 
 MAX_NESTS = 24
@@ -276,3 +277,31 @@ def _moved(
     moved = replace(nest, axes=spread(nest.axes), reduced=spread(nest.reduced), order=spread(nest.order))
     changed = {symbol: place for symbol, place in replacements.items() if symbol != place}
     return reindexed_nest(moved, changed, sizes) if changed else moved
+
+
+def merged(group: Group) -> Group:
+    """On as few axes as all nests allow."""
+    while True:
+        expressions = [e for nest in group.nests for e in (*index_expressions(nest.value), nest.index)]
+        lists = (group.kept_axes, group.reduced_axes)
+        pair = next(
+            ((a, b) for axes in lists for a, b in itertools.pairwise(axes) if can_merge(a, b, expressions)),
+            None,
+        )
+        if pair is None:
+            return group
+        outer, inner = pair
+        joined = new_axis(outer.size * inner.size)
+        order = tuple(joined if axis is inner else axis for axis in group.order if axis is not outer)
+        sizes = {axis.symbol: axis.size for axis in order}
+        replacements = {outer.symbol: sympy.S.Zero, inner.symbol: joined.symbol}
+        nests = []
+        for nest in group.nests:
+            moved = reindexed_nest(nest, replacements, sizes)
+            symbols = {axis.symbol for axis in nest.order}
+            if outer.symbol in symbols or inner.symbol in symbols:
+                own = [joined if axis is inner else axis for axis in nest.order if axis is not outer]
+                moved = replace(moved, order=tuple(own))
+            nests.append(moved)
+        reduced = frozenset(joined.symbol if s == inner.symbol else s for s in group.reduced if s != outer.symbol)
+        group = Group(tuple(nests), order, reduced)

@@ -1,0 +1,294 @@
+"""Prints a scheduled group of nests as one Triton kernel.
+
+A kernel without reductions goes over one run of points in blocks. One with reductions has a block of kept points by a block of
+reduced ones: the whole of the reduced axes if that is short (persistent), else a loop over blocks of them, once for each phase,
+a phase being all reductions that do not need one another's results. What a phase computes for all points is not kept for the
+next: it is computed again from memory, which costs less than keeping it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import product
+from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
+from refimpl.codegen.loop_ir import Buffer, Nest
+from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
+from refimpl.codegen.printing.reductions import HELPERS, accumulate_lines, finish_lines, identity
+from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
+from refimpl.codegen.scalars import StructuresState
+from refimpl.codegen.schedule import ScheduledKernel, guess, merged
+from refimpl.symbolic.functions import FloorDiv
+
+PERSISTENT = 1024
+BLOCK = 1024
+MAX_INT32 = 2**31 - 1
+
+_HEADER = """\
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
+
+
+@dataclass(frozen=True)
+class PrintedKernel:
+    """A kernel with what its launch needs: names of buffers and sizes by parameter, the number of programs."""
+
+    kernel: Kernel
+    arguments: tuple[str | sympy.Expr, ...]
+    grid: tuple[sympy.Expr, ...]
+    points: sympy.Expr
+    """Kept points; there is nothing to launch where there are none."""
+    constants: dict[str, int]
+    written: tuple[str, ...]
+    """Buffers that it fills."""
+    origins: tuple[str, ...]
+
+
+def print_kernel(name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> PrintedKernel:
+    """Source text of a kernel, and how it is launched."""
+    return _Printer(name, scheduled, buffers).run()
+
+
+def kernel_source(
+    name: str,
+    names: KernelNamesState,
+    blocks: dict[str, int],
+    buffers: dict[str, Buffer],
+    body: list[str],
+    helpers: set[str],
+) -> tuple[str, tuple[Parameter, ...]]:
+    """The text of a module with one kernel, and its parameters: pointers, sizes, constants."""
+    parameters = (
+        *(Parameter(text, POINTER_TYPES[buffers[buffer].dtype]) for buffer, text in names.pointers.items()),
+        *(Parameter(text, "i64") for text in names.sizes.values()),
+        *(Parameter(block, "constexpr") for block in blocks),
+    )
+    signature = ", ".join(
+        f"{parameter.name}: tl.constexpr" if parameter.is_constant else parameter.name for parameter in parameters
+    )
+    functions = "".join("\n\n" + HELPERS[helper] for helper in sorted(helpers))
+    text = "\n".join(f"    {line}" if line else "" for line in body)
+    return f"{_HEADER}{functions}\n\n@triton.jit\ndef {name}({signature}):\n{text}\n", parameters
+
+
+class _Printer:
+    def __init__(self, name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> None:
+        self.name = name
+        self.buffers = buffers
+        self.stored = scheduled.stored
+        self.group = merged(scheduled.group)
+        self.made = self.group.produces()
+        self.kept_size = product(axis.size for axis in self.group.kept_axes)
+        self.reduced_size = product(axis.size for axis in self.group.reduced_axes)
+        reductions = [nest.reduction for nest in self.group.nests if nest.reduction is not None]
+        self.has_reduction = bool(reductions)
+        is_short = bool(self.reduced_size.is_Integer and 1 <= self.reduced_size <= PERSISTENT)
+        has_scan = any(reduction.is_scan for reduction in reductions)
+        self.is_persistent = self.has_reduction and (is_short or has_scan)
+        self.index_dtype = "tl.int32" if self._fits_int32() else "tl.int64"
+        self.blocks = self._blocks()
+        self.x = self._dimension("x", "XBLOCK")
+        self.r = self._dimension("r", "RBLOCK") if self.has_reduction else None
+        outer = ScopeState()
+        inner = ScopeState() if self.has_reduction and not self.is_persistent else outer
+        space = Space((self.x,) if self.r is None else (self.x, self.r))
+        self.names = KernelNamesState()
+        self.values = ValuePrinter(space, self.made, self.names, outer, inner)
+        self.helpers: set[str] = set()
+        self.pending: dict[str, list[str]] = {}  # reductions of the open phase: lines that finish them
+        self.starts: list[str] = []
+        self.structures = StructuresState()
+        self.reductions: dict[object, str] = {}  # the first buffer of each reduction, by structure
+
+    @property
+    def outer(self) -> ScopeState:
+        return self.values.outer
+
+    @property
+    def inner(self) -> ScopeState:
+        return self.values.inner
+
+    # ---- the whole
+
+    def run(self) -> PrintedKernel:
+        header = self._axes()
+        for nest in self.group.nests:
+            if self._needs(nest) & self.pending.keys():
+                self._close_phase()
+            if nest.reduction is not None:
+                self._reduce(nest)
+            elif nest.target.name in self.stored:
+                self._store(nest)
+        self._close_phase()
+        body = [*header, *self.outer.lines]
+        source, parameters = kernel_source(self.name, self.names, self.blocks, self.buffers, body, self.helpers)
+        block = sympy.Integer(self.blocks["XBLOCK"])
+        return PrintedKernel(
+            kernel=Kernel(self.name, source, parameters, num_warps=self._warps()),
+            arguments=(*self.names.pointers, *self.names.sizes),
+            grid=(FloorDiv(self.kept_size + block - 1, block),),
+            points=self.kept_size,
+            constants=dict(self.blocks),
+            written=tuple(sorted(self.stored)),
+            origins=tuple(dict.fromkeys(origin for nest in self.group.nests for origin in nest.origins)),
+        )
+
+    def _fits_int32(self) -> bool:
+        names = {name for nest in self.group.nests for name in nest.reads()} | self.made.keys()
+        for name in names:
+            buffer = self.buffers[name]
+            extent = sum(
+                ((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides, strict=True)), sympy.S.Zero
+            )
+            if not extent.is_Integer or extent > MAX_INT32:
+                return False
+        points = self.kept_size * self.reduced_size
+        return bool(points.is_Integer and points <= MAX_INT32 - 2 * BLOCK)
+
+    def _blocks(self) -> dict[str, int]:
+        kept, reduced = max(guess(self.kept_size), 1), max(guess(self.reduced_size), 1)
+        if not self.has_reduction:
+            return {"XBLOCK": min(BLOCK, _power_of_two(kept))}
+        if self.is_persistent:
+            width = _power_of_two(reduced)
+            return {"XBLOCK": max(1, min(2048 // width, _power_of_two(kept))), "RBLOCK": width}
+        if self.group.order and self.group.order[-1].symbol in self.group.reduced:
+            return {"XBLOCK": 1, "RBLOCK": min(2 * BLOCK, _power_of_two(reduced))}
+        return {"XBLOCK": min(64, _power_of_two(kept)), "RBLOCK": min(32, _power_of_two(reduced))}
+
+    def _warps(self) -> int:
+        values = self.blocks["XBLOCK"] * self.blocks.get("RBLOCK", 1)
+        return 8 if values >= 4096 else 4 if values >= 512 else 2 if values >= 128 else 1
+
+    # ---- axes
+
+    def _dimension(self, name: str, block: str) -> Dimension:
+        is_reduced = name == "r"
+        axes = self.group.reduced_axes if is_reduced else self.group.kept_axes
+        dimension = Dimension(name, axes, block, is_reduced)
+        is_filled = dimension.is_filled(self.blocks[block])
+        return dimension if is_filled else replace(dimension, mask=f"{name}mask")
+
+    def _axes(self) -> list[str]:
+        space, indices = self.values.space, self.values.indices
+        start = "tl.program_id(0)" + (".to(tl.int64)" if self.index_dtype == "tl.int64" else "")
+        lines = [f"x = {start} * XBLOCK + tl.arange(0, XBLOCK){space.places(self.x)}"]
+        if self.x.mask is not None:
+            lines.append(f"{self.x.mask} = x < {indices.text(self.kept_size)}")
+        lines += self.x.axis_lines(indices)
+        self.lane_lines: list[str] = []
+        if self.r is not None:
+            rstart = "" if self.is_persistent else "rstart + "
+            lane = [f"r = {rstart}tl.arange(0, RBLOCK){space.places(self.r)}"]
+            if self.r.mask is not None:
+                lane.append(f"{self.r.mask} = r < {indices.text(self.reduced_size)}")
+            lane += self.r.axis_lines(indices)
+            if self.is_persistent:
+                lines += lane
+            else:
+                self.lane_lines = lane
+        return lines
+
+    # ---- reductions
+
+    def _needs(self, nest: Nest) -> set[str]:
+        """The reductions of this kernel that a nest's values come from."""
+        found: set[str] = set()
+        stack = [nest]
+        while stack:
+            for name in stack.pop().reads() & self.made.keys():
+                made = self.made[name]
+                if made.reduction is not None:
+                    found.add(name)
+                else:
+                    stack.append(made)
+        return found
+
+    def _reduce(self, nest: Nest) -> None:
+        assert nest.reduction is not None
+        assert self.r is not None
+        kind = nest.reduction.kind
+        structure = kind, nest.target.dtype, self.structures.of(nest.value)
+        same = self.reductions.setdefault(structure, nest.target.name)
+        rows = self.values.rows
+        if same != nest.target.name:  # the same sum under two names
+            rows[nest.target.name] = rows[same]
+            if same in self.pending:
+                self.pending[nest.target.name] = []
+            self._store_reduced(nest, rows[same])
+            return
+        value = self.values.value(nest.value)
+        accumulated = nest.value.dtype
+        full = self.values.space.shape()
+        wide = f"tl.broadcast_to({value}, {full})"
+        row = rows[nest.target.name] = self.names.new("row")
+        if nest.reduction.is_scan:
+            self.outer.lines.append(f"{row} = tl.{kind}({wide}, 1).to({TRITON_DTYPES[accumulated]})")
+            self.pending[nest.target.name] = []
+            self._store_reduced(nest, row)
+            return
+        if accumulated in (torch.bool, torch.int8, torch.int16, torch.uint8):
+            wide, accumulated = f"{wide}.to(tl.int32)", torch.int32
+        if self.is_persistent:
+            values, places = self.names.new(), f"tl.broadcast_to(r, {full}).to(tl.int64)"
+            start = constant(identity(kind, accumulated), accumulated, full)
+            chosen = f"tl.where({self.r.mask}, {wide}, {start})" if self.r.mask else wide
+            self.outer.lines.append(f"{values} = {chosen}")
+        else:
+            values, places = self.names.new("total"), self.names.new("place")
+            starts, lines = accumulate_lines(
+                kind, values, places, wide, accumulated, mask=self.r.mask, names=self.names
+            )
+            self.starts += starts
+            self.inner.lines += lines
+        finish, helpers = finish_lines(
+            kind, row, values, places, accumulated, nest.target.dtype,
+            mask=self.r.mask if self.is_persistent else None, names=self.names,
+        )  # fmt: skip
+        self.helpers |= helpers
+        if self.is_persistent:
+            self.outer.lines += finish
+        self.pending[nest.target.name] = [] if self.is_persistent else finish
+        self._store_reduced(nest, row)
+
+    def _close_phase(self) -> None:
+        if not self.has_reduction or self.is_persistent:
+            self.pending.clear()
+            return
+        if self.inner.lines:
+            stop = self.values.indices.text(self.reduced_size)
+            self.outer.lines += self.starts
+            self.outer.lines.append(f"for rstart in range(0, {stop}, RBLOCK):")
+            self.outer.lines += [f"    {line}" for line in [*self.lane_lines, *self.inner.lines]]
+        for finish in self.pending.values():
+            self.outer.lines += finish
+        self.pending.clear()
+        self.starts = []
+        self.values.inner = ScopeState()
+
+    # ---- stores
+
+    def _store(self, nest: Nest) -> None:
+        value = self.values.value(nest.value)
+        is_wide = bool({axis.symbol for axis in nest.order} & self.group.reduced)
+        scope = self.inner if is_wide else self.outer
+        scope.lines.append(self.values.store(nest, value, is_wide=is_wide))
+
+    def _store_reduced(self, nest: Nest, row: str) -> None:
+        if nest.target.name not in self.stored:
+            return
+        is_wide = nest.reduction is not None and nest.reduction.is_scan
+        line = self.values.store(nest, row, is_wide=is_wide)
+        if self.is_persistent or nest.target.name not in self.pending:
+            self.outer.lines.append(line)
+        else:
+            self.pending[nest.target.name].append(line)
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << max(value - 1, 0).bit_length()

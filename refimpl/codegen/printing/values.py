@@ -1,0 +1,280 @@
+"""What points compute, as lines of Triton.
+
+A kernel computes blocks of points. The dimensions of its blocks (`Dimension`) stand for axes of the loop IR; a value is a block
+that has size 1 in the dimensions along which it does not change. Values that do not change along reduced dimensions belong to the
+outer scope, those that do to the inner one, which may be a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import ONE, product
+from refimpl.codegen.loop_ir import Axis, Nest
+from refimpl.codegen.printing.functions import TRITON_DTYPES, constant, expression
+from refimpl.codegen.printing.index_text import IndexTextState
+from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of a kernel's blocks: the place in it is called `name`, its length is the constant `block`.
+
+    axes: what it goes over as one run, outermost first. mask: the name of the mask of its points, None where every block is full.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    block: str
+    is_reduced: bool = False
+    mask: str | None = None
+
+    @property
+    def size(self) -> sympy.Expr:
+        """How many points there are."""
+        return product(axis.size for axis in self.axes)
+
+    @property
+    def symbols(self) -> frozenset[sympy.Symbol]:
+        return frozenset(axis.symbol for axis in self.axes)
+
+    def is_filled(self, block: int) -> bool:
+        """Whether blocks of this length have no points beyond the end."""
+        return bool(self.size.is_Integer and self.size > 0 and self.size % block == 0)
+
+    def axis_lines(self, indices: IndexTextState) -> list[str]:
+        """Places on the axes from the place in the dimension."""
+        if len(self.axes) == 1:
+            indices.symbols[self.axes[0].symbol] = self.name
+            return []
+        lines = []
+        step: sympy.Expr = ONE
+        for position in range(len(self.axes) - 1, -1, -1):
+            axis = self.axes[position]
+            text = self.name if step == ONE else f"({self.name} // {indices.factor(step)})"
+            if position > 0:
+                text = f"{text} % {indices.factor(axis.size)}"
+            indices.symbols[axis.symbol] = f"{self.name}{position}"
+            lines.append(f"{self.name}{position} = {text}")
+            step = step * axis.size
+        return lines
+
+
+@dataclass(frozen=True)
+class Space:
+    """The dimensions of blocks, in order."""
+
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def reduced(self) -> frozenset[sympy.Symbol]:
+        """Symbols of the axes that are reduced."""
+        return frozenset[sympy.Symbol]().union(*(d.symbols for d in self.dimensions if d.is_reduced))
+
+    def shape(self, *, is_wide: bool = True) -> str:
+        """Of a block; of one that is the same along what is reduced."""
+        return _shape(d.block if is_wide or not d.is_reduced else "1" for d in self.dimensions)
+
+    @property
+    def unit(self) -> str:
+        """The shape of one number."""
+        return _shape("1" for _ in self.dimensions)
+
+    def masks(self, *, is_wide: bool) -> list[str]:
+        """Of all points that there are."""
+        return [d.mask for d in self.dimensions if d.mask is not None and (is_wide or not d.is_reduced)]
+
+    def masks_along(self, symbols: set[Any] | frozenset[Any]) -> list[str]:
+        """Of the dimensions that these axes are in."""
+        return [d.mask for d in self.dimensions if d.mask is not None and symbols & d.symbols]
+
+    def places(self, dimension: Dimension) -> str:
+        """A subscript that puts a row of numbers along one of the dimensions."""
+        if len(self.dimensions) == 1:
+            return ""
+        return _shape(":" if d is dimension else "None" for d in self.dimensions)
+
+
+def _shape(parts: Any) -> str:
+    return f"[{', '.join(parts)}]"
+
+
+@dataclass
+class KernelNamesState:
+    """Names that hold in the whole of a kernel. `pointers`: parameters by buffer; `sizes`: parameters by number."""
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    sizes: dict[sympy.Expr, str] = field(default_factory=dict)
+    count: int = 0
+
+    def new(self, prefix: str = "t") -> str:
+        """A name that is not taken."""
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def pointer(self, buffer: str) -> str:
+        """The parameter that a buffer is."""
+        return self.pointers.setdefault(buffer, f"p{len(self.pointers)}")
+
+
+@dataclass
+class ScopeState:
+    """Lines, and the names of what they compute. The mask that loads are under belongs to what they give."""
+
+    lines: list[str] = field(default_factory=list)
+    names: dict[Any, str] = field(default_factory=dict)
+
+
+class ValuePrinter:
+    """Prints the values of one space into an outer and an inner scope.
+
+    made: nests whose values are in the kernel already; `rows` has the names of those that are reductions. `indices.symbols` must
+    have a name for every axis.
+    """
+
+    def __init__(
+        self, space: Space, made: Mapping[str, Nest], names: KernelNamesState, outer: ScopeState, inner: ScopeState
+    ) -> None:
+        self.space = space
+        self.made = made
+        self.names = names
+        self.outer = outer
+        self.inner = inner
+        self.rows: dict[str, str] = {}
+        self.indices = IndexTextState([axis for d in space.dimensions for axis in d.axes], sizes=names.sizes)
+        self._reduced = space.reduced
+        self._is_in_reduced: dict[int, bool] = {}
+        self._guard: str | None = None
+        self._guard_is_wide = False
+
+    def value(self, scalar: Scalar) -> str:
+        """The name of the value, computed where it is not yet."""
+        parts = [scalar] if self._guard is not None else list(_unguarded(scalar))
+        for part in parts:
+            self._emit(part)
+        return self._emit(scalar)
+
+    def is_wide(self, scalar: Scalar) -> bool:
+        """Whether it has a value for every reduced point."""
+        return (self._guard is not None and self._guard_is_wide) or self._depends_on_reduced(scalar)
+
+    def _depends_on_reduced(self, scalar: Scalar) -> bool:
+        """Whether the value differs along the reduced axes."""
+        for part in walk(scalar):
+            if id(part) not in self._is_in_reduced:
+                self._is_in_reduced[id(part)] = self._own_dependence(part)
+        return self._is_in_reduced[id(scalar)]
+
+    def _own_dependence(self, part: Scalar) -> bool:
+        match part:
+            case FromIndex(index=index):
+                return bool(index.free_symbols & self._reduced)
+            case Load(index=index, indirect=indirect):
+                return bool(index.free_symbols & self._reduced) or any(self._is_in_reduced[id(v)] for _, v in indirect)
+            case Apply(arguments=arguments):
+                return any(self._is_in_reduced[id(argument)] for argument in arguments)
+            case Guarded(condition=condition, value=value):
+                return self._is_in_reduced[id(condition)] or self._is_in_reduced[id(value)]
+            case _:
+                return False
+
+    def _emit(self, scalar: Scalar) -> str:
+        if isinstance(scalar, Load) and scalar.buffer in self.made and not scalar.indirect:
+            made = self.made[scalar.buffer]
+            return self.rows[scalar.buffer] if made.reduction is not None else self.value(made.value)
+        key = (id(scalar), self._guard)
+        is_wide = self.is_wide(scalar)
+        scope = self.inner if is_wide else self.outer
+        found = scope.names.get(key) or (self.outer.names.get(key) if scope is self.inner else None)
+        if found is not None:
+            return found
+        match scalar:
+            case Literal(value=value, dtype=dtype):
+                text = constant(value, dtype, self.space.unit)
+            case FromIndex(index=index, dtype=dtype):
+                text = self._index_value(index, dtype)
+            case Load():
+                text = self._load(scalar, is_wide=is_wide)
+            case Guarded():
+                text = self._guarded(scalar, scope, is_wide=is_wide)
+            case Apply(function="checked_index", arguments=(place, limit)):
+                text = self._checked(self._emit(place), self._emit(limit), scope, is_wide=is_wide)
+            case Apply(function=function, arguments=arguments, dtype=dtype):
+                names = [self._emit(argument) for argument in arguments]
+                text = expression(function, names, [argument.dtype for argument in arguments], dtype)
+        same = scope.names.get(text)  # what is written alike is alike, in one scope and under one guard
+        if same is None or (self._guard is not None and isinstance(scalar, (Load, Guarded))):
+            same = self.names.new()
+            scope.lines.append(f"{same} = {text}")
+            scope.names[text] = same
+        scope.names[key] = same
+        return same
+
+    def _index_value(self, index: sympy.Expr, dtype: torch.dtype) -> str:
+        text = self.indices.text(index)
+        if index.free_symbols & self.indices.symbols.keys():
+            return f"({text}).to({TRITON_DTYPES[dtype]})"
+        return f"tl.full({self.space.unit}, {text}, {TRITON_DTYPES[dtype]})"
+
+    def _checked(self, place: str, limit: str, scope: ScopeState, *, is_wide: bool) -> str:
+        inside = f"(({place} >= 0) & ({place} < {limit}))"
+        for mask in [*self.space.masks(is_wide=is_wide), *([self._guard] if self._guard else [])]:
+            inside = f"{inside} | ~{mask}"
+        scope.lines.append(f'tl.device_assert({inside}, "index out of bounds")')
+        return place
+
+    def _load(self, load: Load, *, is_wide: bool) -> str:
+        for symbol, value in load.indirect:
+            self.indices.symbols[symbol] = self._emit(value)
+        index = self.indices.text(load.index)
+        pointer = self.names.pointer(load.buffer)
+        masks = self._masks_of(load, is_wide=is_wide)
+        if not masks:
+            return f"tl.load({pointer} + {index})"
+        if self._guard is not None or load.indirect:
+            index = f"tl.broadcast_to({index}, {self.space.shape(is_wide=is_wide)})"
+        return f"tl.load({pointer} + ({index}), {' & '.join(masks)}, other=0)"
+
+    def _masks_of(self, load: Load, *, is_wide: bool) -> list[str]:
+        """The points outside of the kernel's must not be loaded, nor those that a guard leaves out."""
+        if self._guard is not None:
+            return [*self.space.masks(is_wide=is_wide), self._guard]
+        if load.indirect:
+            return self.space.masks(is_wide=is_wide)
+        return self.space.masks_along(load.index.free_symbols)
+
+    def _guarded(self, guarded: Guarded, scope: ScopeState, *, is_wide: bool) -> str:
+        condition = self._emit(guarded.condition)
+        around = self._guard, self._guard_is_wide
+        if self._guard is not None:
+            both = self.names.new("guard")
+            scope.lines.append(f"{both} = {condition} & {self._guard}")
+            condition = both
+        self._guard, self._guard_is_wide = condition, is_wide
+        value = self._emit(guarded.value)
+        self._guard, self._guard_is_wide = around
+        otherwise = self._emit(guarded.otherwise)
+        return f"tl.where({condition}, {value}, {otherwise})"
+
+    def store(self, nest: Nest, value: str, *, is_wide: bool) -> str:
+        """The line that writes a nest's value."""
+        pointer = self.names.pointer(nest.target.name)
+        masks = self.space.masks(is_wide=is_wide)
+        mask = f", {' & '.join(masks)}" if masks else ""
+        index = self.indices.text(nest.index)
+        shape = self.space.shape(is_wide=is_wide)
+        return f"tl.store({pointer} + tl.broadcast_to({index}, {shape}), tl.broadcast_to({value}, {shape}){mask})"
+
+
+def _unguarded(scalar: Scalar) -> list[Scalar]:
+    """Parts that are computed for every point, operands first, so that nothing is printed by recursion too deep."""
+    inside: set[int] = set()
+    for part in walk(scalar):
+        if isinstance(part, Guarded):
+            inside.update(id(p) for p in walk(part.value))
+    return [part for part in walk(scalar) if id(part) not in inside]
