@@ -15,6 +15,7 @@ from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph, plan
 from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.codegen.lowering.graph import lower_graph
+from refimpl.codegen.options import CodegenOptions
 
 
 def compile_graph(
@@ -23,6 +24,7 @@ def compile_graph(
     *,
     level: Level | None = None,
     strict: bool = False,
+    options: CodegenOptions | None = None,
 ) -> CompiledGraph:
     """A functional graph of aten overloads (nodes have `meta["val"]`) as kernels. It must return a tuple or list.
 
@@ -30,4 +32,6 @@ def compile_graph(
     strict: an operator without a rule is an error.
     Raises UnsupportedByRefimpl in strict mode; calls raise LevelUnavailable for devices without a level.
     """
-    return plan(lower_graph(graph_module, strict=strict), LevelByDevice() if level is None else level)
+    chosen = options or CodegenOptions()
+    lowered = lower_graph(graph_module, strict=strict, options=chosen)
+    return plan(lowered, LevelByDevice() if level is None else level, chosen)

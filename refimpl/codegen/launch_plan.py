@@ -20,6 +20,7 @@ from refimpl._torch import pytree
 from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
 from refimpl.codegen.lowering.graph import LoweredGraph
+from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.schedule import Scheduled, schedule
 from refimpl.codegen.tensors import Stored
@@ -41,14 +42,15 @@ class CompiledGraph:
         return self.call(*inputs)
 
 
-def plan(graph: LoweredGraph, level: Level) -> CompiledGraph:
+def plan(graph: LoweredGraph, level: Level, options: CodegenOptions) -> CompiledGraph:
     """Schedule, print and bind a lowered graph to what launches its kernels."""
-    return _Plan(graph, level).compiled()
+    return _Plan(graph, level, options).compiled()
 
 
 class _Plan:
-    def __init__(self, graph: LoweredGraph, level: Level) -> None:
+    def __init__(self, graph: LoweredGraph, level: Level, options: CodegenOptions) -> None:
         self.graph = graph
+        self.options = options
         self.level = level
         self.buffers: dict[str, Buffer] = {}
         self.names: dict[str, Any] = {

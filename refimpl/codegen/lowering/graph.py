@@ -16,6 +16,7 @@ from refimpl.codegen.indices import to_index
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
 from refimpl.codegen.lowering import indexing, pointwise, reductions, views
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, whole
+from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
 
@@ -44,18 +45,20 @@ class LoweredGraph:
     """Nodes lowered and not, by operator."""
 
 
-def lower_graph(graph_module: torch.fx.GraphModule, *, strict: bool = False) -> LoweredGraph:
+def lower_graph(
+    graph_module: torch.fx.GraphModule, *, strict: bool = False, options: CodegenOptions | None = None
+) -> LoweredGraph:
     """Lower a graph whose nodes have `meta["val"]`. With `strict` a call without a rule is an UnsupportedByRefimpl that names
     the operator and the user's line."""
-    lowering = _GraphLowering(graph_module, strict=strict)
+    lowering = _GraphLowering(graph_module, strict=strict, options=options or CodegenOptions())
     return lowering.run()
 
 
 class _GraphLowering:
-    def __init__(self, graph_module: torch.fx.GraphModule, *, strict: bool) -> None:
+    def __init__(self, graph_module: torch.fx.GraphModule, *, strict: bool, options: CodegenOptions) -> None:
         self.graph_module = graph_module
         self.strict = strict
-        self.state = LoweringState()
+        self.state = LoweringState(options)
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Buffer | sympy.Symbol | Opaque | None] = []
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}

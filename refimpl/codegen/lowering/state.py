@@ -22,6 +22,7 @@ from refimpl.codegen.loop_ir import (
     new_axis,
 )
 from refimpl.codegen.nests import normalised
+from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.scalars import Apply, FromIndex, Literal, Scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
@@ -78,6 +79,7 @@ class RuleTable(dict[Any, Rule]):
 class LoweringState:
     """Of one graph."""
 
+    options: CodegenOptions = field(default_factory=CodegenOptions)
     steps: list[Step] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)
 

@@ -1,0 +1,42 @@
+"""What a caller chooses about compiled graphs, and what follows from it for speed only: results are the same within rounding.
+
+Counterpart: torch/_inductor/config.py
+Differs: frozen, and given to each compilation; there are no global settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from refimpl.errors import BadParameter
+
+Contractions = Literal["template", "extern", "measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodegenOptions:
+    """Of one compilation. Raises BadParameter for a value that a field does not have."""
+
+    contractions: Contractions = "measured"
+    """Matrix products and convolutions as kernels of our own ("template"), by calls of the operators' own ("extern"), or by
+    whichever suits the device and the size ("measured")."""
+
+    def __post_init__(self) -> None:
+        if self.contractions not in get_args(Contractions):
+            raise BadParameter(
+                seen=f"contractions={self.contractions!r}", expected=f"one of {', '.join(get_args(Contractions))}"
+            )
+
+
+def codegen_options(given: CodegenOptions | Mapping[str, Any] | None) -> CodegenOptions:
+    """From what backends are given: fields by name, as `torch.compile(..., options=)` has them. Raises BadParameter for names
+    that are no fields."""
+    if given is None or isinstance(given, CodegenOptions):
+        return given or CodegenOptions()
+    names = [field.name for field in fields(CodegenOptions)]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise BadParameter(seen=f"options {', '.join(unknown)}", expected=f"options among {', '.join(names)}")
+    return CodegenOptions(**given)
