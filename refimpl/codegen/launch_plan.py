@@ -186,10 +186,9 @@ class _Plan:
         for buffer in printed.written:
             self._allocate(self.buffers[buffer])
         self.names[name] = printed.kernel
-        self.names[f"{name}_constants"] = printed.constants
-        text = (
-            f"launch({name}, {self._numbers(printed.grid)}, ({''.join(a + ', ' for a in arguments)}), {name}_constants)"
-        )
+        self.names[f"{name}_constants"] = printed.default.constants
+        grid = self._numbers(printed.grid_for(printed.default))
+        text = f"launch({name}, {grid}, ({''.join(a + ', ' for a in arguments)}), {name}_constants)"
         if not printed.points.is_Integer:
             self.lines.append(f"if {self._number(printed.points)} > 0:")
             self.lines.append(f"    {text}")

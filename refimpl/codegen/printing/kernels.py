@@ -9,10 +9,20 @@ next: it is computed again from memory, which costs less than keeping it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import sympy
 import torch
 
+from refimpl.codegen.configurations import (
+    MOST_VALUES,
+    PERSISTENT,
+    Configuration,
+    allowed,
+    looped_configurations,
+    persistent_configurations,
+    pointwise_configurations,
+)
 from refimpl.codegen.indices import product
 from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
 from refimpl.codegen.loop_ir import Buffer, Nest
@@ -23,8 +33,6 @@ from refimpl.codegen.scalars import StructuresState
 from refimpl.codegen.schedule import ScheduledKernel, guess, merged
 from refimpl.symbolic.functions import FloorDiv
 
-PERSISTENT = 1024
-BLOCK = 1024
 MAX_INT32 = 2**31 - 1
 
 _HEADER = """\
@@ -36,17 +44,45 @@ from triton.language.extra import libdevice
 
 @dataclass(frozen=True)
 class PrintedKernel:
-    """A kernel with what its launch needs: names of buffers and sizes by parameter, the number of programs."""
+    """A kernel with what its launch needs: names of buffers and sizes by parameter, the number of programs.
+
+    `configurations` are those that the text holds for, the first being the one of `kernel`. In `grid` a block is the symbol of
+    its name (`block_symbol`).
+    """
 
     kernel: Kernel
     arguments: tuple[str | sympy.Expr, ...]
     grid: tuple[sympy.Expr, ...]
     points: sympy.Expr
     """Kept points; there is nothing to launch where there are none."""
-    constants: dict[str, int]
+    configurations: tuple[Configuration, ...]
     written: tuple[str, ...]
     """Buffers that it fills."""
     origins: tuple[str, ...]
+
+    @property
+    def default(self) -> Configuration:
+        return self.configurations[0]
+
+    def kernel_for(self, configuration: Configuration) -> Kernel:
+        """The kernel with the options of a configuration; its constants are `configuration.constants`."""
+        return replace(self.kernel, num_warps=configuration.num_warps, num_stages=configuration.num_stages)
+
+    def grid_for(self, configuration: Configuration) -> tuple[sympy.Expr, ...]:
+        """The number of programs, which depends on sizes only."""
+        blocks = {block_symbol(name): sympy.Integer(length) for name, length in configuration.blocks}
+        return tuple(cast(sympy.Expr, size.xreplace(blocks)) for size in self.grid)
+
+
+def block_symbol(name: str) -> sympy.Symbol:
+    """What stands for the length of a block in a grid."""
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
+def programs(size: sympy.Expr, block: str) -> sympy.Expr:
+    """How many blocks of this name cover so many points."""
+    length = block_symbol(block)
+    return FloorDiv(size + length - 1, length)
 
 
 def print_kernel(name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> PrintedKernel:
@@ -91,9 +127,11 @@ class _Printer:
         has_scan = any(reduction.is_scan for reduction in reductions)
         self.is_persistent = self.has_reduction and (is_short or has_scan)
         self.index_dtype = "tl.int32" if self._fits_int32() else "tl.int64"
-        self.blocks = self._blocks()
+        candidates = self._candidates()
+        self.blocks = candidates[0].constants
         self.x = self._dimension("x", "XBLOCK")
         self.r = self._dimension("r", "RBLOCK") if self.has_reduction else None
+        self.configurations = allowed(candidates, self._is_allowed)
         outer = ScopeState()
         inner = ScopeState() if self.has_reduction and not self.is_persistent else outer
         space = Space((self.x,) if self.r is None else (self.x, self.r))
@@ -127,13 +165,13 @@ class _Printer:
         self._close_phase()
         body = [*header, *self.outer.lines]
         source, parameters = kernel_source(self.name, self.names, self.blocks, self.buffers, body, self.helpers)
-        block = sympy.Integer(self.blocks["XBLOCK"])
+        default = self.configurations[0]
         return PrintedKernel(
-            kernel=Kernel(self.name, source, parameters, num_warps=self._warps()),
+            kernel=Kernel(self.name, source, parameters, default.num_warps, default.num_stages),
             arguments=(*self.names.pointers, *self.names.sizes),
-            grid=(FloorDiv(self.kept_size + block - 1, block),),
+            grid=(programs(self.kept_size, "XBLOCK"),),
             points=self.kept_size,
-            constants=dict(self.blocks),
+            configurations=self.configurations,
             written=tuple(sorted(self.stored)),
             origins=tuple(dict.fromkeys(origin for nest in self.group.nests for origin in nest.origins)),
         )
@@ -148,22 +186,21 @@ class _Printer:
             if not extent.is_Integer or extent > MAX_INT32:
                 return False
         points = self.kept_size * self.reduced_size
-        return bool(points.is_Integer and points <= MAX_INT32 - 2 * BLOCK)
+        return bool(points.is_Integer and points <= MAX_INT32 - MOST_VALUES)
 
-    def _blocks(self) -> dict[str, int]:
+    def _candidates(self) -> list[Configuration]:
         kept, reduced = max(guess(self.kept_size), 1), max(guess(self.reduced_size), 1)
         if not self.has_reduction:
-            return {"XBLOCK": min(BLOCK, _power_of_two(kept))}
+            return pointwise_configurations(kept)
         if self.is_persistent:
-            width = _power_of_two(reduced)
-            return {"XBLOCK": max(1, min(2048 // width, _power_of_two(kept))), "RBLOCK": width}
-        if self.group.order and self.group.order[-1].symbol in self.group.reduced:
-            return {"XBLOCK": 1, "RBLOCK": min(2 * BLOCK, _power_of_two(reduced))}
-        return {"XBLOCK": min(64, _power_of_two(kept)), "RBLOCK": min(32, _power_of_two(reduced))}
+            return persistent_configurations(kept, reduced)
+        is_reduced_innermost = bool(self.group.order) and self.group.order[-1].symbol in self.group.reduced
+        return looped_configurations(kept, reduced, is_reduced_innermost=is_reduced_innermost)
 
-    def _warps(self) -> int:
-        values = self.blocks["XBLOCK"] * self.blocks.get("RBLOCK", 1)
-        return 8 if values >= 4096 else 4 if values >= 512 else 2 if values >= 128 else 1
+    def _is_allowed(self, blocks: dict[str, int]) -> bool:
+        """Whether the masks that were left out are not needed with these blocks either."""
+        dimensions = [d for d in (self.x, self.r) if d is not None]
+        return all(d.mask is not None or d.is_filled(blocks[d.block]) for d in dimensions)
 
     # ---- axes
 
@@ -288,7 +325,3 @@ class _Printer:
             self.outer.lines.append(line)
         else:
             self.pending[nest.target.name].append(line)
-
-
-def _power_of_two(value: int) -> int:
-    return 1 << max(value - 1, 0).bit_length()

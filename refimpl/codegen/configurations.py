@@ -1,0 +1,88 @@
+"""With which blocks and how many warps a kernel may be launched.
+
+The text of a kernel holds for all of its configurations: blocks are constants of a launch. Results depend on them in the order of
+summation only.
+
+Counterpart: torch/_inductor/runtime/triton_heuristics.py pointwise, reduction, persistent_reduction
+Differs: a list that a kernel carries, the first being what is launched unless something else has been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+PERSISTENT = 1024
+"""The longest reduction of which a whole row is in one block."""
+
+MOST_VALUES = 8192
+"""Of a block."""
+
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Lengths of blocks by the names of their constants, and options of the launch."""
+
+    blocks: tuple[tuple[str, int], ...]
+    num_warps: int
+    num_stages: int = 1
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return dict(self.blocks)
+
+
+def configuration(num_warps: int | None = None, **blocks: int) -> Configuration:
+    """With as many warps as so many values in a block take, unless a number is given."""
+    values = 1
+    for block in blocks.values():
+        values *= block
+    return Configuration(tuple(blocks.items()), warps_for(values) if num_warps is None else num_warps)
+
+
+def warps_for(values: int) -> int:
+    """How many warps share so many values."""
+    return 8 if values >= 4096 else 4 if values >= 512 else 2 if values >= 128 else 1
+
+
+def pointwise_configurations(points: int) -> list[Configuration]:
+    """Of one run of points."""
+    all_of_them = power_of_two(points)
+    default = min(_BLOCK, all_of_them)
+    others = (min(block, all_of_them) for block in (256, 512, 2048))
+    return [configuration(XBLOCK=default), *(configuration(XBLOCK=block) for block in others)]
+
+
+def persistent_configurations(kept: int, reduced: int) -> list[Configuration]:
+    """Of rows that are in one block each."""
+    width, rows = power_of_two(reduced), power_of_two(kept)
+    default = max(1, min(2048 // width, rows))
+    made = [configuration(XBLOCK=default, RBLOCK=width)]
+    for block in (1, 2, 8, 32):
+        if block <= rows and block * width <= MOST_VALUES:
+            made.append(configuration(XBLOCK=block, RBLOCK=width))
+            made.append(configuration(2 * warps_for(block * width), XBLOCK=block, RBLOCK=width))
+    return made
+
+
+def looped_configurations(kept: int, reduced: int, *, is_reduced_innermost: bool) -> list[Configuration]:
+    """Of rows that are read in blocks; `is_reduced_innermost` if what is reduced lies side by side in memory."""
+    rows, length = power_of_two(kept), power_of_two(reduced)
+    pairs = [(1, 2048), (1, 4096), (1, 1024), (2, 1024), (4, 512)] if is_reduced_innermost else [
+        (64, 32), (64, 16), (32, 64), (128, 16), (16, 128)
+    ]  # fmt: skip
+    return [configuration(XBLOCK=min(x, rows), RBLOCK=min(r, length)) for x, r in pairs]
+
+
+def allowed(
+    candidates: Iterable[Configuration], is_allowed: Callable[[dict[str, int]], bool]
+) -> tuple[Configuration, ...]:
+    """Those that a kernel's text holds for, each once, the first one being the default that the text was made for."""
+    return tuple(dict.fromkeys(made for made in candidates if is_allowed(made.constants)))
+
+
+def power_of_two(value: int) -> int:
+    """The least one that is not below."""
+    return 1 << max(value - 1, 0).bit_length()
