@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.aot_function import aot_module_simplified
+from refimpl.aot.compiled_calls import compile_calls
 from refimpl.aot.partition import min_cut_rematerialization_partition
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
@@ -27,12 +28,12 @@ def triton(
     """Forward and backward graphs as Triton kernels: on a GPU, or emulated for tensors on the CPU. The graph must return a tuple
     or list.
 
-    Examples with symbolic sizes of another compiler's are compiled when the sizes are known, once for each combination of them.
+    Examples with symbolic sizes of another compiler's are compiled at the first call, for all sizes that its guards admit.
     options: fields of CodegenOptions by name, or one. Raises BadParameter for others.
     """
     chosen = codegen_options(options)
     if any(_is_symbolic(value) for value in example_inputs):
-        return _BySizes(graph_module, chosen)
+        return _compiled_for_any_size(graph_module, chosen)
     return _compiled(graph_module, example_inputs, chosen)
 
 
@@ -54,19 +55,46 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-class _BySizes:
-    """A graph compiled for each combination of sizes it is called with."""
+def _compiled_for_any_size(graph_module: torch.fx.GraphModule, options: CodegenOptions) -> Callable[..., Any]:
+    """Compiled at the first call with symbols of refimpl's own, and anew only where a guard on these fails."""
+    program = _OfTensors(graph_module, _numbers_that_are_sizes(graph_module))
+    compiled = compile_calls(
+        program, compiler=functools.partial(compile_graph, options=options), partition_fn=min_cut_rematerialization_partition,
+        decompositions=codegen_decompositions(), dynamic=True,
+    )  # fmt: skip
+    return lambda *inputs: compiled(*[value for at, value in enumerate(inputs) if at not in program.sizes])
 
-    def __init__(self, graph_module: torch.fx.GraphModule, options: CodegenOptions) -> None:
-        self._graph_module = graph_module
-        self._options = options
-        self._compiled: dict[Any, Callable[..., Any]] = {}
 
-    def __call__(self, *inputs: Any) -> Any:
-        key = tuple(
-            (value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else value
-            for value in inputs
-        )
-        if key not in self._compiled:
-            self._compiled[key] = _compiled(self._graph_module, inputs, self._options)
-        return self._compiled[key](*inputs)
+class _OfTensors(torch.nn.Module):
+    """A graph as a program of its inputs but for those that are sizes of others: `sizes` says of which, in which dimension."""
+
+    def __init__(self, graph_module: torch.fx.GraphModule, sizes: dict[int, tuple[int, int]]) -> None:
+        super().__init__()
+        self.graph_module = graph_module
+        self.sizes = sizes
+
+    def forward(self, *given: Any) -> Any:
+        count = len(given) + len(self.sizes)
+        inputs: list[Any] = [None] * count
+        for at, value in zip((at for at in range(count) if at not in self.sizes), given, strict=True):
+            inputs[at] = value
+        for at, (tensor, dim) in self.sizes.items():
+            inputs[at] = inputs[tensor].shape[dim]
+        return self.graph_module(*inputs)
+
+
+def _numbers_that_are_sizes(graph_module: torch.fx.GraphModule) -> dict[int, tuple[int, int]]:
+    """The place in a tensor's shape of every symbolic number among the inputs that is nothing but a size of one."""
+    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    examples = [node.meta.get("example_value", node.meta.get("val")) for node in placeholders]
+    places: dict[str, tuple[int, int]] = {}
+    for at, value in enumerate(examples):
+        if isinstance(value, torch.Tensor):
+            for dim, size in enumerate(value.shape):
+                if not isinstance(size, int):
+                    places.setdefault(str(size), (at, dim))
+    return {
+        at: places[str(value)]
+        for at, value in enumerate(examples)
+        if isinstance(value, torch.SymInt) and str(value) in places
+    }

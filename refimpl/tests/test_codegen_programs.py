@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class _Backend:
         self.strict = strict
         self.graphs: list[CompiledGraph] = []
 
-    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> CompiledGraph:
         self.graphs.append(compile_graph(graph_module, example_inputs, strict=self.strict))
         return self.graphs[-1]
 
@@ -269,6 +270,19 @@ def test_torch_compile_takes_the_backend(*, dynamic: bool) -> None:
     compiled = torch.compile(_norm_chain, backend=triton, dynamic=dynamic)
     for rows in (5, 7):
         _agree(_norm_chain, compiled, (_x(rows, 48), _x(48, seed=1)), 1e-5)
+
+
+def test_torch_compile_s_symbolic_sizes_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = _Backend()
+    monkeypatch.setattr(importlib.import_module(triton.__module__), "compile_graph", backend)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x * x.shape[0]).softmax(-1)
+
+    compiled = torch.compile(program, backend=triton, dynamic=True)
+    for rows in (5, 7, 11):
+        _agree(program, compiled, (_x(rows, 48),), 1e-5)
+    assert len(backend.graphs) == 2  # forward and backward
 
 
 def test_the_guide_s_example_gives_what_it_says() -> None:
