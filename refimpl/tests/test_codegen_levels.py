@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -195,6 +197,29 @@ print("ran here")
     assert "ran here" in ran.stdout, ran.stderr
     assert refused.returncode == 1
     assert "TRITON_INTERPRET was set after Triton was imported" in refused.stderr
+
+
+def _compile_first() -> None:
+    compile_to_cubin(CASES[0].kernel, CASES[0].constants)
+
+
+def _interpret_first() -> None:
+    run_in_interpreter([Launch(CASES[0].kernel, CASES[0].grid, CASES[0].make(), CASES[0].constants)])
+
+
+@pytest.mark.parametrize(("version", "seen"), [("3.5.1", "Triton 3.5.1"), (None, "not installed")])
+@pytest.mark.parametrize("run", [_compile_first, _interpret_first])
+def test_a_triton_that_kernels_are_not_written_for_is_named(
+    run: Callable[[], object], version: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(name: str) -> str:
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    with pytest.raises(LevelUnavailable, match=seen):
+        run()
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

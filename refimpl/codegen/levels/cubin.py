@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import importlib.metadata
 import io
 import json
 import linecache
@@ -26,8 +25,9 @@ from typing import Any
 import torch
 
 from refimpl.codegen.kernel import Kernel, KernelError
-from refimpl.codegen.levels.errors import LevelUnavailable, WouldNotCompile
+from refimpl.codegen.levels.errors import WouldNotCompile
 from refimpl.codegen.levels.transport import constant_from_json, constant_to_json, kernel_from_json, kernel_to_json
+from refimpl.codegen.levels.triton_version import require_triton
 from refimpl.codegen.levels.worker import Worker, serve
 
 TIMEOUT_S = 120.0  # for one kernel
@@ -61,7 +61,7 @@ def compile_batch(
     kernels: Sequence[tuple[Kernel, Mapping[str, Any]]], capability: int = 90, *, fp_fusion: bool = False
 ) -> list[CompiledKernel | WouldNotCompile]:
     """The same for many, those not yet in the cache in one process. What cannot be compiled is an error in its place."""
-    version = _triton_version()
+    version = require_triton("cubin")
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     requests = [_request(kernel, constants, capability, fp_fusion, version) for kernel, constants in kernels]
@@ -76,15 +76,6 @@ def cache_folder() -> Path:
     chosen = os.environ.get("TORCH_ORACLE_KERNEL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(chosen) if chosen else Path(base) / "torch-oracle" / "kernels"
-
-
-def _triton_version() -> str:
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise LevelUnavailable(
-            "cubin", seen="Triton is not installed", do="pip install 'torch-oracle[triton]'"
-        ) from error
 
 
 def _request(

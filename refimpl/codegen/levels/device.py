@@ -7,7 +7,6 @@ Differs: one configuration, the kernel's own; floating-point contraction is off 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from refimpl.codegen.kernel import Kernel, KernelError, check_launch
 from refimpl.codegen.levels.cubin import compile_source, language_constant
 from refimpl.codegen.levels.errors import LevelUnavailable, WouldNotCompile
 from refimpl.codegen.levels.interpreter import is_interpreting
+from refimpl.codegen.levels.triton_version import require_triton
 
 _ALIGNMENT = 16  # bytes, or multiples of a scalar: what lets loads be wide
 
@@ -30,8 +30,7 @@ class DeviceLevel:
     def __init__(self, *, fp_fusion: bool = False) -> None:
         if not torch.cuda.is_available():
             raise LevelUnavailable("device", seen="no CUDA device", do="use the emulator or the interpreter")
-        if importlib.util.find_spec("triton") is None:
-            raise LevelUnavailable("device", seen="Triton is not installed", do="pip install 'torch-oracle[triton]'")
+        require_triton("device")
         if is_interpreting():
             raise LevelUnavailable("device", seen="TRITON_INTERPRET is set", do="unset it and start again")
         self.fp_fusion = fp_fusion

@@ -8,7 +8,6 @@ Slow: half a millisecond to one for each program of the grid.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import linecache
 import os
 import sys
@@ -23,6 +22,7 @@ import torch
 from refimpl.codegen.kernel import Kernel, KernelError, check_launch
 from refimpl.codegen.levels.errors import LevelUnavailable
 from refimpl.codegen.levels.transport import Launch, read_launches, read_results, write_launches, write_results
+from refimpl.codegen.levels.triton_version import require_triton
 from refimpl.codegen.levels.worker import Worker, serve
 
 TIMEOUT_S = 300.0
@@ -80,18 +80,13 @@ def run_in_interpreter(launches: Sequence[Launch], *, timeout_s: float = TIMEOUT
     """
     for launch in launches:
         check_launch(launch.kernel, launch.grid, launch.arguments, launch.constants)
-    _require_triton()
+    require_triton("interpreter")
     with tempfile.TemporaryDirectory(prefix="kernels-") as name:
         folder = Path(name)
         storages = write_launches(folder, launches)
         _worker.ask({"folder": name}, timeout_s)
         errors = read_results(folder, storages)
     return [None if error is None else InterpreterError(**error) for error in errors]
-
-
-def _require_triton() -> None:
-    if importlib.util.find_spec("triton") is None:
-        raise LevelUnavailable("interpreter", seen="Triton is not installed", do="pip install 'torch-oracle[triton]'")
 
 
 def interpret(launch: Launch) -> None:
