@@ -137,10 +137,10 @@ class _Plan:
         later: list[str] = []
         self.known |= {value for value in self.graph.inputs if isinstance(value, sympy.Symbol)}
         for position, value in enumerate(self.graph.inputs):
-            if isinstance(value, Buffer):
+            if isinstance(value, (Buffer, Opaque)):
                 names.append(value.name)
                 later += self._sizes_of(value, value.name)
-            elif isinstance(value, (sympy.Symbol, Opaque)):
+            elif isinstance(value, sympy.Symbol):
                 names.append(value.name)
             else:
                 names.append(f"unused_{position}")
@@ -159,7 +159,7 @@ class _Plan:
             f"{buffer.name} = laid_out({buffer.name}, {self._numbers(buffer.shape)}, {self._numbers(buffer.strides)})"
         ]
 
-    def _sizes_of(self, buffer: Buffer, name: str) -> list[str]:
+    def _sizes_of(self, buffer: Buffer | Opaque, name: str) -> list[str]:
         """Lines that give symbols their values, of sizes and strides that are nothing but a symbol not seen before."""
         lines = []
         for kind, numbers in (("size", buffer.shape), ("stride", buffer.strides)):
@@ -250,6 +250,7 @@ class _Plan:
                 results.append(output.symbol.name)
             elif output.opaque is not None:
                 results.append(output.opaque.name)
+                after += self._sizes_of(output.opaque, output.opaque.name)
             else:
                 results.append(f"nothing_{position}")
         left = "".join(f"{name}, " for name in results) if extern.is_list else (results[0] if results else "nothing")

@@ -118,9 +118,14 @@ class SizeExpression:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value that only calls look into: a tensor that is not strided, a float or a truth value known at run time."""
+    """A value that only calls look into: a tensor that is not strided, a float or a truth value known at run time.
+
+    The shape and the strides are a tensor's, as far as it has them: sizes may be known from nothing else.
+    """
 
     name: str
+    shape: tuple[sympy.Expr, ...] = ()
+    strides: tuple[sympy.Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

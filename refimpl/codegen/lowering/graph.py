@@ -12,10 +12,10 @@ import sympy
 import torch
 
 from refimpl._torch import OpOverload, pytree
-from refimpl.codegen.indices import to_index
+from refimpl.codegen.indices import ONE, to_index
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
 from refimpl.codegen.lowering import indexing, pointwise, reductions, views
-from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, whole
+from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
@@ -108,7 +108,7 @@ class _GraphLowering:
 
     def _outside(self, name: str, fake: torch.Tensor) -> Stored | Opaque:
         if not _is_plain(fake):
-            return Opaque(name)
+            return _opaque(name, fake)
         buffer = Buffer(
             name,
             tuple(to_index(size) for size in fake.shape),
@@ -237,7 +237,7 @@ class _GraphLowering:
         if fake is None or isinstance(fake, (int, float, bool)):
             return Output(), fake
         self.opaque_count += 1
-        opaque = Opaque(f"opaque_{self.opaque_count}_{node.name}")
+        opaque = _opaque(f"opaque_{self.opaque_count}_{node.name}", fake)
         return Output(opaque=opaque), opaque
 
     def _settle(self) -> None:
@@ -246,14 +246,44 @@ class _GraphLowering:
             if isinstance(value, Computed):
                 self.values[node] = self.state.store(value, None, (node.name,))
 
+    def _in_memory(self, value: Stored | Computed, fake: torch.Tensor, origin: str) -> Stored:
+        """A result, with the fake's strides: what is repeated along a dimension is stored once."""
+        repeated = _repeated_dims(fake) if isinstance(value, Computed) else []
+        if not repeated:
+            return self.state.store(value, _storable_strides(fake, value), (origin,))
+        once = tuple(ONE if dim in repeated else size for dim, size in enumerate(value.shape))
+        sizes = [1 if dim in repeated else size for dim, size in enumerate(fake.shape)]
+        strides = _apart(sizes, fake.stride())
+        made = self.state.store(Computed(once, value.dtype, value.device, value.at, value.cost), strides, (origin,))
+        steps = tuple(
+            to_index(said) if dim in repeated or size == ONE else step
+            for dim, (size, step, said) in enumerate(zip(value.shape, made.strides, fake.stride(), strict=True))
+        )
+        return Stored(made.buffer, value.shape, steps, made.offset, is_whole=False)
+
     def _output(self, item: Any) -> Any:
         if not isinstance(item, torch.fx.Node):
             return item
         value: Any = self.values[item]
         if isinstance(value, (Stored, Computed)):
-            fake = item.meta["val"]
-            return self.state.store(value, _storable_strides(fake, value), (item.name,))
+            return self._in_memory(value, item.meta["val"], item.name)
         return SizeExpression(value) if isinstance(value, sympy.Expr) else value
+
+
+def _repeated_dims(fake: torch.Tensor) -> list[int]:
+    """Dimensions of a tensor whose elements along them are one place in memory."""
+    return [
+        dim
+        for dim, (size, step) in enumerate(zip(fake.shape, fake.stride(), strict=True))
+        if isinstance(step, int) and step == 0 and not (isinstance(size, int) and size <= 1)
+    ]
+
+
+def _opaque(name: str, fake: Any) -> Opaque:
+    if not isinstance(fake, torch.Tensor):
+        return Opaque(name)
+    strides = fake.stride() if fake.layout is torch.strided else ()
+    return Opaque(name, tuple(to_index(size) for size in fake.shape), tuple(to_index(step) for step in strides))
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -292,18 +322,14 @@ def _has_unbacked(node: torch.fx.Node) -> bool:
 def _storable_strides(fake: torch.Tensor, value: Any = None) -> Any:
     """The strides that a fake has; None, for a tensor without gaps, where its elements would share memory. A tensor that is in
     memory with such strides stays there."""
-    if isinstance(value, Stored):
-        return fake.stride()
-    if any(not isinstance(number, int) for number in (*fake.shape, *fake.stride())):
-        return fake.stride() if 0 not in fake.stride() else None
-    end = 0  # of what is spanned by the dimensions so far
-    for stride, size in sorted(
-        (stride, size) for stride, size in zip(fake.stride(), fake.shape, strict=True) if size > 1
-    ):
-        if stride <= end:
-            return None
-        end += stride * (size - 1)
-    return fake.stride()
+    return fake.stride() if isinstance(value, Stored) else _apart(fake.shape, fake.stride())
+
+
+def _apart(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """The strides, or None where they put elements into one place."""
+    if any(not isinstance(number, int) for number in (*shape, *strides)):
+        return strides if 0 not in strides else None
+    return None if are_overlapping(shape, strides) else strides
 
 
 def _line_of(node: torch.fx.Node) -> str:

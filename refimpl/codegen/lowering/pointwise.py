@@ -256,6 +256,8 @@ def _add(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, alpha: Any =
         raise NotLowered(f"alpha={alpha} in {dtype}")
 
     def formula(a: Scalar, b: Scalar) -> Scalar:
+        if a.dtype.is_floating_point:  # rounded once, as in eager
+            return apply("fma", b, literal(alpha if is_add else -alpha, a.dtype), a)
         return apply("add" if is_add else "sub", a, apply("mul", literal(alpha, a.dtype), b))
 
     _check_number(alpha)
@@ -370,6 +372,8 @@ def _floor_div_float(a: Scalar, b: Scalar) -> Scalar:
 def _comparison(function: str) -> Any:
     def lower(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
         dtype = promoted(x, y)
+        if dtype.is_complex:
+            raise NotLowered(f"a comparison of {dtype}")
         if isinstance(y, (int, float)) and not isinstance(y, bool) and not dtype.is_floating_point:
             info = torch.iinfo(dtype) if dtype != torch.bool else None
             if info is not None and not info.min <= y <= info.max:

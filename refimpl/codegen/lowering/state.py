@@ -211,6 +211,16 @@ def have_strides(tensor: Stored, strides: Sequence[Any]) -> bool:
     )
 
 
+def are_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements may be in one place of memory."""
+    end = 0  # of what is spanned by the dimensions so far
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride <= end:
+            return True
+        end += stride * (size - 1)
+    return False
+
+
 def fake_of(node: torch.fx.Node) -> torch.Tensor:
     """The node's value, which must be one tensor."""
     value = node.meta.get("val")

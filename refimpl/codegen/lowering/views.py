@@ -18,6 +18,7 @@ from refimpl.codegen.lowering.state import (
     NotLowered,
     RuleTable,
     apply,
+    are_overlapping,
     broadcast_indices,
     cast,
     computed_like,
@@ -343,6 +344,14 @@ def _constant_pad(state: LoweringState, node: torch.fx.Node, x: Tensor, pad: Seq
     return computed_like(node, value, [x], cost=2)
 
 
+def _check_apart(node: torch.fx.Node) -> None:
+    """Of a tensor that keeps the strides of what was written to: one place may be several elements."""
+    fake = fake_of(node)
+    numbers = (*fake.shape, *fake.stride())
+    if all(isinstance(number, int) for number in numbers) and are_overlapping(fake.shape, fake.stride()):
+        raise NotLowered("a write to elements that share memory")
+
+
 @RULES.rule(aten.slice_scatter.default)
 def _slice_scatter(
     state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, dim: int = 0, start: Any = None, end: Any = None,
@@ -350,6 +359,7 @@ def _slice_scatter(
 ) -> Computed:  # fmt: skip
     if source.dtype != x.dtype:
         raise NotLowered("slice_scatter of two dtypes")
+    _check_apart(node)
     at = _dim(dim, len(x.shape))
     begin, stride, count = _slice_begin(0 if start is None else start, x.shape[at]), to_index(step), source.shape[at]
 
@@ -374,6 +384,7 @@ def _select_scatter(
 ) -> Computed:
     if source.dtype != x.dtype:
         raise NotLowered("select_scatter of two dtypes")
+    _check_apart(node)
     at = _dim(dim, len(x.shape))
     place = to_index(index)
     if place.is_negative:

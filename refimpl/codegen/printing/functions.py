@@ -35,7 +35,7 @@ _LIBDEVICE = frozenset(
     ]
 )  # fmt: skip
 FUNCTIONS = frozenset([*_COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
-                       "floor", "ceil", "sqrt", "checked_index"])  # fmt: skip
+                       "floor", "ceil", "sqrt", "fma", "checked_index"])  # fmt: skip
 
 
 def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.dtype], dtype: torch.dtype) -> str:
@@ -65,6 +65,8 @@ def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.d
             return f"tl.{function}({arguments[0]}, {arguments[1]}{nan})"
         case "not":
             return f"{arguments[0]} == 0" if first == torch.bool else f"~{arguments[0]}"
+        case "fma":
+            return f"tl.fma({', '.join(arguments)})"
         case "where":
             return f"tl.where({', '.join(arguments)})"
         case "cast":

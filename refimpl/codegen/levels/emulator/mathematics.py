@@ -144,6 +144,12 @@ def _sqrt(x: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(np.sqrt(x.numpy())))
 
 
+def _fmod(x: Tensor, y: Tensor) -> Tensor:
+    """Exact. Torch's vector code gives NaN where the quotient is beyond the dtype."""
+    with np.errstate(invalid="ignore"):
+        return torch.from_numpy(np.asarray(np.fmod(x.numpy(), y.numpy())))
+
+
 _UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "acos": torch.acos, "acosh": torch.acosh, "asin": torch.asin, "asinh": torch.asinh, "atan": torch.atan,
     "atanh": torch.atanh, "cbrt": _cbrt, "ceil": torch.ceil, "cos": torch.cos, "cosh": torch.cosh,
@@ -166,7 +172,7 @@ _UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
 _SEVERAL: Mapping[str, Callable[..., Tensor]] = {
     "add_rn": torch.add, "sub_rn": torch.sub, "mul_rn": torch.mul, "div_rn": torch.div, "atan2": torch.atan2,
     "copysign": torch.copysign, "fdim": lambda x, y: torch.where(x > y, x - y, torch.where(x.isnan() | y.isnan(), x + y, 0.0)),
-    "fmod": torch.fmod, "hypot": torch.hypot, "nextafter": torch.nextafter, "remainder": _remainder,
+    "fmod": _fmod, "hypot": torch.hypot, "nextafter": torch.nextafter, "remainder": _remainder,
     "rhypot": lambda x, y: 1.0 / torch.hypot(x.to(torch.float64), y.to(torch.float64)), "fast_dividef": torch.div,
     "fast_powf": torch.pow, "max": torch.fmax, "min": torch.fmin,
     "norm3d": lambda x, y, z: (x.double() ** 2 + y.double() ** 2 + z.double() ** 2).sqrt(),

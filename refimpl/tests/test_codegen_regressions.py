@@ -1,0 +1,82 @@
+"""Programs that random search found compiled kernels to be wrong on, or to fail on: each gives what eager gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.pipeline import compile_aot
+
+
+def _compiled(function: Callable[..., Any], *, dynamic: bool = False) -> Callable[..., Any]:
+    return compile_aot(
+        function,
+        backend=compile_graph,
+        partition="min_cut",
+        decompositions=codegen_decompositions(),
+        dynamic=dynamic,
+    )
+
+
+def _check(function: Callable[..., Any], *arguments: Any, dynamic: bool = False) -> None:
+    """Equal in every bit, with the same strides; gradients of the sums of what has some."""
+    results = [pytree.tree_leaves(call(*arguments)) for call in (function, _compiled(function, dynamic=dynamic))]
+    for eager, ours in zip(results[0], results[1], strict=True):
+        torch.testing.assert_close(ours, eager, rtol=0, atol=0, equal_nan=True)
+        assert ours.stride() == eager.stride()
+        if eager.is_floating_point():
+            assert torch.equal(ours.signbit()[~eager.isnan()], eager.signbit()[~eager.isnan()])
+    leaves = [a for a in arguments if isinstance(a, torch.Tensor) and a.requires_grad]
+    if leaves:
+        totals = [torch.stack([r.sum() for r in each if r.requires_grad]).sum() for each in results]
+        gradients = [torch.autograd.grad(total, leaves) for total in totals]
+        for eager, ours in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+            assert ours.stride() == eager.stride()
+
+
+def test_a_remainder_by_a_tiny_number_is_exact() -> None:
+    x, tiny = torch.arange(9.0), torch.tensor([1e-45])
+    _check(lambda x, y: (x % y, x.fmod(y)), x, tiny)
+    _check(lambda x, y: (x % y, x.fmod(y)), x.double(), tiny.double() * 1e-300)
+
+
+def test_a_factor_of_an_addend_is_not_rounded_by_itself() -> None:
+    x = torch.full((9,), torch.finfo(torch.float32).max)
+    _check(lambda x: (torch.sub(x, x, alpha=2), torch.add(-x, x, alpha=2), torch.sub(x, 1, alpha=0)), x)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_result_that_repeats_its_elements_holds_each_once(*, dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return (-x).expand(2, 3, -1), x.sum().expand(2), (x + 1).t().unsqueeze(1).expand(-1, 4, -1)
+
+    _check(function, torch.arange(6.0).view(2, 3)[:1], dynamic=dynamic)
+    x = torch.arange(3.0).requires_grad_()
+    ours = torch.autograd.grad(_compiled(lambda x: (x + 1).sum())(x), x)[0]
+    assert ours.stride() == torch.autograd.grad((x + 1).sum(), x)[0].stride() == (0,)
+
+
+def test_complex_numbers_are_left_to_the_operators() -> None:
+    z = torch.tensor([0j, 1 + 2j])
+    _check(lambda z: (z != 0, torch.all(z), z == z.conj()), z)
+
+
+def test_sizes_are_known_from_tensors_that_only_calls_look_into() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, scale_factor=1.5)
+
+    _check(function, torch._neg_view(torch.arange(6.0).view(1, 2, 3)), dynamic=True)
+
+
+def test_a_write_to_elements_that_share_memory_is_eager_s() -> None:
+    shared = torch.arange(40.0).as_strided((2, 32), (1, 1))
+    source = torch.arange(8.0).view(2, 4)
+    _check(lambda x, y: x.slice_scatter(y, -1, 27, 31), shared, source)
+    _check(lambda x, y: x.select_scatter(y[:, 0], 1, 3), shared, source)
