@@ -231,13 +231,19 @@ def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
     torch._C._swap_tensor_impl(a, b)
 
 
+def has_composite_kernel(func: OpOverload) -> bool:
+    """Whether the op has a kernel made of other operators, which may return an argument or a view of one. Kernel tables are only
+    readable through `torch._C`."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
 def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:
     """Whether eager runs the op's composite kernel rather than one of the devices' own.
 
     Autograd does that before the mode sees the call; in inference mode nobody does. Kernel tables are only readable through
     `torch._C`.
     """
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+    if not has_composite_kernel(func):
         return False
     keys = [torch._C._dispatch_key_for_device(device_type) for device_type in device_types]
     return not any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)

@@ -20,9 +20,10 @@ from refimpl._torch import pytree
 from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
 from refimpl.codegen.lowering.graph import LoweredGraph
+from refimpl.codegen.memory_plan import MemoryPlan, Use, needs_view, plan_memory, use_of_extern, use_of_kernel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
-from refimpl.codegen.schedule import Scheduled, schedule
+from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
 from refimpl.codegen.tensors import Stored
 from refimpl.errors import RefimplError
 from refimpl.symbolic.guards import python_source
@@ -65,6 +66,7 @@ class _Plan:
         self.externs = 0
         self.read_by_place: set[str] = set()  # buffers of which elements are found by their strides
         self.written: set[str] = set()  # by operators, in place
+        self.memory = MemoryPlan({}, {})
         self.known: set[sympy.Symbol] = set()  # that have a value where the next line stands
 
     def compiled(self) -> CompiledGraph:
@@ -89,14 +91,16 @@ class _Plan:
             else:
                 self.read_by_place |= entry.group.reads()
         self.read_by_place |= {v.buffer.name for v in graph.outputs if isinstance(v, Stored) and not v.is_whole}
-        last_use = self._last_uses(entries, needed)
+        made = [entry if isinstance(entry, Extern) else self._print(entry) for entry in entries]
+        self.memory = self._plan_memory(entries, made, needed)
         self._unpack()
-        for position, entry in enumerate(entries):
+        for position, entry in enumerate(made):
             if isinstance(entry, Extern):
                 self._call(entry)
             else:
-                self._launch(print_kernel(f"kernel_{len(self.kernels)}", entry, self.buffers))
-            dead = [name for name, last in last_use.items() if last == position and not self._is_constant(name)]
+                self._launch(entry)
+            last_uses = self.memory.last_uses.items()
+            dead = [name for name, last in last_uses if last == position and not self._is_constant(name)]
             if dead:
                 self.lines.append(f"del {', '.join(sorted(dead))}")
         self.lines.append(f"return ({''.join(self._result(value) + ', ' for value in graph.outputs)})")
@@ -117,17 +121,26 @@ class _Plan:
     def _is_constant(self, name: str) -> bool:
         return name in self.graph.constants
 
-    def _last_uses(self, entries: Sequence[Scheduled], needed: set[str]) -> dict[str, int]:
-        last: dict[str, int] = {}
-        for position, entry in enumerate(entries):
+    def _print(self, scheduled: ScheduledKernel) -> PrintedKernel:
+        self.kernels.append(print_kernel(f"kernel_{len(self.kernels)}", scheduled, self.buffers))
+        return self.kernels[-1]
+
+    def _plan_memory(
+        self, entries: Sequence[Scheduled], made: Sequence[PrintedKernel | Extern], needed: set[str]
+    ) -> MemoryPlan:
+        uses: list[Use] = []
+        for entry, printed in zip(entries, made, strict=True):
             if isinstance(entry, Extern):
-                used: Iterable[str] = [*entry.reads, *(o.buffer.name for o in entry.outputs if o.buffer is not None)]
+                uses.append(use_of_extern(entry))
             else:
-                made = entry.group.produces().keys()
-                used = [*(name for name in entry.group.reads() if name not in made), *entry.stored]
-            for name in used:
-                last[name] = position
-        return {name: at for name, at in last.items() if name not in needed}
+                assert isinstance(printed, PrintedKernel)
+                uses.append(use_of_kernel(entry.group, printed))
+        outside = {value.name for value in self.graph.inputs if isinstance(value, Buffer)} | self.graph.constants.keys()
+        # Where operators have put their results is known of those alone whose elements are found by their strides.
+        elsewhere = {name for use in uses for name in use.given} - (self.read_by_place - self.written)
+        return plan_memory(
+            uses, self.buffers, frozenset(outside | elsewhere), frozenset(needed), reuse=self.options.reuse_buffers
+        )
 
     # ---- sizes
 
@@ -179,7 +192,6 @@ class _Plan:
 
     def _launch(self, printed: PrintedKernel) -> None:
         name = printed.kernel.name
-        self.kernels.append(printed)
         arguments = [
             argument if isinstance(argument, str) else self._number(argument) for argument in printed.arguments
         ]
@@ -196,6 +208,12 @@ class _Plan:
             self.lines.append(text)
 
     def _allocate(self, buffer: Buffer) -> None:
+        donor = self.memory.donors.get(buffer.name)
+        if donor is not None:
+            shape, strides = self._numbers(buffer.shape), self._numbers(buffer.strides)
+            is_view = needs_view(buffer, self.buffers[donor])
+            self.lines.append(f"{buffer.name} = {f'as_strided({donor}, {shape}, {strides})' if is_view else donor}")
+            return
         device, dtype = repr(buffer.device), str(buffer.dtype)
         self.names.setdefault("torch", torch)
         device = f"torch.{device}" if device.startswith("device") else device

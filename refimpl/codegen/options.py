@@ -23,6 +23,9 @@ class CodegenOptions:
     """Matrix products and convolutions as kernels of our own ("template"), by calls of the operators' own ("extern"), or by
     whichever suits the device and the size ("measured")."""
 
+    reuse_buffers: bool = True
+    """Results take the memory of what is needed no more, or are written over what their kernel reads."""
+
     def __post_init__(self) -> None:
         if self.contractions not in get_args(Contractions):
             raise BadParameter(

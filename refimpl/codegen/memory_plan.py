@@ -1,0 +1,327 @@
+"""Which buffers share memory: one takes the memory of another that is needed no more, or is written over what its kernel reads.
+
+Counterpart: torch/_inductor/codegen/wrapper.py MemoryPlanningLine, torch/_inductor/scheduler.py decide_inplace_update
+Differs: what may be written over is proved from indices and from the kernel's text; a plan is checked against the uses.
+
+Note [what may alias]: memory is taken over only from buffers of which every name is known. Inputs, constants and what outlives
+the graph keep theirs, and so do arguments and results of operators that may return an argument, or a view of one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl._torch import OpOverload, has_composite_kernel, pytree
+from refimpl.codegen.configurations import Configuration
+from refimpl.codegen.indices import is_provably_equal, product
+from refimpl.codegen.loop_ir import Buffer, Extern, Opaque
+from refimpl.codegen.printing.kernels import PrintedKernel
+from refimpl.codegen.scalars import Load, walk
+from refimpl.codegen.schedule import Group, guess
+from refimpl.errors import RefimplError
+
+THREADS_IN_A_WARP = 32
+
+
+class BadMemoryPlan(RefimplError):
+    """A plan that would lose a value which is still needed: an error of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What one entry of a schedule does with memory.
+
+    made: buffers that are allocated before it runs. given: buffers that it returns, with memory of their own unless
+    `is_aliasing`: then all that it reads and gives may be one memory. overwrites: for a buffer of `made`, those that it may be
+    written over.
+    is_hiding: it has arguments or results that hold memory unseen.
+    """
+
+    reads: frozenset[str] = frozenset()
+    made: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    overwrites: Mapping[str, tuple[str, ...]]
+    is_aliasing: bool = False
+    is_hiding: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All buffers that must be there."""
+        return self.reads.union(self.made, self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """donors: for a buffer, the one whose memory it takes. last_uses: the last entry that needs the name of a buffer."""
+
+    donors: Mapping[str, str]
+    last_uses: Mapping[str, int]
+
+
+def plan_memory(
+    uses: Sequence[Use], buffers: Mapping[str, Buffer], fixed: frozenset[str], needed: frozenset[str], *, reuse: bool
+) -> MemoryPlan:
+    """The plan for the entries in order. `fixed` are inputs and constants, `needed` outlive the graph. Raises BadMemoryPlan."""
+    found = _PlanningState(uses, buffers, fixed, needed).run() if reuse else MemoryPlan({}, _last_uses(uses, needed))
+    verify(found, uses, buffers, fixed, needed)
+    return found
+
+
+def verify(
+    plan: MemoryPlan,
+    uses: Sequence[Use],
+    buffers: Mapping[str, Buffer],
+    fixed: frozenset[str],
+    needed: frozenset[str],
+) -> None:
+    """Follows who owns each piece of memory. Raises BadMemoryPlan where something is read that was written over."""
+    kept = fixed | needed | _shared(uses)
+    owner: dict[str, str] = {}  # of a piece of memory, called as the buffer that it was allocated for
+    home: dict[str, str] = {}
+
+    def lost(name: str, why: str) -> BadMemoryPlan:
+        return BadMemoryPlan(
+            f"memory plan: {name} {why}\n  expected: memory that nobody needs\n  donors: {plan.donors}"
+        )
+
+    for position, use in enumerate(uses):
+        for name in use.made:
+            donor = plan.donors.get(name)
+            if donor is None:
+                home[name] = name
+                owner[name] = name
+                continue
+            if donor in kept:
+                raise lost(name, f"takes the memory of {donor}, which is not free")
+            if not _amount(buffers[name]).is_same(_amount(buffers[donor])):
+                raise lost(name, f"takes the memory of {donor}, which is another amount")
+            if donor in use.reads and donor not in use.overwrites.get(name, ()):
+                raise lost(name, f"takes the memory of {donor}, which is still read")
+            if owner.get(home[donor]) != donor:
+                raise lost(name, f"takes the memory of {donor}, which has lost it")
+            home[name] = home[donor]
+            owner[home[name]] = name
+        for name in use.given:
+            home[name] = name
+            owner[name] = name
+        for name in use.reads - fixed:
+            is_overwritten_now = any(plan.donors.get(made) == name for made in use.made)
+            if not is_overwritten_now and owner.get(home[name]) != name:
+                raise lost(name, f"is read by entry {position} and has lost its memory")
+    for name in needed & home.keys():
+        if owner[home[name]] != name:
+            raise lost(name, "outlives the graph and has lost its memory")
+
+
+# ---------------------------------------------------------------------------------------------------------------- planning
+
+
+class _PlanningState:
+    def __init__(
+        self, uses: Sequence[Use], buffers: Mapping[str, Buffer], fixed: frozenset[str], needed: frozenset[str]
+    ) -> None:
+        self.uses = uses
+        self.buffers = buffers
+        self.fixed = fixed
+        self.needed = needed
+        self.last_uses = _last_uses(uses, needed)
+        kept = fixed | needed | _shared(uses)
+        self.deaths = {name: position for name, position in self.last_uses.items() if name not in kept}
+        self.live = self._live_bytes()
+        self.allowed = max(self.live, default=0)  # memory kept for later must not make the peak higher
+        self.free: list[str] = []  # the last one to die comes last
+        self.donors: dict[str, str] = {}
+        self.amounts: dict[str, _Amount] = {}
+
+    def run(self) -> MemoryPlan:
+        dying: dict[int, list[str]] = {}
+        for name, position in self.deaths.items():
+            dying.setdefault(position, []).append(name)
+        for position, use in enumerate(self.uses):
+            for name in use.made:
+                donor = self._donor(name, position)
+                if donor is not None:
+                    self._give(donor, name, position)
+            taken = set(self.donors.values())
+            self.free += [name for name in sorted(dying.get(position, ())) if name not in taken]
+        return MemoryPlan(self.donors, self.last_uses)
+
+    def _donor(self, name: str, position: int) -> str | None:
+        taken = set(self.donors.values())
+        for other in self.uses[position].overwrites.get(name, ()):
+            if other not in taken and self.deaths.get(other) == position and self._fits(name, other):
+                return other
+        for other in reversed(self.free):
+            if self._fits(name, other) and self._can_wait(other, position):
+                return other
+        return None
+
+    def _fits(self, name: str, donor: str) -> bool:
+        if not self._amount(name).is_same(self._amount(donor)):
+            return False
+        # What outlives the graph must not be a view of something that nobody has.
+        return name not in self.needed or not needs_view(self.buffers[name], self.buffers[donor])
+
+    def _amount(self, name: str) -> _Amount:
+        if name not in self.amounts:
+            self.amounts[name] = _amount(self.buffers[name])
+        return self.amounts[name]
+
+    def _can_wait(self, donor: str, position: int) -> bool:
+        size = _bytes(self.buffers[donor])
+        return all(self.live[at] + size <= self.allowed for at in range(self.deaths[donor] + 1, position))
+
+    def _give(self, donor: str, name: str, position: int) -> None:
+        size = _bytes(self.buffers[donor])
+        died = self.deaths[donor]
+        for at in range(died + 1, position):
+            self.live[at] += size
+        if died == position:
+            self.live[position] -= size
+        self.donors[name] = donor
+        self.last_uses[donor] = position
+        if donor in self.free:
+            self.free.remove(donor)
+
+    def _live_bytes(self) -> list[int]:
+        live = [0] * len(self.uses)
+        born: dict[str, int] = {}
+        for position, use in enumerate(self.uses):
+            for name in (*use.made, *use.given):
+                born.setdefault(name, position)
+        for name, start in born.items():
+            end = self.last_uses.get(name, len(self.uses) - 1)
+            for at in range(start, end + 1):
+                live[at] += _bytes(self.buffers[name])
+        return live
+
+
+def _last_uses(uses: Sequence[Use], needed: frozenset[str]) -> dict[str, int]:
+    last: dict[str, int] = {}
+    for position, use in enumerate(uses):
+        for name in sorted(use.names):
+            last[name] = position
+    return {name: position for name, position in last.items() if name not in needed}
+
+
+def _shared(uses: Sequence[Use]) -> frozenset[str]:
+    """Buffers that may be one memory with another one, or with what something holds unseen."""
+    return frozenset[str]().union(*(use.names for use in uses if use.is_hiding or (use.is_aliasing and use.given)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """Of memory: so many elements without gaps between them; `numel` None where there are gaps, or there may be."""
+
+    dtype: torch.dtype
+    device: torch.device
+    numel: sympy.Expr | None
+
+    def is_same(self, other: _Amount) -> bool:
+        if self.numel is None or other.numel is None or (self.dtype, self.device) != (other.dtype, other.device):
+            return False
+        return is_provably_equal(self.numel, other.numel)
+
+
+def _amount(buffer: Buffer) -> _Amount:
+    numel = product(buffer.shape)
+    last = sympy.Add(*((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides, strict=True)))
+    return _Amount(buffer.dtype, buffer.device, numel if is_provably_equal(last + 1, numel) else None)
+
+
+def needs_view(buffer: Buffer, donor: Buffer) -> bool:
+    """Whether a buffer in the memory of another one is another tensor than that."""
+    numbers, others = (*buffer.shape, *buffer.strides), (*donor.shape, *donor.strides)
+    return len(numbers) != len(others) or not all(map(is_provably_equal, numbers, others))
+
+
+def _bytes(buffer: Buffer) -> int:
+    """With a guess for symbols: for choices only."""
+    return guess(product(buffer.shape)) * buffer.dtype.itemsize
+
+
+# ----------------------------------------------------------------------------------------------------------- what is known
+
+
+def use_of_extern(extern: Extern) -> Use:
+    """What a call does with memory."""
+    given = tuple(output.buffer.name for output in extern.outputs if output.buffer is not None)
+    leaves = pytree.tree_leaves((extern.arguments, extern.keywords))
+    is_hiding = any(output.opaque is not None for output in extern.outputs) or any(
+        isinstance(leaf, Opaque) for leaf in leaves
+    )
+    return Use(
+        reads=extern.reads, given=given, overwrites={}, is_hiding=is_hiding, is_aliasing=may_alias(extern.target)
+    )
+
+
+def may_alias(target: Any) -> bool:
+    """Whether a result may share memory with an argument, or with another result. Operators with kernels of their own say so in
+    their schemas, but for a few called unsafe; what is made of other operators does not."""
+    if target is torch.empty_strided:
+        return False
+    if not isinstance(target, OpOverload) or target.namespace != "aten" or "unsafe" in str(target):
+        return True
+    schema = target._schema
+    if any(value.alias_info is not None for value in (*schema.arguments, *schema.returns)):
+        return True
+    return has_composite_kernel(target)
+
+
+def use_of_kernel(group: Group, printed: PrintedKernel) -> Use:
+    """What a kernel does with memory."""
+    reads = frozenset(group.reads() - group.produces().keys())
+    names = {
+        argument: parameter.name
+        for argument, parameter in zip(printed.arguments, printed.kernel.arguments, strict=True)
+        if isinstance(argument, str)
+    }
+    source = printed.kernel.source
+    overwrites = {
+        written: tuple(
+            read
+            for read in sorted(reads & names.keys())
+            if is_read_where_written(group, written, read) and is_read_before(source, names[read], names[written])
+        )
+        for written in printed.written
+        if has_a_point_for_each_thread(printed.default)
+    }
+    return Use(reads=reads, made=printed.written, overwrites=overwrites)
+
+
+def has_a_point_for_each_thread(configuration: Configuration) -> bool:
+    """Whether no two threads read one element for the same point: one that is late would see what the other has written."""
+    return math.prod(configuration.constants.values()) >= THREADS_IN_A_WARP * configuration.num_warps
+
+
+def is_read_where_written(group: Group, written: str, read: str) -> bool:
+    """Whether each element of a buffer is read only by the point that writes this element of the other.
+
+    A point must not share the element with another one, and so both places depend on all axes of the kernel.
+    """
+    nest = group.produces()[written]
+    if {axis.symbol for axis in nest.order} != {axis.symbol for axis in group.order}:
+        return False
+    if not {axis.symbol for axis in group.order} <= nest.index.free_symbols:
+        return False
+    for other in group.nests:
+        for part in walk(other.value):
+            if isinstance(part, Load) and part.buffer == read and (part.indirect or part.index != nest.index):
+                return False
+    return True
+
+
+def is_read_before(source: str, read: str, written: str) -> bool:
+    """Whether a kernel has read from one parameter for the last time when it first writes to the other. Names are those of its
+    parameters."""
+    body = source[source.rindex("@triton.jit") :].split(":\n", 1)[1]
+    reads = [match.start() for match in re.finditer(rf"\b{read}\b", body)]
+    writes = [match.start() for match in re.finditer(rf"\b{written}\b", body)]
+    return bool(writes) and (not reads or reads[-1] < writes[0])
