@@ -55,10 +55,16 @@ def pointwise_configurations(points: int) -> list[Configuration]:
     return [configuration(XBLOCK=default), *(configuration(XBLOCK=block) for block in others)]
 
 
-def persistent_configurations(kept: int, reduced: int) -> list[Configuration]:
-    """Of rows that are in one block each."""
+def tiled_configurations() -> list[Configuration]:
+    """Of points in two dimensions, both of which lie side by side in some memory."""
+    return [configuration(YBLOCK=y, XBLOCK=x) for y, x in ((32, 32), (64, 64), (16, 64), (64, 16), (16, 16))]
+
+
+def persistent_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -> list[Configuration]:
+    """Of rows that are in one block each; `is_kept_innermost` if there is memory where rows lie side by side."""
     width, rows = power_of_two(reduced), power_of_two(kept)
-    default = max(1, min(2048 // width, rows))
+    fewest = min(16, MOST_VALUES // width) if is_kept_innermost else 1
+    default = min(max(fewest, 2048 // width), rows)
     made = [configuration(XBLOCK=default, RBLOCK=width)]
     for block in (1, 2, 8, 32):
         if block <= rows and block * width <= MOST_VALUES:
@@ -67,12 +73,12 @@ def persistent_configurations(kept: int, reduced: int) -> list[Configuration]:
     return made
 
 
-def looped_configurations(kept: int, reduced: int, *, is_reduced_innermost: bool) -> list[Configuration]:
-    """Of rows that are read in blocks; `is_reduced_innermost` if what is reduced lies side by side in memory."""
+def looped_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -> list[Configuration]:
+    """Of rows that are read in blocks; `is_kept_innermost` if there is memory where rows lie side by side."""
     rows, length = power_of_two(kept), power_of_two(reduced)
-    pairs = [(1, 2048), (1, 4096), (1, 1024), (2, 1024), (4, 512)] if is_reduced_innermost else [
-        (64, 32), (64, 16), (32, 64), (128, 16), (16, 128)
-    ]  # fmt: skip
+    along_rows = [(1, 2048), (1, 4096), (1, 1024), (2, 1024), (4, 512)]
+    across_rows = [(64, 32), (64, 16), (32, 64), (128, 16), (16, 128)]
+    pairs = across_rows if is_kept_innermost else along_rows
     return [configuration(XBLOCK=min(x, rows), RBLOCK=min(r, length)) for x, r in pairs]
 
 

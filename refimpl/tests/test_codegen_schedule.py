@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.kernel import Level
+from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
 from refimpl.codegen.levels.emulator import EmulatorLevel
+from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.loop_ir import Buffer
 from refimpl.codegen.lowering.graph import LoweredGraph, lower_graph
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
@@ -50,6 +53,7 @@ def _run(
     buffers: dict[str, Buffer],
     inputs: tuple[torch.Tensor, ...],
     choice: Callable[[PrintedKernel], int],
+    level: Level | None = None,
 ) -> dict[str, torch.Tensor]:
     """All buffers, after kernels with the configurations that `choice` gives the numbers of."""
     names = [value.name for value in graph.inputs if isinstance(value, Buffer)]
@@ -57,7 +61,7 @@ def _run(
     sizes: dict[Any, int] = {}
     for name, tensor in tensors.items():
         sizes |= dict(zip(buffers[name].shape, tensor.shape, strict=True))
-    level = EmulatorLevel(asserts=True)
+    level = EmulatorLevel(asserts=True) if level is None else level
     for one in printed:
         for name in one.written:
             buffer = buffers[name]
@@ -103,6 +107,41 @@ def test_every_configuration_gives_the_same(name: str, dynamic: bool) -> None:
         actual = _run(graph, printed, buffers, inputs, lambda one, number=number: number % len(one.configurations))
         for buffer, tensor in expected.items():
             torch.testing.assert_close(actual[buffer], tensor, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_emulator_and_interpreter_agree(name: str) -> None:
+    function, shapes = PROGRAMS[name]
+    inputs = tuple(_x(*shape, seed=at) for at, shape in enumerate(shapes))
+    graph = _lowered(function, *inputs)
+    printed, buffers = _printed(graph)
+    expected = _run(graph, printed, buffers, inputs, lambda one: 0)
+    actual = _run(graph, printed, buffers, inputs, lambda one: 0, InterpreterLevel())
+    for buffer, tensor in expected.items():
+        torch.testing.assert_close(actual[buffer], tensor, rtol=1e-5, atol=1e-4)
+
+
+def _compiles(capability: int, *, every: bool) -> None:
+    kernels = []
+    for function, shapes in PROGRAMS.values():
+        for dynamic in (False, True):
+            printed, _ = _printed(_lowered(function, *(_x(*shape) for shape in shapes), dynamic=dynamic))
+            for one in printed:
+                chosen = one.configurations if every else one.configurations[:1]
+                kernels += [(one.kernel_for(made), made.constants) for made in chosen]
+    for (kernel, constants), result in zip(kernels, compile_batch(kernels, capability), strict=True):
+        assert isinstance(result, CompiledKernel), (kernel.source, constants, result)
+        assert result.spills <= 64, (kernel.source, constants)
+
+
+def test_kernels_are_compiled_for_a_gpu() -> None:
+    _compiles(90, every=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_are_compiled_for_gpus_in_every_configuration(capability: int) -> None:
+    _compiles(capability, every=True)
 
 
 def test_configurations_that_leave_points_without_a_mask_are_not_allowed() -> None:

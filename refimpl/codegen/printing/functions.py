@@ -25,7 +25,7 @@ TRITON_DTYPES = {
     torch.float64: "tl.float64",
 }
 
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "truncdiv": "//", "mod": "%"}
 _LIBDEVICE = frozenset(
     [
@@ -34,7 +34,7 @@ _LIBDEVICE = frozenset(
         "copysign", "fmod",
     ]
 )  # fmt: skip
-FUNCTIONS = frozenset([*_COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
+FUNCTIONS = frozenset([*COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
                        "floor", "ceil", "sqrt", "fma", "checked_index"])  # fmt: skip
 
 
@@ -42,11 +42,11 @@ def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.d
     """Triton text of a function of names. `dtypes` are the arguments', `dtype` the result's. Raises KeyError for a function that
     is not in FUNCTIONS."""
     first = dtypes[0]
-    if function in _COMPARISONS:
+    if function in COMPARISONS:
         texts = [
             f"{name}.to(tl.int8)" if of == torch.bool else name for name, of in zip(arguments, dtypes, strict=True)
         ]
-        return f"{texts[0]} {_COMPARISONS[function]} {texts[1]}"
+        return f"{texts[0]} {COMPARISONS[function]} {texts[1]}"
     if function in _INFIX:
         return f"{arguments[0]} {_INFIX[function]} {arguments[1]}"
     if function in _LIBDEVICE:

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from refimpl.codegen.indices import ONE
+from refimpl.codegen.indices import ONE, affine_terms, is_provably_equal, product
 from refimpl.codegen.loop_ir import Axis
 from refimpl.symbolic.functions import FloorDiv, PythonMod
 from refimpl.symbolic.ranges import INFINITY, Range, bound
@@ -20,11 +20,34 @@ from refimpl.symbolic.ranges import INFINITY, Range, bound
 @dataclass
 class IndexTextState:
     """`symbols` are axes and places read from memory, by the names they have in the kernel; `sizes` are numbers that are the same
-    for all points, which become parameters as they are met."""
+    for all points, which become parameters as they are met. `runs` are names of places on several axes as one run, outermost
+    first; `used` are the names of symbols that some text has."""
 
     axes: Sequence[Axis]
     symbols: dict[sympy.Symbol, str] = field(default_factory=dict)
     sizes: dict[sympy.Expr, str] = field(default_factory=dict)
+    runs: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def place(self, expr: Any) -> str:
+        """A place in memory as text. What goes along a whole run is written by its name, which has no divisions."""
+        for name, axes in self.runs.items():
+            expr = self._joined(expr, name, axes)
+        return self.text(expr)
+
+    def _joined(self, expr: Any, name: str, axes: tuple[Axis, ...]) -> Any:
+        terms = affine_terms(expr, frozenset(axis.symbol for axis in axes)) if len(axes) > 1 else None
+        if terms is None or axes[-1].symbol not in terms[0]:
+            return expr
+        factors, rest = terms
+        innermost = factors[axes[-1].symbol]
+        for at, axis in enumerate(axes):
+            step = innermost * product(inner.size for inner in axes[at + 1 :])
+            if not is_provably_equal(factors.get(axis.symbol, sympy.S.Zero), step):
+                return expr
+        run = sympy.Symbol(name, integer=True, nonnegative=True)
+        self.symbols[run] = name
+        return rest + innermost * run
 
     def factor(self, expr: Any) -> str:
         """The same, in brackets where it is more than one thing."""
@@ -37,7 +60,10 @@ class IndexTextState:
             return str(int(expr))
         if expr.is_Symbol:
             known = self.symbols.get(expr)
-            return known if known is not None else self._size(expr)
+            if known is None:
+                return self._size(expr)
+            self.used.add(known)
+            return known
         if isinstance(expr, sympy.Add):
             terms = sorted(
                 (bool(term.is_number), self._term(term)) for term in expr.args

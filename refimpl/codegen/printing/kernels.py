@@ -14,6 +14,7 @@ from typing import cast
 import sympy
 import torch
 
+from refimpl.codegen.accesses import accesses, in_memory_order, large, tile_split
 from refimpl.codegen.configurations import (
     MOST_VALUES,
     PERSISTENT,
@@ -22,10 +23,11 @@ from refimpl.codegen.configurations import (
     looped_configurations,
     persistent_configurations,
     pointwise_configurations,
+    tiled_configurations,
 )
 from refimpl.codegen.indices import product
 from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
-from refimpl.codegen.loop_ir import Buffer, Nest
+from refimpl.codegen.loop_ir import Axis, Buffer, Nest
 from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
 from refimpl.codegen.printing.reductions import HELPERS, accumulate_lines, finish_lines, identity
 from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
@@ -34,6 +36,7 @@ from refimpl.codegen.schedule import ScheduledKernel, guess, merged
 from refimpl.symbolic.functions import FloorDiv
 
 MAX_INT32 = 2**31 - 1
+SHORTEST_TILE = 16
 
 _HEADER = """\
 import triton
@@ -117,24 +120,27 @@ class _Printer:
         self.name = name
         self.buffers = buffers
         self.stored = scheduled.stored
-        self.group = merged(scheduled.group)
+        self.group = merged(in_memory_order(scheduled.group, scheduled.stored))
         self.made = self.group.produces()
         self.kept_size = product(axis.size for axis in self.group.kept_axes)
         self.reduced_size = product(axis.size for axis in self.group.reduced_axes)
         reductions = [nest.reduction for nest in self.group.nests if nest.reduction is not None]
         self.has_reduction = bool(reductions)
+        self.split = None if self.has_reduction else tile_split(self.group, self.stored, SHORTEST_TILE)
         is_short = bool(self.reduced_size.is_Integer and 1 <= self.reduced_size <= PERSISTENT)
         has_scan = any(reduction.is_scan for reduction in reductions)
         self.is_persistent = self.has_reduction and (is_short or has_scan)
-        self.index_dtype = "tl.int32" if self._fits_int32() else "tl.int64"
+        self.index_dtype = torch.int32 if self._fits_int32() else torch.int64
         candidates = self._candidates()
         self.blocks = candidates[0].constants
-        self.x = self._dimension("x", "XBLOCK")
-        self.r = self._dimension("r", "RBLOCK") if self.has_reduction else None
+        kept = self.group.kept_axes
+        self.x = self._dimension("x", kept[self.split or 0 :])
+        self.y = None if self.split is None else self._dimension("y", kept[: self.split])
+        self.r = self._dimension("r", self.group.reduced_axes, is_reduced=True) if self.has_reduction else None
         self.configurations = allowed(candidates, self._is_allowed)
         outer = ScopeState()
         inner = ScopeState() if self.has_reduction and not self.is_persistent else outer
-        space = Space((self.x,) if self.r is None else (self.x, self.r))
+        space = Space(tuple(d for d in (self.y, self.x, self.r) if d is not None))
         self.names = KernelNamesState()
         self.values = ValuePrinter(space, self.made, self.names, outer, inner)
         self.helpers: set[str] = set()
@@ -154,7 +160,8 @@ class _Printer:
     # ---- the whole
 
     def run(self) -> PrintedKernel:
-        header = self._axes()
+        for dimension in self.values.space.dimensions:
+            dimension.name_axes(self.values.indices)
         for nest in self.group.nests:
             if self._needs(nest) & self.pending.keys():
                 self._close_phase()
@@ -163,13 +170,13 @@ class _Printer:
             elif nest.target.name in self.stored:
                 self._store(nest)
         self._close_phase()
-        body = [*header, *self.outer.lines]
+        body = [*self._header(), *self.outer.lines]
         source, parameters = kernel_source(self.name, self.names, self.blocks, self.buffers, body, self.helpers)
         default = self.configurations[0]
         return PrintedKernel(
             kernel=Kernel(self.name, source, parameters, default.num_warps, default.num_stages),
             arguments=(*self.names.pointers, *self.names.sizes),
-            grid=(programs(self.kept_size, "XBLOCK"),),
+            grid=(product(programs(d.size, d.block) for d in (self.y, self.x) if d is not None),),
             points=self.kept_size,
             configurations=self.configurations,
             written=tuple(sorted(self.stored)),
@@ -190,46 +197,48 @@ class _Printer:
 
     def _candidates(self) -> list[Configuration]:
         kept, reduced = max(guess(self.kept_size), 1), max(guess(self.reduced_size), 1)
+        if self.split is not None:
+            return tiled_configurations()
         if not self.has_reduction:
             return pointwise_configurations(kept)
+        units = [access.unit_axis() for access in large(accesses(self.group, self.stored))]
+        is_kept_innermost = any(unit is not None and unit.symbol not in self.group.reduced for unit in units)
         if self.is_persistent:
-            return persistent_configurations(kept, reduced)
-        is_reduced_innermost = bool(self.group.order) and self.group.order[-1].symbol in self.group.reduced
-        return looped_configurations(kept, reduced, is_reduced_innermost=is_reduced_innermost)
+            return persistent_configurations(kept, reduced, is_kept_innermost=is_kept_innermost)
+        return looped_configurations(kept, reduced, is_kept_innermost=is_kept_innermost)
 
     def _is_allowed(self, blocks: dict[str, int]) -> bool:
         """Whether the masks that were left out are not needed with these blocks either."""
-        dimensions = [d for d in (self.x, self.r) if d is not None]
+        dimensions = [d for d in (self.y, self.x, self.r) if d is not None]
         return all(d.mask is not None or d.is_filled(blocks[d.block]) for d in dimensions)
 
     # ---- axes
 
-    def _dimension(self, name: str, block: str) -> Dimension:
-        is_reduced = name == "r"
-        axes = self.group.reduced_axes if is_reduced else self.group.kept_axes
-        dimension = Dimension(name, axes, block, is_reduced)
-        is_filled = dimension.is_filled(self.blocks[block])
+    def _dimension(self, name: str, axes: tuple[Axis, ...], *, is_reduced: bool = False) -> Dimension:
+        dimension = Dimension(name, axes, f"{name.upper()}BLOCK", is_reduced)
+        is_filled = dimension.is_filled(self.blocks[dimension.block])
         return dimension if is_filled else replace(dimension, mask=f"{name}mask")
 
-    def _axes(self) -> list[str]:
-        space, indices = self.values.space, self.values.indices
-        start = "tl.program_id(0)" + (".to(tl.int64)" if self.index_dtype == "tl.int64" else "")
-        lines = [f"x = {start} * XBLOCK + tl.arange(0, XBLOCK){space.places(self.x)}"]
-        if self.x.mask is not None:
-            lines.append(f"{self.x.mask} = x < {indices.text(self.kept_size)}")
-        lines += self.x.axis_lines(indices)
-        self.lane_lines: list[str] = []
-        if self.r is not None:
-            rstart = "" if self.is_persistent else "rstart + "
-            lane = [f"r = {rstart}tl.arange(0, RBLOCK){space.places(self.r)}"]
-            if self.r.mask is not None:
-                lane.append(f"{self.r.mask} = r < {indices.text(self.reduced_size)}")
-            lane += self.r.axis_lines(indices)
-            if self.is_persistent:
-                lines += lane
-            else:
-                self.lane_lines = lane
-        return lines
+    def _header(self) -> list[str]:
+        """Which points a program computes."""
+        wide = ".to(tl.int64)" if self.index_dtype == torch.int64 else ""
+        if self.y is not None:
+            columns = f"tl.cdiv({self.values.indices.text(self.x.size)}, XBLOCK)"
+            return [
+                *self._places(self.y, f"tl.program_id(0){wide} // {columns} * YBLOCK + "),
+                *self._places(self.x, f"tl.program_id(0){wide} % {columns} * XBLOCK + "),
+            ]
+        lines = self._places(self.x, f"tl.program_id(0){wide} * XBLOCK + ")
+        return lines + self._places(self.r, "", wide) if self.r is not None and self.is_persistent else lines
+
+    def _places(self, dimension: Dimension, start: str, cast: str = "") -> list[str]:
+        """Lines that count the places along a dimension, mask those beyond the end, and give the places on its axes."""
+        name, indices = dimension.name, self.values.indices
+        arange = f"tl.arange(0, {dimension.block}){self.values.space.places(dimension)}{cast}"
+        lines = [f"{name} = {start}{arange}"]
+        if dimension.mask is not None:
+            lines.append(f"{dimension.mask} = {name} < {indices.text(dimension.size)}")
+        return [*lines, *dimension.axis_lines(indices)]
 
     # ---- reductions
 
@@ -259,11 +268,11 @@ class _Printer:
                 self.pending[nest.target.name] = []
             self._store_reduced(nest, rows[same])
             return
-        value = self.values.value(nest.value)
         accumulated = nest.value.dtype
-        full = self.values.space.shape()
-        wide = f"tl.broadcast_to({value}, {full})"
+        space = self.values.space
+        wide = self.values.full(self.values.value(nest.value))
         row = rows[nest.target.name] = self.names.new("row")
+        self.values.spread[row] = space.names(is_wide=nest.reduction.is_scan)
         if nest.reduction.is_scan:
             self.outer.lines.append(f"{row} = tl.{kind}({wide}, 1).to({TRITON_DTYPES[accumulated]})")
             self.pending[nest.target.name] = []
@@ -272,20 +281,26 @@ class _Printer:
         if accumulated in (torch.bool, torch.int8, torch.int16, torch.uint8):
             wide, accumulated = f"{wide}.to(tl.int32)", torch.int32
         if self.is_persistent:
-            values, places = self.names.new(), f"tl.broadcast_to(r, {full}).to(tl.int64)"
-            start = constant(identity(kind, accumulated), accumulated, full)
-            chosen = f"tl.where({self.r.mask}, {wide}, {start})" if self.r.mask else wide
-            self.outer.lines.append(f"{values} = {chosen}")
+            values, places = wide, "r"
+            if self.r.mask is not None or not values.isidentifier():
+                values = self.names.new()
+                start = constant(identity(kind, accumulated), accumulated, "[1, 1]")
+                self.outer.lines.append(
+                    f"{values} = {wide}"
+                    if self.r.mask is None
+                    else f"{values} = tl.where({self.r.mask}, {wide}, {start})"
+                )
         else:
             values, places = self.names.new("total"), self.names.new("place")
             starts, lines = accumulate_lines(
-                kind, values, places, wide, accumulated, mask=self.r.mask, names=self.names
-            )
+                kind, values, places, wide, accumulated,
+                mask=self.r.mask, names=self.names, place_dtype=self.index_dtype,
+            )  # fmt: skip
             self.starts += starts
             self.inner.lines += lines
         finish, helpers = finish_lines(
             kind, row, values, places, accumulated, nest.target.dtype,
-            mask=self.r.mask if self.is_persistent else None, names=self.names,
+            mask=self.r.mask if self.is_persistent else None, names=self.names, place_dtype=self.index_dtype,
         )  # fmt: skip
         self.helpers |= helpers
         if self.is_persistent:
@@ -298,10 +313,13 @@ class _Printer:
             self.pending.clear()
             return
         if self.inner.lines:
+            assert self.r is not None
             stop = self.values.indices.text(self.reduced_size)
+            lane_lines = self._places(self.r, "rstart + ", ".to(tl.int64)" if self.index_dtype == torch.int64 else "")
             self.outer.lines += self.starts
             self.outer.lines.append(f"for rstart in range(0, {stop}, RBLOCK):")
-            self.outer.lines += [f"    {line}" for line in [*self.lane_lines, *self.inner.lines]]
+            self.outer.lines += [f"    {line}" for line in [*lane_lines, *self.inner.lines]]
+            self.values.indices.used -= {f"r{at}" for at in range(len(self.r.axes))}
         for finish in self.pending.values():
             self.outer.lines += finish
         self.pending.clear()

@@ -12,8 +12,13 @@ from refimpl.codegen.printing.values import KernelNamesState
 
 HELPERS = {
     "_multiply": "@triton.jit\ndef _multiply(a, b):\n    return a * b\n",
+    "_maximum": "@triton.jit\ndef _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
+    "_minimum": "@triton.jit\ndef _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
 }
 """Functions that lines call, by name."""
+
+NOWHERE: dict[torch.dtype, int] = {torch.int32: 2**31 - 1, torch.int64: 2**62}
+"""More than any place, by the dtype that places are counted in."""
 
 FULL = "[XBLOCK, RBLOCK]"
 _IDENTITIES: dict[ReductionKind, Any] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
@@ -47,27 +52,26 @@ def accumulate_lines(
     *,
     mask: str | None,
     names: KernelNamesState,
+    place_dtype: torch.dtype,
 ) -> tuple[list[str], list[str]]:
     """Lines before a loop over blocks, and lines in it, that keep a total for every lane; and its place, of argmax and argmin."""
     starts = [f"{total} = {constant(identity(kind, dtype), dtype, FULL)}"]
-    value = names.new()
-    lines = [f"{value} = {wide}"]
     if kind not in ("argmax", "argmin"):
-        both = combined(kind, total, value, dtype)
-        lines.append(f"{total} = tl.where({mask}, {both}, {total})" if mask else f"{total} = {both}")
-        return starts, lines
-    starts.append(f"{places} = tl.full({FULL}, {2**62}, tl.int64)")
+        both = combined(kind, total, wide, dtype)
+        return starts, [f"{total} = tl.where({mask}, {both}, {total})" if mask else f"{total} = {both}"]
+    value, chosen, nowhere = names.new(), names.new("better"), NOWHERE[place_dtype]
+    starts.append(f"{places} = {constant(nowhere, place_dtype, FULL)}")
     order = ">" if kind == "argmax" else "<"
     better = f"({value} {order} {total})"
     if dtype.is_floating_point:
         better = f"({better} & ({total} == {total})) | (({value} != {value}) & ({total} == {total}))"
-    better = f"({better}) | ({places} == {2**62})"
+    better = f"({better}) | ({places} == {nowhere})"
     if mask:
         better = f"({better}) & {mask}"
-    chosen = names.new("better")
-    lines += [
+    lines = [
+        f"{value} = {wide}",
         f"{chosen} = {better}",
-        f"{places} = tl.where({chosen}, r.to(tl.int64), {places})",
+        f"{places} = tl.where({chosen}, r, {places})",
         f"{total} = tl.where({chosen}, {value}, {total})",
     ]
     return starts, lines
@@ -83,42 +87,32 @@ def finish_lines(
     *,
     mask: str | None,
     names: KernelNamesState,
+    place_dtype: torch.dtype,
 ) -> tuple[list[str], set[str]]:
     """From a block of values to one for each row, called `row`, in the dtype `to`; and the helpers that are called.
 
     mask: of the lanes that have values, where the others do not have the identity.
     """
-    is_float = dtype.is_floating_point
-    column = "[:, None]"
+    cast = "" if to == dtype else f".to({TRITON_DTYPES[to]})"
     if kind == "sum":
-        return [f"{row} = tl.sum({values}, 1){column}.to({TRITON_DTYPES[to]})"], set()
-    if kind == "prod":
-        return [f"{row} = tl.reduce({values}, 1, _multiply){column}.to({TRITON_DTYPES[to]})"], {"_multiply"}
+        return [f"{row} = tl.sum({values}, 1)[:, None]{cast}"], set()
     if kind in ("any", "all"):
-        return [f"{row} = tl.{'max' if kind == 'any' else 'min'}({values}, 1){column} != 0"], set()
-    reduce = "max" if kind in ("max", "argmax") else "min"
-    best = row if kind in ("max", "min") else names.new("best")
-    lines: list[str] = []
-    source, nan = values, ""
-    if is_float:
-        nan, clean = names.new("nan"), names.new()
-        lowest = constant(float("-inf") if reduce == "max" else float("inf"), dtype, FULL)
-        lines += [
-            f"{nan} = tl.max(({values} != {values}).to(tl.int32), 1){column} != 0",
-            f"{clean} = tl.where({values} != {values}, {lowest}, {values})",
-        ]
-        source = clean
-    lines.append(f"{best} = tl.{reduce}({source}, 1){column}")
-    if kind in ("max", "min"):
-        if is_float:
-            lines.append(f"{best} = tl.where({nan}, {constant(float('nan'), dtype, '[1, 1]')}, {best})")
-        lines.append(f"{best} = {best}.to({TRITON_DTYPES[to]})")
-        return lines, set()
-    same = f"({values} == {best})"
-    if is_float:
-        same = f"tl.where({nan}, {values} != {values}, {values} == {best})"
+        return [f"{row} = tl.{'max' if kind == 'any' else 'min'}({values}, 1)[:, None] != 0"], set()
+    is_float = dtype.is_floating_point
+    if kind == "prod" or is_float:  # tl.max and tl.min know no NaN
+        helper = "_multiply" if kind == "prod" else "_maximum" if kind in ("max", "argmax") else "_minimum"
+        best, helpers = f"tl.reduce({values}, 1, {helper})[:, None]", {helper}
+    else:
+        best, helpers = f"tl.{'max' if kind in ('max', 'argmax') else 'min'}({values}, 1)[:, None]", set[str]()
+    if kind not in ("argmax", "argmin"):
+        return [f"{row} = {best}{cast}"], helpers
+    name, found = names.new("best"), names.new("found")
+    is_here = f"({values} == {name}) | ({values} != {values})" if is_float else f"{values} == {name}"
     if mask:
-        same = f"{same} & {mask}"
-    none = constant(2**62, torch.int64, FULL)
-    lines.append(f"{row} = tl.min(tl.where({same}, {places}, {none}), 1){column}")
-    return lines, set()
+        is_here = f"({is_here}) & {mask}"
+    lines = [
+        f"{name} = {best}",
+        f"{found} = tl.where({is_here}, {places}, {NOWHERE[place_dtype]})",
+        f"{row} = tl.min({found}, 1)[:, None]{'' if place_dtype == to else f'.to({TRITON_DTYPES[to]})'}",
+    ]
+    return lines, helpers

@@ -16,7 +16,7 @@ import torch
 
 from refimpl.codegen.indices import ONE, product
 from refimpl.codegen.loop_ir import Axis, Nest
-from refimpl.codegen.printing.functions import TRITON_DTYPES, constant, expression
+from refimpl.codegen.printing.functions import COMPARISONS, TRITON_DTYPES, constant, expression
 from refimpl.codegen.printing.index_text import IndexTextState
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
 
@@ -47,20 +47,25 @@ class Dimension:
         """Whether blocks of this length have no points beyond the end."""
         return bool(self.size.is_Integer and self.size > 0 and self.size % block == 0)
 
+    def name_axes(self, indices: IndexTextState) -> None:
+        """Gives the places on the axes, and the place on all of them, their names."""
+        indices.runs[self.name] = self.axes
+        for position, axis in enumerate(self.axes):
+            indices.symbols[axis.symbol] = self.name if len(self.axes) == 1 else f"{self.name}{position}"
+
     def axis_lines(self, indices: IndexTextState) -> list[str]:
-        """Places on the axes from the place in the dimension."""
+        """Places on the axes from the place in the dimension, those that are used."""
         if len(self.axes) == 1:
-            indices.symbols[self.axes[0].symbol] = self.name
             return []
         lines = []
         step: sympy.Expr = ONE
         for position in range(len(self.axes) - 1, -1, -1):
             axis = self.axes[position]
-            text = self.name if step == ONE else f"({self.name} // {indices.factor(step)})"
-            if position > 0:
-                text = f"{text} % {indices.factor(axis.size)}"
-            indices.symbols[axis.symbol] = f"{self.name}{position}"
-            lines.append(f"{self.name}{position} = {text}")
+            if f"{self.name}{position}" in indices.used:
+                text = self.name if step == ONE else f"{self.name} // {indices.factor(step)}"
+                if position > 0:
+                    text = f"{text} % {indices.factor(axis.size)}"
+                lines.append(f"{self.name}{position} = {text}")
             step = step * axis.size
         return lines
 
@@ -92,6 +97,14 @@ class Space:
     def masks_along(self, symbols: set[Any] | frozenset[Any]) -> list[str]:
         """Of the dimensions that these axes are in."""
         return [d.mask for d in self.dimensions if d.mask is not None and symbols & d.symbols]
+
+    def along(self, symbols: Any) -> frozenset[str]:
+        """Names of the dimensions that these axes are in."""
+        return frozenset(d.name for d in self.dimensions if d.symbols & symbols)
+
+    def names(self, *, is_wide: bool = True) -> frozenset[str]:
+        """Of the dimensions of a block; of one that is the same along what is reduced."""
+        return frozenset(d.name for d in self.dimensions if is_wide or not d.is_reduced)
 
     def places(self, dimension: Dimension) -> str:
         """A subscript that puts a row of numbers along one of the dimensions."""
@@ -146,6 +159,9 @@ class ValuePrinter:
         self.outer = outer
         self.inner = inner
         self.rows: dict[str, str] = {}
+        self.spread: dict[
+            str, frozenset[str]
+        ] = {}  # by name of a value: the dimensions in which its block is not of size 1
         self.indices = IndexTextState([axis for d in space.dimensions for axis in d.axes], sizes=names.sizes)
         self._reduced = space.reduced
         self._is_in_reduced: dict[int, bool] = {}
@@ -195,50 +211,76 @@ class ValuePrinter:
             return found
         match scalar:
             case Literal(value=value, dtype=dtype):
-                text = constant(value, dtype, self.space.unit)
+                text, spread = constant(value, dtype, self.space.unit), frozenset[str]()
             case FromIndex(index=index, dtype=dtype):
-                text = self._index_value(index, dtype)
+                text, spread = self._index_value(index, dtype), self.space.along(index.free_symbols)
             case Load():
-                text = self._load(scalar, is_wide=is_wide)
+                text, spread = self._load(scalar, is_wide=is_wide)
             case Guarded():
-                text = self._guarded(scalar, scope, is_wide=is_wide)
+                text, spread = self._guarded(scalar, scope, is_wide=is_wide)
             case Apply(function="checked_index", arguments=(place, limit)):
-                text = self._checked(self._emit(place), self._emit(limit), scope, is_wide=is_wide)
+                checked = scope.names[key] = self._emit(place)
+                self._check(checked, self._emit(limit), scope, is_wide=is_wide)
+                return checked
+            case Apply(function=function, arguments=(FromIndex(index=a), FromIndex(index=b))) if (
+                function in COMPARISONS and (a - b).free_symbols & self.indices.symbols.keys()
+            ):
+                text, spread = self._index_comparison(function, a, b)
             case Apply(function=function, arguments=arguments, dtype=dtype):
                 names = [self._emit(argument) for argument in arguments]
                 text = expression(function, names, [argument.dtype for argument in arguments], dtype)
+                spread = self._spread_of(*names)
         same = scope.names.get(text)  # what is written alike is alike, in one scope and under one guard
         if same is None or (self._guard is not None and isinstance(scalar, (Load, Guarded))):
             same = self.names.new()
             scope.lines.append(f"{same} = {text}")
             scope.names[text] = same
+            self.spread[same] = spread
         scope.names[key] = same
         return same
 
+    def _spread_of(self, *names: str) -> frozenset[str]:
+        return frozenset[str]().union(*(self.spread.get(name, frozenset()) for name in names))
+
+    def full(self, name: str, *, is_wide: bool = True) -> str:
+        """A value as a block of the whole space; or of what is not reduced."""
+        if self.spread.get(name, frozenset()) >= self.space.names(is_wide=is_wide):
+            return name
+        return f"tl.broadcast_to({name}, {self.space.shape(is_wide=is_wide)})"
+
     def _index_value(self, index: sympy.Expr, dtype: torch.dtype) -> str:
-        text = self.indices.text(index)
+        text = self.indices.place(index)
         if index.free_symbols & self.indices.symbols.keys():
             return f"({text}).to({TRITON_DTYPES[dtype]})"
         return f"tl.full({self.space.unit}, {text}, {TRITON_DTYPES[dtype]})"
 
-    def _checked(self, place: str, limit: str, scope: ScopeState, *, is_wide: bool) -> str:
+    def _index_comparison(self, function: str, a: sympy.Expr, b: sympy.Expr) -> tuple[str, frozenset[str]]:
+        """Of places, which are compared as they are."""
+        text = f"{self.indices.place(a)} {COMPARISONS[function]} {self.indices.place(b)}"
+        return text, self.space.along((a - b).free_symbols)
+
+    def _check(self, place: str, limit: str, scope: ScopeState, *, is_wide: bool) -> None:
         inside = f"(({place} >= 0) & ({place} < {limit}))"
         for mask in [*self.space.masks(is_wide=is_wide), *([self._guard] if self._guard else [])]:
             inside = f"{inside} | ~{mask}"
         scope.lines.append(f'tl.device_assert({inside}, "index out of bounds")')
-        return place
 
-    def _load(self, load: Load, *, is_wide: bool) -> str:
+    def _load(self, load: Load, *, is_wide: bool) -> tuple[str, frozenset[str]]:
+        """Its text, and the dimensions that the result has."""
+        spread = self.space.along(load.index.free_symbols)
         for symbol, value in load.indirect:
             self.indices.symbols[symbol] = self._emit(value)
-        index = self.indices.text(load.index)
+            spread |= self.spread.get(self.indices.symbols[symbol], frozenset())
+        index = self.indices.place(load.index)
         pointer = self.names.pointer(load.buffer)
         masks = self._masks_of(load, is_wide=is_wide)
         if not masks:
-            return f"tl.load({pointer} + {index})"
+            return f"tl.load({_offset(pointer, index)})", spread
         if self._guard is not None or load.indirect:
-            index = f"tl.broadcast_to({index}, {self.space.shape(is_wide=is_wide)})"
-        return f"tl.load({pointer} + ({index}), {' & '.join(masks)}, other=0)"
+            needed = self.space.names(is_wide=is_wide)
+            if not spread >= needed:
+                index, spread = self._spread_out(index, load.index, is_wide=is_wide), needed
+        return f"tl.load({_offset(pointer, index)}, {' & '.join(masks)}, other=0)", spread
 
     def _masks_of(self, load: Load, *, is_wide: bool) -> list[str]:
         """The points outside of the kernel's must not be loaded, nor those that a guard leaves out."""
@@ -248,27 +290,42 @@ class ValuePrinter:
             return self.space.masks(is_wide=is_wide)
         return self.space.masks_along(load.index.free_symbols)
 
-    def _guarded(self, guarded: Guarded, scope: ScopeState, *, is_wide: bool) -> str:
+    def _guarded(self, guarded: Guarded, scope: ScopeState, *, is_wide: bool) -> tuple[str, frozenset[str]]:
         condition = self._emit(guarded.condition)
         around = self._guard, self._guard_is_wide
         if self._guard is not None:
             both = self.names.new("guard")
             scope.lines.append(f"{both} = {condition} & {self._guard}")
+            self.spread[both] = self._spread_of(condition, self._guard)
             condition = both
         self._guard, self._guard_is_wide = condition, is_wide
         value = self._emit(guarded.value)
         self._guard, self._guard_is_wide = around
         otherwise = self._emit(guarded.otherwise)
-        return f"tl.where({condition}, {value}, {otherwise})"
+        return f"tl.where({condition}, {value}, {otherwise})", self._spread_of(condition, value, otherwise)
 
     def store(self, nest: Nest, value: str, *, is_wide: bool) -> str:
         """The line that writes a nest's value."""
         pointer = self.names.pointer(nest.target.name)
         masks = self.space.masks(is_wide=is_wide)
         mask = f", {' & '.join(masks)}" if masks else ""
-        index = self.indices.text(nest.index)
+        index = self.indices.place(nest.index)
+        if not self.space.along(nest.index.free_symbols) >= self.space.names(is_wide=is_wide):
+            index = self._spread_out(index, nest.index, is_wide=is_wide)
+        return f"tl.store({_offset(pointer, index)}, {value}{mask})"
+
+    def _spread_out(self, text: str, index: sympy.Expr, *, is_wide: bool) -> str:
+        """The text of an index as a block."""
         shape = self.space.shape(is_wide=is_wide)
-        return f"tl.store({pointer} + tl.broadcast_to({index}, {shape}), tl.broadcast_to({value}, {shape}){mask})"
+        if index.free_symbols & self.indices.symbols.keys():
+            return f"tl.broadcast_to({text}, {shape})"
+        return f"tl.full({shape}, {text}, tl.int64)"
+
+
+def _offset(pointer: str, index: str) -> str:
+    """A pointer moved by one number of elements, which is added up first: it is narrower than pointers are."""
+    is_one = index.isidentifier() or index.isdecimal() or index.startswith("tl.")
+    return f"{pointer} + {index}" if is_one else f"{pointer} + ({index})"
 
 
 def _unguarded(scalar: Scalar) -> list[Scalar]:
