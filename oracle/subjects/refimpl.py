@@ -6,6 +6,7 @@ Counterpart: torch/fx/experimental/proxy_tensor.py make_fx; the backend aot_eage
 
 from __future__ import annotations
 
+import functools
 import io
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,8 @@ from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
 from refimpl.aot.functional_transform import functionalize
-from refimpl.backends.registry import lookup_backend
+from refimpl.backends.registry import Backend, lookup_backend
+from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.codegen.compile import compile_graph
@@ -33,6 +35,7 @@ from refimpl.codegen.levels.user_modules import is_kernel as is_kernel
 from refimpl.codegen.levels.user_modules import kind_of_error as kind_of_error
 from refimpl.codegen.levels.user_modules import launches_watched as launches_watched
 from refimpl.codegen.levels.user_modules import triton_emulated as triton_emulated
+from refimpl.codegen.options import CodegenOptions, codegen_options
 from refimpl.export import export, load, save, unflatten
 from refimpl.pipeline import Partition, compile_aot
 
@@ -46,7 +49,7 @@ BREAKS: Mapping[str, Callable[[int, int], bool] | None] = MappingProxyType(
     }
 )
 # kind of subject -> what runs the graphs of capture, where the subject says it
-BACKENDS: Mapping[str, str] = MappingProxyType({"refimpl.full": "aot_eager", "triton": "triton"})
+BACKENDS: Mapping[str, str] = MappingProxyType({"refimpl.full": "aot_eager"})
 RECOMPILE_LIMIT = 64  # a plan may need more than the default of 8; past the limit it runs without graphs
 SOURCE_FOLDER = Path(refimpl.__file__).parent
 # kind of subject -> how forward and backward are told apart: not at all, by need, or by the smallest cut
@@ -149,7 +152,10 @@ class RefimplCodegen:
             self._graphs += 1
             if self.spec.kind == "refimpl.decomposed":
                 return graph_module
-            return compile_graph(graph_module, example_inputs, strict=bool(self.spec.options.get("strict", False)))
+            return compile_graph(
+                graph_module, example_inputs, strict=bool(self.spec.options.get("strict", False)),
+                options=kernel_options(self.spec),
+            )  # fmt: skip
 
         return compile_aot(
             request.target, backend=compile_one, partition="min_cut", decompositions=codegen_decompositions(),
@@ -158,6 +164,11 @@ class RefimplCodegen:
 
     def counters(self) -> Counters:
         return Counters(graphs=self._graphs, graph_breaks=0)
+
+
+def kernel_options(spec: SubjectSpec) -> CodegenOptions:
+    """What a subject's options say about kernels."""
+    return codegen_options({name: spec.options[name] for name in ("random",) if name in spec.options})
 
 
 class RefimplCapture:
@@ -173,14 +184,18 @@ class RefimplCapture:
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         options = self.spec.options
-        backend = BACKENDS.get(self.spec.kind) or options.get("backend", "eager")
         made = CaptureOptions(
-            backend=lookup_backend(backend), fullgraph=bool(options.get("fullgraph", False)),
+            backend=self._backend(), fullgraph=bool(options.get("fullgraph", False)),
             dynamic=options.get("dynamic", request.dynamic), recompile_limit=RECOMPILE_LIMIT,
             breaks_at=BREAKS[options.get("breaks", "needed")],
         )  # fmt: skip
         self._options.append(made)
         return with_options(request.target, made)
+
+    def _backend(self) -> Backend:
+        if self.spec.kind == "triton":
+            return functools.partial(triton, options=kernel_options(self.spec))
+        return lookup_backend(BACKENDS.get(self.spec.kind) or self.spec.options.get("backend", "eager"))
 
     def counters(self) -> Counters:
         segments = [

@@ -56,6 +56,7 @@ _EXPORT = {
     "dynamic": _FLAG_OR_NONE,
     "decomposed": OptionSpec(choices=("no", "functional", "all")),
 }
+_KERNELS = {"random": OptionSpec(choices=("eager", "philox"))}
 _REFIMPL_AOT = "oracle.subjects.refimpl:RefimplAot"
 _REFIMPL_CODEGEN = "oracle.subjects.refimpl:RefimplCodegen"
 BUILT_IN: dict[str, BuiltIn] = {
@@ -169,13 +170,13 @@ BUILT_IN: dict[str, BuiltIn] = {
         kind="refimpl.triton",
         guards=False,
         code=_REFIMPL_CODEGEN,
-        options={"dynamic": _FLAG, "strict": _FLAG},
+        options={"dynamic": _FLAG, "strict": _FLAG, **_KERNELS},
         description="the same as Triton kernels, emulated for tensors on the CPU; no capture before it",
     ),
     "triton": BuiltIn(
         kind="triton",
         code="oracle.subjects.refimpl:RefimplCapture",
-        options=_CAPTURE,
+        options={**_CAPTURE, **_KERNELS},
         description="the reference implementation's whole road: capture, AOT autograd, Triton kernels, emulated on the CPU",
     ),
     "refimpl.capture": BuiltIn(
@@ -316,6 +317,8 @@ def _spec(name: str, row: BuiltIn, options: Mapping[str, Any], *, base: str, **m
         options["backend"] = "eager" if base == "dynamo" else base
         if options.get("options.fallback_random") is True:  # inductor then calls eager's random ops
             rng = "eager"
+    if options.get("random") == "philox":
+        rng = "own"
     return SubjectSpec(
         name=name,
         kind=row.kind,

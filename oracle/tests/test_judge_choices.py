@@ -293,6 +293,21 @@ def test_elements_that_depend_on_one_another_are_measured_against_eager_under_an
     assert verdict.status is Status.PASS
 
 
+def test_few_random_numbers_behind_many_elements_are_measured_against_eager_under_many_seeds():
+    """Channels that drop out as a whole: one other seed may happen to be near."""
+
+    def channels(seed):
+        kept = torch.rand(5, 1, generator=torch.Generator().manual_seed(seed)) < 0.5
+        return (torch.linspace(-1, 3, 5)[:, None] + seeded(5 * 200).view(5, 200) / 10) * kept
+
+    runs = [returned(channels(seed)) for seed in range(2, 40)]
+    eager, near, subject = returned(channels(0)), returned(channels(0)), returned(channels(1))
+    assert judged(eager, subject, **own(other_seed=lambda: near)).status is Status.FAIL_ACCURACY
+    judged_by_many = own(other_seed=lambda: near, many_seeds=lambda: runs)
+    assert judged(eager, subject, **judged_by_many).status is Status.PASS
+    assert judged(eager, returned(channels(1) + 9), **judged_by_many).status is Status.FAIL_ACCURACY
+
+
 def test_an_overflow_by_chance_is_one_that_eager_has_under_some_seed():
     eager, subject = torch.tensor([0.0, 5.0]), torch.tensor([math.inf, 0.0])
     runs = [returned(torch.tensor([0.0, 0.0])), returned(torch.tensor([-math.inf, 5.0]))]

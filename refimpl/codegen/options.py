@@ -1,4 +1,4 @@
-"""What a caller chooses about compiled graphs, and what follows from it for speed only: results are the same within rounding.
+"""What a caller chooses about compiled graphs. But for random numbers, results are the same within rounding.
 
 Counterpart: torch/_inductor/config.py
 Differs: frozen, and given to each compilation; there are no global settings.
@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from refimpl.errors import BadParameter
 
 Contractions = Literal["template", "extern", "measured"]
+Random = Literal["eager", "philox"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +27,15 @@ class CodegenOptions:
     reuse_buffers: bool = True
     """Results take the memory of what is needed no more, or are written over what their kernel reads."""
 
+    random: Random = "eager"
+    """Random numbers of the operators' own kernels, which are eager's, or computed in kernels ("philox"): the same distributions,
+    other numbers."""
+
     def __post_init__(self) -> None:
-        if self.contractions not in get_args(Contractions):
-            raise BadParameter(
-                seen=f"contractions={self.contractions!r}", expected=f"one of {', '.join(get_args(Contractions))}"
-            )
+        for name, choices in (("contractions", get_args(Contractions)), ("random", get_args(Random))):
+            value = getattr(self, name)
+            if value not in choices:
+                raise BadParameter(seen=f"{name}={value!r}", expected=f"one of {', '.join(choices)}")
 
 
 def codegen_options(given: CodegenOptions | Mapping[str, Any] | None) -> CodegenOptions:

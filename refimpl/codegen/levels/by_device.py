@@ -31,8 +31,8 @@ class LevelByDevice:
         arguments: Sequence[torch.Tensor | int | float],
         constants: Mapping[str, Any],
     ) -> None:
-        """See Level. Raises IndexError for a place out of bounds on the CPU, as eager does, and LevelUnavailable for a device
-        without a level."""
+        """See Level. Raises as eager does on the CPU, IndexError for a place out of bounds, RuntimeError for a probability that
+        is none; and LevelUnavailable for a device without a level."""
         device = next(argument.device for argument in arguments if isinstance(argument, torch.Tensor))
         if device.type == "cuda":
             with torch.cuda.device(device):
@@ -43,4 +43,5 @@ class LevelByDevice:
         try:
             self._emulator.launch(kernel, grid, arguments, constants)
         except AssertionFailed as error:
-            raise IndexError(error.message) from error
+            kind = IndexError if error.message == "index out of bounds" else RuntimeError
+            raise kind(error.message) from error

@@ -14,13 +14,13 @@ import torch
 from refimpl._torch import OpOverload, pytree
 from refimpl.codegen.indices import ONE, to_index
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
-from refimpl.codegen.lowering import indexing, pointwise, reductions, views
+from refimpl.codegen.lowering import indexing, pointwise, random, reductions, views
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
 
-RULES: dict[Any, Rule] = {**pointwise.RULES, **views.RULES, **reductions.RULES, **indexing.RULES}
+RULES: dict[Any, Rule] = {**pointwise.RULES, **views.RULES, **reductions.RULES, **indexing.RULES, **random.RULES}
 
 # A node with several users is put into memory if an element of it costs more than this many functions.
 CHEAP = 2
@@ -79,7 +79,7 @@ class _GraphLowering:
             else:
                 self.values[node] = self._kept(node, self._call(node))
         return LoweredGraph(
-            steps=tuple(self.state.steps),
+            steps=(*self.state.seeds.values(), *self.state.steps),
             inputs=tuple(self.inputs),
             outputs=outputs,
             constants=self.constants,

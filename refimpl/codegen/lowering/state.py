@@ -23,7 +23,7 @@ from refimpl.codegen.loop_ir import (
 )
 from refimpl.codegen.nests import normalised
 from refimpl.codegen.options import CodegenOptions
-from refimpl.codegen.scalars import Apply, FromIndex, Literal, Scalar
+from refimpl.codegen.scalars import Apply, FromIndex, Literal, Load, Scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
 # (state, node, *arguments, **keywords) -> what the node is lowered to. Arguments are lowered: Tensor for a tensor, an expression
@@ -82,6 +82,32 @@ class LoweringState:
     options: CodegenOptions = field(default_factory=CodegenOptions)
     steps: list[Step] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)
+    seeds: dict[torch.device, Extern] = field(default_factory=dict)
+    """Calls that draw one number for each call of the graph, before all steps."""
+    draws: int = 0
+
+    def seed(self, device: torch.device) -> Scalar:
+        """What random numbers on a device are computed from."""
+        if device not in self.seeds:
+            name = f"seed_{len(self.seeds)}"
+            buffer = Buffer(name, (ONE,), (ONE,), torch.int64, device)
+            self.seeds[device] = Extern(
+                target=torch.ops.aten.randint.low,
+                arguments=(0, 2**63 - 1, (1,)),
+                keywords={"dtype": torch.int64, "device": device},
+                outputs=(Output(buffer=buffer),),
+                is_list=False,
+                reads=frozenset(),
+                writes=frozenset(),
+                origin=name,
+                reason="drawn from the device's generator",
+            )
+        return Load(f"seed_{list(self.seeds).index(device)}", ZERO, torch.int64)
+
+    def next_draw(self) -> int:
+        """The number of a random operator in the graph."""
+        self.draws += 1
+        return self.draws - 1
 
     def new_buffer(
         self, shape: Sequence[Any], dtype: torch.dtype, device: torch.device, strides: Sequence[Any] | None = None

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
+from refimpl.codegen.printing.random import RANDOM_FUNCTIONS
+
 TRITON_DTYPES = {
     torch.bool: "tl.int1",
     torch.uint8: "tl.uint8",
@@ -35,7 +37,8 @@ _LIBDEVICE = frozenset(
     ]
 )  # fmt: skip
 FUNCTIONS = frozenset([*COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
-                       "floor", "ceil", "sqrt", "fma", "checked_index"])  # fmt: skip
+                       "floor", "ceil", "sqrt", "fma", "checked_index", "checked_probability", "checked_deviation",
+                       *RANDOM_FUNCTIONS])  # fmt: skip
 
 
 def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.dtype], dtype: torch.dtype) -> str:

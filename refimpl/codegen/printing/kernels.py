@@ -29,6 +29,7 @@ from refimpl.codegen.indices import product
 from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
 from refimpl.codegen.loop_ir import Axis, Buffer, Nest
 from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
+from refimpl.codegen.printing.random import RANDOM_HELPERS
 from refimpl.codegen.printing.reductions import HELPERS, accumulate_lines, finish_lines, identity
 from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
 from refimpl.codegen.scalars import StructuresState
@@ -110,7 +111,8 @@ def kernel_source(
     signature = ", ".join(
         f"{parameter.name}: tl.constexpr" if parameter.is_constant else parameter.name for parameter in parameters
     )
-    functions = "".join("\n\n" + HELPERS[helper] for helper in sorted(helpers))
+    texts = HELPERS | RANDOM_HELPERS
+    functions = "".join("\n\n" + texts[helper] for helper in sorted(helpers | names.helpers))
     text = "\n".join(f"    {line}" if line else "" for line in body)
     return f"{_HEADER}{functions}\n\n@triton.jit\ndef {name}({signature}):\n{text}\n", parameters
 

@@ -18,6 +18,7 @@ from refimpl.codegen.indices import ONE, product
 from refimpl.codegen.loop_ir import Axis, Nest
 from refimpl.codegen.printing.functions import COMPARISONS, TRITON_DTYPES, constant, expression
 from refimpl.codegen.printing.index_text import IndexTextState
+from refimpl.codegen.printing.random import RANDOM_FUNCTIONS, random_function
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
 
 
@@ -119,10 +120,12 @@ def _shape(parts: Any) -> str:
 
 @dataclass
 class KernelNamesState:
-    """Names that hold in the whole of a kernel. `pointers`: parameters by buffer; `sizes`: parameters by number."""
+    """Names that hold in the whole of a kernel. `pointers`: parameters by buffer; `sizes`: parameters by number; `helpers`:
+    functions that are called."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     sizes: dict[sympy.Expr, str] = field(default_factory=dict)
+    helpers: set[str] = field(default_factory=set)
     count: int = 0
 
     def new(self, prefix: str = "t") -> str:
@@ -220,12 +223,24 @@ class ValuePrinter:
                 text, spread = self._guarded(scalar, scope, is_wide=is_wide)
             case Apply(function="checked_index", arguments=(place, limit)):
                 checked = scope.names[key] = self._emit(place)
-                self._check(checked, self._emit(limit), scope, is_wide=is_wide)
+                holds = f"({checked} >= 0) & ({checked} < {self._emit(limit)})"
+                self._assert(holds, "index out of bounds", scope, is_wide=is_wide)
+                return checked
+            case Apply(function="checked_probability" | "checked_deviation", arguments=(number,)):
+                checked = scope.names[key] = self._emit(number)
+                is_probability = scalar.function == "checked_probability"
+                holds = f"({checked} >= 0) & ({checked} <= 1)" if is_probability else f"{checked} >= 0"
+                message = "a probability that is not in [0, 1]" if is_probability else "a deviation below 0"
+                self._assert(holds, message, scope, is_wide=is_wide)
                 return checked
             case Apply(function=function, arguments=(FromIndex(index=a), FromIndex(index=b))) if (
                 function in COMPARISONS and (a - b).free_symbols & self.indices.symbols.keys()
             ):
                 text, spread = self._index_comparison(function, a, b)
+            case Apply(function=function, arguments=arguments, dtype=dtype) if function in RANDOM_FUNCTIONS:
+                helper, names = random_function(function, dtype), [self._emit(argument) for argument in arguments]
+                self.names.helpers |= {"_words", helper}
+                text, spread = f"{helper}({', '.join(names)})", self._spread_of(*names)
             case Apply(function=function, arguments=arguments, dtype=dtype):
                 names = [self._emit(argument) for argument in arguments]
                 text = expression(function, names, [argument.dtype for argument in arguments], dtype)
@@ -259,11 +274,12 @@ class ValuePrinter:
         text = f"{self.indices.place(a)} {COMPARISONS[function]} {self.indices.place(b)}"
         return text, self.space.along((a - b).free_symbols)
 
-    def _check(self, place: str, limit: str, scope: ScopeState, *, is_wide: bool) -> None:
-        inside = f"(({place} >= 0) & ({place} < {limit}))"
+    def _assert(self, holds: str, message: str, scope: ScopeState, *, is_wide: bool) -> None:
+        """At the points that there are."""
+        holds = f"({holds})"
         for mask in [*self.space.masks(is_wide=is_wide), *([self._guard] if self._guard else [])]:
-            inside = f"{inside} | ~{mask}"
-        scope.lines.append(f'tl.device_assert({inside}, "index out of bounds")')
+            holds = f"{holds} | ~{mask}"
+        scope.lines.append(f'tl.device_assert({holds}, "{message}")')
 
     def _load(self, load: Load, *, is_wide: bool) -> tuple[str, frozenset[str]]:
         """Its text, and the dimensions that the result has."""

@@ -439,7 +439,7 @@ def batch_norm_backward(
 def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     dtype = computation_dtype(grad.dtype)
     if not grad.is_floating_point():
-        return grad * (cast(mask, real_dtype(dtype)) * scale)
+        return grad * mask * scale  # a zero of integers has no sign
     return cast(cast(grad, dtype) * cast(mask, dtype) * scale, grad.dtype)
 
 
