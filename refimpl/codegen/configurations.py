@@ -82,6 +82,43 @@ def looped_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -
     return [configuration(XBLOCK=min(x, rows), RBLOCK=min(r, length)) for x, r in pairs]
 
 
+_LEAST_DOT = 16  # lengths of a block that tl.dot takes
+# By the bytes of a value: blocks of rows, of columns and of what is added up, warps and stages. None spills registers.
+_DOT_BLOCKS: dict[int, tuple[tuple[int, int, int, int, int], ...]] = {
+    2: (
+        (128, 128, 64, 8, 3), (128, 64, 64, 4, 3), (64, 128, 64, 4, 3), (64, 64, 64, 4, 4), (32, 64, 128, 4, 3),
+        (64, 32, 128, 4, 3),
+    ),
+    4: (
+        (64, 64, 32, 8, 3), (128, 64, 32, 8, 3), (64, 128, 32, 8, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3),
+        (32, 32, 64, 4, 3),
+    ),
+    8: ((64, 64, 16, 8, 2), (32, 64, 16, 4, 2), (64, 32, 16, 4, 2), (32, 32, 32, 4, 2)),
+}  # fmt: skip
+_FULL_GPU = 132  # programs that the default tries to have
+
+
+def contraction_configurations(rows: int, columns: int, depth: int, batch: int, itemsize: int) -> list[Configuration]:
+    """Of tiles of a matrix product of values of so many bytes. The default is the first that gives enough programs, or the one
+    that gives most."""
+
+    def made(blocks: tuple[int, int, int, int, int]) -> Configuration:
+        lengths = [
+            max(_LEAST_DOT, min(block, power_of_two(size)))
+            for block, size in zip(blocks, (rows, columns, depth), strict=False)
+        ]
+        warps = min(blocks[3], max(1, lengths[0] * lengths[1] // 256))
+        return Configuration(tuple(zip(("MBLOCK", "NBLOCK", "KBLOCK"), lengths, strict=True)), warps, blocks[4])
+
+    def programs(configuration: Configuration) -> int:
+        lengths = configuration.constants
+        return batch * -(-rows // lengths["MBLOCK"]) * -(-columns // lengths["NBLOCK"])
+
+    candidates = [made(blocks) for blocks in _DOT_BLOCKS[itemsize]]
+    default = next((one for one in candidates if programs(one) >= _FULL_GPU), max(candidates, key=programs))
+    return [default, *candidates]
+
+
 def allowed(
     candidates: Iterable[Configuration], is_allowed: Callable[[dict[str, int]], bool]
 ) -> tuple[Configuration, ...]:

@@ -22,6 +22,7 @@ from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpress
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.codegen.memory_plan import MemoryPlan, Use, needs_view, plan_memory, use_of_extern, use_of_kernel
 from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.printing.contractions import print_contraction
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
 from refimpl.codegen.tensors import Stored
@@ -122,7 +123,8 @@ class _Plan:
         return name in self.graph.constants
 
     def _print(self, scheduled: ScheduledKernel) -> PrintedKernel:
-        self.kernels.append(print_kernel(f"kernel_{len(self.kernels)}", scheduled, self.buffers))
+        print_one = print_kernel if scheduled.group.contraction is None else print_contraction
+        self.kernels.append(print_one(f"kernel_{len(self.kernels)}", scheduled, self.buffers))
         return self.kernels[-1]
 
     def _plan_memory(

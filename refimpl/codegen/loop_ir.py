@@ -17,7 +17,7 @@ from refimpl.codegen.scalars import Load, Scalar, walk
 
 _AXES = itertools.count()
 
-ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod"]
+ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "dot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,25 @@ class Buffer:
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """How the values along the reduced axes become one. `argmax` and `argmin` give the place among them, the first of equal ones;
-    a NaN is the greatest and the least value. `cumsum` and `cumprod` are scans: they give a value for every point."""
+    a NaN is the greatest and the least value. `cumsum` and `cumprod` are scans: they give a value for every point.
+
+    `dot` is the sum of products: the nest's value is `Apply("dot", (left, right))` in the dtype that is accumulated in; the
+    operands have one of their own.
+    """
 
     kind: ReductionKind
+    precision: Literal["ieee", "tf32"] = "ieee"
+    """Of products of float32."""
 
     @property
     def is_scan(self) -> bool:
         """Whether there are as many results as values."""
         return self.kind in ("cumsum", "cumprod")
+
+    @property
+    def is_dot(self) -> bool:
+        """Whether it adds up products of two operands."""
+        return self.kind == "dot"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl.codegen.indices import ONE, divides, product
+from refimpl.codegen.indices import ONE, affine_terms, divides, product
 from refimpl.codegen.loop_ir import Axis, Extern, Nest, Step, new_axis
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, walk
@@ -50,6 +50,11 @@ class Group:
     @property
     def reduced_axes(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.order if axis.symbol in self.reduced)
+
+    @property
+    def contraction(self) -> Nest | None:
+        """The nest that is a product of matrices; there is one at most."""
+        return next((nest for nest in self.nests if nest.reduction is not None and nest.reduction.is_dot), None)
 
     def produces(self) -> dict[str, Nest]:
         """The nest behind each buffer that is made here."""
@@ -141,11 +146,36 @@ def _joined(group: Group, new: Group) -> Group | None:
 
 def _pairings(group: Group, new: Group) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
     """Which axes of the one may be which of the other."""
+    if new.contraction is not None:
+        return []
+    if group.contraction is not None:
+        return [] if new.reduced else _in_memory_order(group, new)
     if bool(group.reduced) == bool(new.reduced):
         return [(group.order, new.order)]
     if group.reduced:
         return [*([(group.order, new.order)] if _is_shareable(group) else []), (group.kept_axes, new.order)]
     return [*([(group.order, new.order)] if _is_shareable(new) else []), (group.order, new.kept_axes)]
+
+
+def _in_memory_order(group: Group, new: Group) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
+    """Kept axes of a contraction, and axes of what reads its result, each from the widest step through it to the smallest."""
+    made = group.produces()
+    load = next(
+        (part for nest in new.nests for part in walk(nest.value) if isinstance(part, Load) and part.buffer in made),
+        None,
+    )
+    if load is None:
+        return []
+    kept, others = _by_steps(group.kept_axes, made[load.buffer].index), _by_steps(new.order, load.index)
+    return [] if kept is None or others is None else [(kept, others)]
+
+
+def _by_steps(axes: Sequence[Axis], index: sympy.Expr) -> tuple[Axis, ...] | None:
+    terms = affine_terms(index, frozenset(axis.symbol for axis in axes))
+    if terms is None:
+        return None
+    steps, _ = terms
+    return tuple(sorted(axes, key=lambda axis: -guess(steps.get(axis.symbol, sympy.S.Zero))))
 
 
 def _is_shareable(group: Group) -> bool:

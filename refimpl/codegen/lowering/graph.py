@@ -14,13 +14,20 @@ import torch
 from refimpl._torch import OpOverload, pytree
 from refimpl.codegen.indices import ONE, to_index
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
-from refimpl.codegen.lowering import indexing, pointwise, random, reductions, views
+from refimpl.codegen.lowering import contractions, indexing, pointwise, random, reductions, views
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
 
-RULES: dict[Any, Rule] = {**pointwise.RULES, **views.RULES, **reductions.RULES, **indexing.RULES, **random.RULES}
+RULES: dict[Any, Rule] = {
+    **contractions.RULES,
+    **indexing.RULES,
+    **pointwise.RULES,
+    **random.RULES,
+    **reductions.RULES,
+    **views.RULES,
+}
 
 # A node with several users is put into memory if an element of it costs more than this many functions.
 CHEAP = 2

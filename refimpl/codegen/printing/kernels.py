@@ -33,7 +33,7 @@ from refimpl.codegen.printing.random import RANDOM_HELPERS
 from refimpl.codegen.printing.reductions import HELPERS, accumulate_lines, finish_lines, identity
 from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
 from refimpl.codegen.scalars import StructuresState
-from refimpl.codegen.schedule import ScheduledKernel, guess, merged
+from refimpl.codegen.schedule import Group, ScheduledKernel, guess, merged
 from refimpl.symbolic.functions import FloorDiv
 
 MAX_INT32 = 2**31 - 1
@@ -117,6 +117,18 @@ def kernel_source(
     return f"{_HEADER}{functions}\n\n@triton.jit\ndef {name}({signature}):\n{text}\n", parameters
 
 
+def fits_int32(group: Group, buffers: dict[str, Buffer], *counts: sympy.Expr) -> bool:
+    """Whether the place of every element, and places among so many points, are surely numbers of 32 bits."""
+    for name in group.reads() | group.produces().keys():
+        buffer = buffers[name]
+        extent = sum(
+            ((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides, strict=True)), sympy.S.Zero
+        )
+        if not extent.is_Integer or extent > MAX_INT32:
+            return False
+    return all(bool(count.is_Integer and count <= MAX_INT32 - MOST_VALUES) for count in counts)
+
+
 class _Printer:
     def __init__(self, name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> None:
         self.name = name
@@ -132,7 +144,9 @@ class _Printer:
         is_short = bool(self.reduced_size.is_Integer and 1 <= self.reduced_size <= PERSISTENT)
         has_scan = any(reduction.is_scan for reduction in reductions)
         self.is_persistent = self.has_reduction and (is_short or has_scan)
-        self.index_dtype = torch.int32 if self._fits_int32() else torch.int64
+        self.index_dtype = (
+            torch.int32 if fits_int32(self.group, buffers, self.kept_size * self.reduced_size) else torch.int64
+        )
         candidates = self._candidates()
         self.blocks = candidates[0].constants
         kept = self.group.kept_axes
@@ -184,18 +198,6 @@ class _Printer:
             written=tuple(sorted(self.stored)),
             origins=tuple(dict.fromkeys(origin for nest in self.group.nests for origin in nest.origins)),
         )
-
-    def _fits_int32(self) -> bool:
-        names = {name for nest in self.group.nests for name in nest.reads()} | self.made.keys()
-        for name in names:
-            buffer = self.buffers[name]
-            extent = sum(
-                ((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides, strict=True)), sympy.S.Zero
-            )
-            if not extent.is_Integer or extent > MAX_INT32:
-                return False
-        points = self.kept_size * self.reduced_size
-        return bool(points.is_Integer and points <= MAX_INT32 - MOST_VALUES)
 
     def _candidates(self) -> list[Configuration]:
         kept, reduced = max(guess(self.kept_size), 1), max(guess(self.reduced_size), 1)

@@ -1,0 +1,229 @@
+"""Rules of matrix products: contractions of two operands, which are whatever is cheap to compute where it is read.
+
+A product whose result has only one side of its own is a plain reduction; so are products of integers, which add up exactly as
+they overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import ONE, ZERO, affine_terms, linear, product
+from refimpl.codegen.loop_ir import Axis, Buffer, Nest, Reduction, new_axis
+from refimpl.codegen.lowering.state import (
+    HALF,
+    LoweringState,
+    NotLowered,
+    RuleTable,
+    apply,
+    broadcast_indices,
+    cast,
+    fake_of,
+    literal,
+    opmath,
+    shape_of,
+    whole,
+)
+from refimpl.codegen.nests import index_expressions, normalised
+from refimpl.codegen.scalars import Apply, Load, Scalar, walk
+from refimpl.codegen.schedule import guess
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+
+aten = torch.ops.aten
+
+RULES = RuleTable()
+
+# An operand that costs more functions than this is put into memory: every block of the other operand reads it again.
+CHEAP_OPERAND = 2
+DOT_DTYPES = (*HALF, torch.float32, torch.float64)
+# Products of more multiply-adds than this are left to the operator's own kernel: the emulator does about 1.5e9 in a second, on
+# two cores, and 3e7 of those that are reductions; on a GPU, where nothing is measured, the libraries' are taken for faster.
+MOST_EMULATED = {"dot": 2**29, "sum": 2**24}
+MOST_ON_A_GPU = 2**26
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+# (kept indices, reduced indices) -> an operand's element
+OperandAt = Callable[[Indices, Indices], Scalar]
+
+
+@dataclass(frozen=True)
+class ContractionSpec:
+    """`target[kept]` = the sum over `reduced` of left * right. `strides` of the kept dimensions are the target's.
+
+    Operands have `dtype`; the result is rounded to the target's.
+    """
+
+    kept: Indices
+    reduced: Indices
+    left: OperandAt
+    right: OperandAt
+    dtype: torch.dtype
+    strides: Indices
+
+    @property
+    def multiply_adds(self) -> sympy.Expr:
+        return product((*self.kept, *self.reduced))
+
+
+def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, origins: tuple[str, ...]) -> Stored:
+    """A contraction that fills a buffer. With nothing to add up it is zero."""
+    accumulate = opmath(spec.dtype)
+    if ZERO in (*spec.kept, *spec.reduced):
+        zeros = Computed(target.shape, target.dtype, target.device, lambda indices: literal(0, target.dtype))
+        return state.store(zeros, target.strides, origins)
+    kept = tuple(new_axis(size) for size in spec.kept)
+    reduced = tuple(new_axis(size) for size in spec.reduced)
+    at = _indices(kept), _indices(reduced)
+    left, right = spec.left(*at), spec.right(*at)
+    axes, over = (tuple(axis for axis in group if axis.size != ONE) for group in (kept, reduced))
+    sides = [{symbol for e in index_expressions(value) for symbol in e.free_symbols} for value in (left, right)]
+    has_sides = all(
+        any(axis.symbol in mine and axis.symbol not in other for axis in axes)
+        for mine, other in (sides, reversed(sides))
+    )
+    is_dot = bool(over) and has_sides and spec.dtype in DOT_DTYPES
+    _choose(state, guess(spec.multiply_adds), "dot" if is_dot else "sum", target.device)
+    if is_dot:
+        value: Scalar = Apply("dot", (left, right), accumulate)
+    else:
+        value = apply("mul", cast(left, accumulate), cast(right, accumulate))
+    nest = Nest(
+        axes=axes,
+        reduced=over,
+        order=(*axes, *over) if is_dot or not over else _order(axes, over, (left, right)),
+        reduction=Reduction("dot" if is_dot else "sum") if over else None,
+        value=value if over else cast(value, target.dtype),
+        target=target,
+        index=linear(at[0], spec.strides),
+        origins=origins,
+    )  # fmt: skip
+    state.steps.append(normalised(nest))
+    return whole(target)
+
+
+def _choose(state: LoweringState, multiply_adds: int, kind: str, device: torch.device) -> None:
+    """NotLowered if the caller or the size says that the operator's own kernel is to be called."""
+    match state.options.contractions:
+        case "template":
+            return
+        case "extern":
+            raise NotLowered("products are calls, by option")
+        case "measured":
+            most = MOST_EMULATED[kind] if device.type == "cpu" else MOST_ON_A_GPU
+            if multiply_adds > most:
+                raise NotLowered(f"{multiply_adds} multiply-adds, where {most} are the most for a kernel of our own")
+
+
+def _indices(axes: Sequence[Axis]) -> Indices:
+    return tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
+
+
+def _order(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], operands: tuple[Scalar, Scalar]) -> tuple[Axis, ...]:
+    """The reduced axes are the inner ones, unless what depends on most axes goes on by a kept one in memory."""
+    axes = {axis.symbol: axis in kept for axis in (*kept, *reduced)}
+    loads = [part for part in walk(*operands) if isinstance(part, Load)]
+    widest = max(loads, key=lambda load: len(load.index.free_symbols & axes.keys()), default=None)
+    terms = None if widest is None else affine_terms(widest.index, frozenset(axes))
+    if terms is None or not terms[0]:
+        return (*kept, *reduced)
+    innermost = min(terms[0], key=lambda symbol: guess(terms[0][symbol]))
+    return (*reduced, *kept) if axes[innermost] else (*kept, *reduced)
+
+
+def operand(state: LoweringState, node: torch.fx.Node, tensor: Tensor) -> Tensor:
+    """The tensor, in memory if it is too dear to compute each time it is read."""
+    return state.store(tensor, origins=(node.name,)) if tensor.cost > CHEAP_OPERAND else tensor
+
+
+def check_operands(node: torch.fx.Node, *tensors: Tensor, allow_integers: bool = False) -> None:
+    """NotLowered for dtypes and devices that operands cannot have, or not together."""
+    fake = fake_of_any(node)
+    known = (*DOT_DTYPES, *INTEGERS) if allow_integers and fake.device.type == "cpu" else DOT_DTYPES
+    for tensor in tensors:
+        if tensor.dtype not in known or tensor.dtype != tensors[0].dtype:
+            raise NotLowered(f"a product of {' and '.join(str(tensor.dtype) for tensor in tensors)}")
+        if tensor.device != fake.device:
+            raise NotLowered(f"an argument on {tensor.device}, and the result on {fake.device}")
+
+
+def fake_of_any(node: torch.fx.Node) -> torch.Tensor:
+    """A result of the node, all of which are on one device."""
+    value = node.meta.get("val")
+    fakes = [
+        item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)
+    ]
+    if not fakes:
+        raise NotLowered("no result is a tensor")
+    return fakes[0]
+
+
+def result_buffer(state: LoweringState, fake: torch.Tensor, dtype: torch.dtype | None = None) -> Buffer:
+    """For a result, laid out as its fake is."""
+    return state.new_buffer(shape_of(fake), fake.dtype if dtype is None else dtype, fake.device, fake.stride())
+
+
+# ---- products of matrices
+
+
+def _product(
+    state: LoweringState, node: torch.fx.Node, a: Tensor, b: Tensor, dtype: torch.dtype | None = None
+) -> Stored:
+    """Matrices, or batches of them: [..., m, k] x [..., k, n]. `dtype` is the result's, where it is not the operands'."""
+    check_operands(node, a, b, allow_integers=True)
+    fake = fake_of(node)
+    a, b = operand(state, node, a), operand(state, node, b)
+    target = result_buffer(state, fake, dtype)
+    spec = ContractionSpec(
+        kept=shape_of(fake),
+        reduced=(a.shape[-1],),
+        left=lambda kept, reduced: a.at((*kept[:-1], *reduced)),
+        right=lambda kept, reduced: b.at((*kept[:-2], *reduced, kept[-1])),
+        dtype=a.dtype,
+        strides=target.strides,
+    )
+    return contracted(state, spec, target, (node.name,))
+
+
+@RULES.rule(aten.mm.default, aten.bmm.default)
+def _mm(state: LoweringState, node: torch.fx.Node, a: Tensor, b: Tensor) -> Stored:
+    return _product(state, node, a, b)
+
+
+@RULES.rule(aten.addmm.default, aten.baddbmm.default)
+def _addmm(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Stored:
+    """beta * x + alpha * (a @ b), rounded once. With beta = 0 nothing of x is read, NaN included."""
+    fake = fake_of(node)
+    check_operands(node, x, a, b, allow_integers=True)
+    if not fake.dtype.is_floating_point and not all(isinstance(number, int) for number in (alpha, beta)):
+        raise NotLowered(f"alpha={alpha}, beta={beta} of {fake.dtype}")
+    compute = opmath(fake.dtype)
+    factors = [None if is_one(number) else literal(number, compute) for number in (beta, alpha)]
+    ignores = isinstance(beta, (int, float)) and beta == 0
+    total = _product(state, node, a, b, compute)
+
+    def value(indices: Indices) -> Scalar:
+        terms = (
+            [total.at(indices)]
+            if ignores
+            else [cast(x.at(broadcast_indices(indices, x.shape)), compute), total.at(indices)]
+        )
+        scaled = [
+            term if factor is None else apply("mul", term, factor)
+            for term, factor in zip(terms, factors[-len(terms) :], strict=True)
+        ]
+        return cast(scaled[0] if ignores else apply("add", *scaled), fake.dtype)
+
+    result = Computed(total.shape, fake.dtype, fake.device, value, x.cost + 2)
+    return state.store(result, fake.stride(), (node.name,))
+
+
+def is_one(number: Any) -> bool:
+    """Whether it is the number 1, and no size that may be."""
+    return isinstance(number, (int, float)) and number == 1

@@ -1,0 +1,192 @@
+"""Prints a matrix product, and the pointwise nests on its result, as one Triton kernel of tiles.
+
+A program makes one tile of one batch: rows `m` by columns `n`, adding up products along `k` in blocks. Axes that the left operand
+alone depends on are rows, those of the right one alone columns, those of both the batch. Operands are computed where they are
+read, under masks, so that a convolution is a product of guarded loads. The sum is rounded to the dtype of its nest before
+anything else is computed from it.
+
+Counterpart: torch/_inductor/kernel/mm.py, bmm.py, conv.py and select_algorithm.py TritonTemplateKernel
+Differs: printed from a nest, as all kernels are, with no template text for each operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import sympy
+
+from refimpl.codegen.accesses import in_memory_order
+from refimpl.codegen.configurations import Configuration, allowed, contraction_configurations
+from refimpl.codegen.indices import product
+from refimpl.codegen.kernel import Kernel
+from refimpl.codegen.loop_ir import Axis, Buffer
+from refimpl.codegen.nests import index_expressions
+from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
+from refimpl.codegen.printing.kernels import PrintedKernel, fits_int32, kernel_source, programs
+from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
+from refimpl.codegen.scalars import Apply, Guarded, Load, Scalar
+from refimpl.codegen.schedule import Group, ScheduledKernel, guess, merged
+
+TILES_OF_A_GROUP = 8
+"""Rows of tiles that are gone through column by column, so that what they read stays in the cache."""
+
+
+def print_contraction(name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> PrintedKernel:
+    """Source text of a kernel with a matrix product, and how it is launched."""
+    return _Printer(name, scheduled, buffers).run()
+
+
+class _Printer:
+    def __init__(self, name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> None:
+        self.name = name
+        self.buffers = buffers
+        self.stored = scheduled.stored
+        self.group = merged(in_memory_order(scheduled.group, scheduled.stored))
+        nest = self.group.contraction
+        assert nest is not None
+        assert isinstance(nest.value, Apply)
+        self.nest = nest
+        self.left, self.right = nest.value.arguments
+        self.accumulate = nest.value.dtype
+        counts = (product(axis.size for axis in axes) for axes in (self.group.kept_axes, self.group.reduced_axes))
+        self.wide = "" if fits_int32(self.group, buffers, *counts) else ".to(tl.int64)"  # of places
+        self.batch, rows, columns = _sides(self.group, self.left, self.right)
+        self.m = Dimension("m", rows, "MBLOCK")
+        self.n = Dimension("n", columns, "NBLOCK")
+        self.k = Dimension("k", self.group.reduced_axes, "KBLOCK", is_reduced=True)
+        candidates = self._candidates()
+        blocks = candidates[0].constants
+        self.m, self.n, self.k = (
+            d if d.is_filled(blocks[d.block]) else replace(d, mask=f"{d.name}mask") for d in (self.m, self.n, self.k)
+        )
+        self.configurations = allowed(candidates, self._is_allowed)
+        self.names = KernelNamesState()
+        self.ka, self.kb = (
+            replace(self.k, name=f"k{side}", mask=f"k{side}mask" if self.k.mask else None) for side in ("a", "b")
+        )
+        self.used: set[str] = set()
+        self.a = self._values(self.m, self.ka)
+        self.b = self._values(self.kb, self.n)
+        self.epilogue = self._values(self.m, self.n)
+
+    def _candidates(self) -> list[Configuration]:
+        sizes = [max(guess(size), 1) for size in (self.m.size, self.n.size, self.k.size, self._batch_size())]
+        return contraction_configurations(sizes[0], sizes[1], sizes[2], sizes[3], self.left.dtype.itemsize)
+
+    def _is_allowed(self, blocks: dict[str, int]) -> bool:
+        """Whether the masks that were left out are not needed with these blocks either."""
+        return all(d.mask is not None or d.is_filled(blocks[d.block]) for d in (self.m, self.n, self.k))
+
+    def _batch_size(self) -> sympy.Expr:
+        return product(axis.size for axis in self.batch)
+
+    def _values(self, *dimensions: Dimension) -> ValuePrinter:
+        outer = ScopeState()
+        inner = ScopeState() if any(d.is_reduced for d in dimensions) else outer
+        values = ValuePrinter(Space(dimensions), self.group.produces(), self.names, outer, inner)
+        values.indices.axes = [*values.indices.axes, *self.batch]
+        values.indices.used = self.used
+        for dimension in (*dimensions, Dimension("batch", self.batch, "")):
+            dimension.name_axes(values.indices)
+        return values
+
+    # ---- the whole
+
+    def run(self) -> PrintedKernel:
+        loop = self._loop()
+        made = self.epilogue.rows[self.nest.target.name] = self.names.new("row")
+        self.epilogue.spread[made] = self.epilogue.space.names()
+        after = self.epilogue.outer.lines
+        after.append(f"{made} = total.to({TRITON_DTYPES[self.nest.target.dtype]})")
+        for nest in self.group.nests:
+            if nest.target.name in self.stored:
+                value = made if nest is self.nest else self.epilogue.value(nest.value)
+                after.append(self.epilogue.store(nest, self.epilogue.full(value), is_wide=True))
+        lines = [*self._places(), *self.a.outer.lines, *self.b.outer.lines, *loop, *after]
+        default = self.configurations[0]
+        source, parameters = kernel_source(self.name, self.names, default.constants, self.buffers, lines, set())
+        return PrintedKernel(
+            kernel=Kernel(self.name, source, parameters, default.num_warps, default.num_stages),
+            arguments=(*self.names.pointers, *self.names.sizes),
+            grid=(programs(self.m.size, "MBLOCK") * programs(self.n.size, "NBLOCK") * self._batch_size(),),
+            points=self._batch_size() * self.m.size * self.n.size,
+            configurations=self.configurations,
+            written=tuple(sorted(self.stored)),
+            origins=tuple(dict.fromkeys(origin for nest in self.group.nests for origin in nest.origins)),
+        )
+
+    # ---- places
+
+    def _places(self) -> list[str]:
+        """Which tile of which batch a program makes, and its points."""
+        indices = self.epilogue.indices
+        lines = [
+            f"rows = tl.cdiv({indices.text(self.m.size)}, MBLOCK)",
+            f"columns = tl.cdiv({indices.text(self.n.size)}, NBLOCK)",
+            f"tile = tl.program_id(0){self.wide} % (rows * columns)",
+            f"row, column = tl.swizzle2d(tile // columns, tile % columns, rows, columns, {TILES_OF_A_GROUP})",
+        ]
+        if self.batch:
+            lines.append(f"batch = tl.program_id(0){self.wide} // (rows * columns)")
+            lines += Dimension("batch", self.batch, "").axis_lines(indices)
+        for dimension, tile in ((self.m, "row"), (self.n, "column")):
+            start = f"{tile} * {dimension.block} + "
+            lines += self._places_along(self.epilogue, dimension, start)
+        return lines
+
+    def _places_along(self, values: ValuePrinter, dimension: Dimension, start: str) -> list[str]:
+        name, indices = dimension.name, values.indices
+        lines = [f"{name} = {start}tl.arange(0, {dimension.block}){values.space.places(dimension)}{self.wide}"]
+        if dimension.mask is not None:
+            lines.append(f"{dimension.mask} = {name} < {indices.text(dimension.size)}")
+        return [*lines, *dimension.axis_lines(indices)]
+
+    # ---- the sum of products
+
+    def _loop(self) -> list[str]:
+        """Lines that make it, called `total`."""
+        assert self.nest.reduction is not None
+        operands = [self._operand(self.a, self.ka, self.left), self._operand(self.b, self.kb, self.right)]
+        dtype = TRITON_DTYPES[self.accumulate]
+        precision = f'input_precision="{self.nest.reduction.precision}"'
+        inside = [
+            *self._places_along(self.a, self.ka, "kstart + "),
+            *self._places_along(self.b, self.kb, "kstart + "),
+            *self.a.inner.lines,
+            *self.b.inner.lines,
+            f"total = tl.dot({', '.join(operands)}, total, {precision}, out_dtype={dtype})",
+        ]
+        return [
+            f"total = tl.zeros([MBLOCK, NBLOCK], {dtype})",
+            f"for kstart in range(0, {self.a.indices.text(self.k.size)}, KBLOCK):",
+            *(f"    {line}" for line in inside),
+        ]
+
+    def _operand(self, values: ValuePrinter, k: Dimension, scalar: Scalar) -> str:
+        """A block of an operand. What is beyond the last of k is zero on both sides: nothing that is no number is added."""
+        text = values.full(values.value(scalar))
+        if k.mask is None or (values.is_wide(scalar) and _is_zero_outside(scalar)):
+            return text
+        made = self.names.new("block")
+        zero = constant(0.0, scalar.dtype, "[1, 1]")
+        values.inner.lines.append(f"{made} = tl.where({k.mask}, {text}, {zero})")
+        return made
+
+
+def _is_zero_outside(scalar: Scalar) -> bool:
+    """Whether masked loads give zero, with nothing computed from it."""
+    if isinstance(scalar, Guarded):
+        return isinstance(scalar.value, Load) and scalar.otherwise.value == 0
+    return isinstance(scalar, Load)
+
+
+def _sides(group: Group, left: Scalar, right: Scalar) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]:
+    """The kept axes as a batch, rows and columns."""
+    of_left, of_right = (
+        {symbol for expr in index_expressions(side) for symbol in expr.free_symbols} for side in (left, right)
+    )
+    batch, rows, columns = [], [], []
+    for axis in group.kept_axes:
+        is_left, is_right = axis.symbol in of_left, axis.symbol in of_right
+        (columns if is_right and not is_left else batch if is_right else rows).append(axis)
+    return tuple(batch), tuple(rows), tuple(columns)

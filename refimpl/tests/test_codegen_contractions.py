@@ -1,0 +1,233 @@
+"""Matrix products as kernels of our own give what eager gives, in one kernel with what is computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils import _pytree as pytree
+
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.options import CodegenOptions, Contractions
+from refimpl.pipeline import compile_aot
+
+HALF_AND_FLOAT = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    return {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-12}[dtype]
+
+
+def _compiled(
+    function: Callable[..., Any],
+    *,
+    dynamic: bool = False,
+    strict: bool = True,
+    contractions: Contractions = "template",
+) -> tuple[Any, list[CompiledGraph]]:
+    graphs: list[CompiledGraph] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+        options = CodegenOptions(contractions=contractions)
+        graphs.append(compile_graph(graph_module, example_inputs, strict=strict, options=options))
+        return graphs[-1]
+
+    compiled = compile_aot(
+        function, backend=backend, partition="min_cut", decompositions=codegen_decompositions(), dynamic=dynamic
+    )
+    return compiled, graphs
+
+
+def _agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], tolerance: float | None = None) -> None:
+    """Results and gradients, which must be laid out in memory alike as well."""
+    __tracebackhide__ = True
+    expected, actual = pytree.tree_leaves(function(*arguments)), pytree.tree_leaves(compiled(*arguments))
+    for a, b in zip(expected, actual, strict=True):
+        bound = (_tolerance(a.dtype) if a.is_floating_point() else 0) if tolerance is None else tolerance
+        torch.testing.assert_close(b, a, rtol=bound, atol=bound, equal_nan=True)
+        assert b.stride() == a.stride()
+    wanted = [argument for argument in arguments if argument.requires_grad]
+    if not wanted:
+        return
+    gradients = []
+    for outputs in (expected, actual):
+        sums = [(output * torch.linspace(-1, 1, output.shape[-1], dtype=output.dtype)).sum() for output in outputs]
+        gradients.append(torch.autograd.grad(torch.stack(sums).sum(), wanted))
+    for a, b in zip(*gradients, strict=True):
+        bound = 10 * _tolerance(a.dtype)
+        torch.testing.assert_close(b, a, rtol=bound, atol=bound)
+
+
+def _check(function: Callable[..., Any], *arguments: torch.Tensor, **options: Any) -> list[CompiledGraph]:
+    compiled, graphs = _compiled(function, **options)
+    _agree(function, compiled, arguments)
+    return graphs
+
+
+def _x(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(grad)
+
+
+def _sources(graph: CompiledGraph) -> list[str]:
+    return [kernel.source for kernel in graph.kernels]
+
+
+@pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
+@pytest.mark.parametrize("grad", [False, True], ids=["forward", "with gradients"])
+def test_products_of_matrices(dtype: torch.dtype, *, grad: bool) -> None:
+    graphs = _check(torch.mm, _x(37, 50, dtype=dtype, grad=grad), _x(50, 21, seed=1, dtype=dtype, grad=grad))
+    assert all("tl.dot(" in source for graph in graphs for source in _sources(graph))
+
+
+SHAPES = [
+    (1, 1, 1),
+    (1, 7, 5),
+    (7, 1, 5),
+    (5, 7, 1),
+    (1, 40, 1),
+    (16, 16, 16),
+    (3, 200, 130),
+    (130, 33, 3),
+    (65, 129, 100),
+]
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+def test_sizes_and_layouts(rows: int, depth: int, columns: int, turned: str) -> None:
+    a = _x(depth, rows).t() if "a" in turned else _x(rows, depth)
+    b = _x(columns, depth, seed=1).t() if "b" in turned else _x(depth, columns, seed=1)
+    _check(lambda a, b: (a @ b, a[:, 1:] @ b[1:]), a, b)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
+def test_without_elements_it_is_zero(shape: tuple[int, int, int]) -> None:
+    rows, depth, columns = shape
+    _check(torch.mm, _x(rows, depth), _x(depth, columns))
+    _check(torch.addmm, _x(columns), _x(rows, depth), _x(depth, columns))
+
+
+@pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
+def test_batches_that_are_expanded_and_turned(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return torch.bmm(x, y), x @ y[0], x.transpose(0, 1) @ x.permute(1, 2, 0), torch.einsum("bij,bjk->ik", x, y)
+
+    x, y = (_x(5, *sizes, dtype=dtype, grad=True) for sizes in ((6, 30), (30, 20)))
+    _check(function, x, y)
+    _check(lambda x, y: x[:, None] @ y[None], x[:2], y)
+
+
+def _bias(dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor([float("nan"), 1.0, -2.0, float("inf"), 0.5]).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [*HALF_AND_FLOAT, torch.int64, torch.uint8], ids=str)
+@pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (2, 0), (-3, 2), (0, 1)])
+def test_sums_with_factors(dtype: torch.dtype, alpha: int, beta: int) -> None:
+    """With beta = 0 what is added is not read, NaN included."""
+    a, b = _x(7, 18).mul(4).to(dtype), _x(18, 5, seed=1).mul(4).to(dtype)
+    bias = _bias(dtype) if dtype.is_floating_point and beta == 0 else torch.arange(5).to(dtype)
+
+    def function(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+        return (
+            torch.addmm(bias, a, b, alpha=alpha, beta=beta),
+            torch.baddbmm(bias, a[None], b[None], alpha=alpha, beta=beta),
+        )
+
+    _check(function, bias, a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_integers_overflow_as_in_eager(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    info = torch.iinfo(dtype)
+    a, b = (
+        torch.randint(info.min // 2, info.max // 2, shape, generator=generator).to(dtype)
+        for shape in ((9, 40), (40, 8))
+    )
+    _check(torch.mm, a, b)
+
+
+def test_a_layer_is_one_kernel() -> None:
+    """The bias, what follows, and two results."""
+
+    def layer(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, rest: torch.Tensor) -> Any:
+        y = F.linear(x, weight, bias)
+        return F.gelu(y).to(torch.float16), (y + rest).relu()
+
+    arguments = (_x(4, 10, 33), _x(24, 33, seed=1), _x(24, seed=2), _x(4, 10, 24, seed=3))
+    (graph,) = _check(layer, *arguments)
+    (source,) = _sources(graph)
+    assert source.count("tl.dot(") == 1
+    assert source.count("tl.store(") == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_the_product_is_rounded_before_what_follows(dtype: torch.dtype) -> None:
+    """As in eager: equal to what is stored, bit by bit."""
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> Any:
+        product = a @ b
+        return product, product.float() * 3
+
+    compiled, graphs = _compiled(function)
+    product, tripled = compiled(_x(20, 30, dtype=dtype), _x(30, 40, dtype=dtype, seed=1))
+    assert len(graphs[0].kernels) == 1
+    assert torch.equal(tripled, product.float() * 3)
+
+
+def test_what_is_cheap_to_compute_is_computed_in_the_loop() -> None:
+    """What is dear is put into memory first, by a kernel of its own."""
+    a, b = _x(20, 30), _x(30, 40, seed=1)
+    (graph,) = _check(lambda a, b: (a * 2 + 1) @ b.abs(), a, b)
+    assert len(graph.kernels) == 1
+    (graph,) = _check(lambda a, b: F.gelu(a) @ b, a, b)
+    assert len(graph.kernels) == 2
+
+
+def test_values_that_are_no_numbers_beyond_the_end_do_not_count() -> None:
+    """1 / 0 and log(0) of lanes under a mask."""
+    a, b = _x(5, 20).abs() + 1, _x(20, 6, seed=1).abs() + 1
+    _check(lambda a, b: (a.log() @ b.reciprocal(), a.reciprocal() @ b, a[:1].expand(5, 20).log() @ b), a, b)
+
+
+def test_heads_are_put_in_another_order_by_the_same_kernel() -> None:
+    def heads(scores: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return (scores @ values).transpose(1, 2).reshape(2, 7, -1) * 2
+
+    (graph,) = _check(heads, _x(2, 3, 7, 11), _x(2, 3, 11, 8, seed=1))
+    assert len(graph.kernels) == 1
+
+
+def test_one_compilation_serves_all_sizes() -> None:
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, weight).relu() + x.sum(-1, keepdim=True)
+
+    compiled, graphs = _compiled(function, dynamic=True)
+    for rows, depth, columns in ((5, 48, 20), (7, 5, 90), (130, 64, 3)):
+        _agree(function, compiled, (_x(rows, depth, grad=True), _x(columns, depth, seed=1, grad=True)))
+    assert len(graphs) == 2
+
+
+def test_what_has_no_exact_kernel_is_called() -> None:
+    compiled, graphs = _compiled(torch.mm, strict=False)
+    a, b = torch.ones(3, 4, dtype=torch.complex64), torch.ones(4, 5, dtype=torch.complex64)
+    _agree(torch.mm, compiled, (a, b), 0)
+    assert graphs[0].fallbacks == {"aten.mm.default": 1}
+
+
+@pytest.mark.parametrize(
+    ("contractions", "size", "calls"),
+    [("extern", 4, 1), ("template", 900, 0), ("measured", 4, 0), ("measured", 900, 1)],
+)
+def test_large_products_are_calls_unless_asked_for(contractions: Contractions, size: int, calls: int) -> None:
+    compiled, graphs = _compiled(torch.mm, strict=False, contractions=contractions)
+    a, b = torch.eye(size), _x(size, size)
+    _agree(torch.mm, compiled, (a, b))
+    assert graphs[0].fallbacks["aten.mm.default"] == calls
