@@ -36,9 +36,10 @@ def contiguous_strides(shape: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
 
 def linear(indices: Sequence[sympy.Expr], strides: Sequence[sympy.Expr], offset: Any = 0) -> sympy.Expr:
     """The place in memory."""
-    return sympy.Add(
-        sympy.sympify(offset), *(index * stride for index, stride in zip(indices, strides, strict=True))
-    ).expand()
+    place = sympy.Add(sympy.sympify(offset), *(index * stride for index, stride in zip(indices, strides, strict=True)))
+    if offset == 0 and all(index.is_Atom for index in indices) and not any(stride.is_Add for stride in strides):
+        return place  # which is most of them, and already a sum of products
+    return place.expand()
 
 
 def affine_terms(

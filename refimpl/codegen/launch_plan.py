@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import linecache
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -39,6 +40,8 @@ class CompiledGraph:
     kernels: tuple[Kernel, ...]
     lowered: Counter[str]
     fallbacks: Counter[str]
+    printed: tuple[PrintedKernel, ...] = ()
+    """What is launched, in order, with the configurations that it may be launched with. A kernel may occur several times."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.call(*inputs)
@@ -63,7 +66,8 @@ class _Plan:
             "launch": level.launch,
         }
         self.lines: list[str] = []
-        self.kernels: list[PrintedKernel] = []
+        self.printed: list[PrintedKernel] = []
+        self.kernels: dict[Any, Kernel] = {}  # by what decides on them, but for their names
         self.externs = 0
         self.read_by_place: set[str] = set()  # buffers of which elements are found by their strides
         self.written: set[str] = set()  # by operators, in place
@@ -113,19 +117,33 @@ class _Plan:
         filename = f"<refimpl.codegen launch plan {id(self):x}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         exec(compile(source, filename, "exec"), self.names)
-        kernels = tuple(printed.kernel for printed in self.kernels)
+        kernels = tuple(self.kernels.values())
         texts = "\n".join(kernel.source for kernel in kernels)
         return CompiledGraph(
-            self.names["call"], f"{texts}\n{source}", kernels, self.graph.lowered, self.graph.fallbacks
+            self.names["call"],
+            f"{texts}\n{source}",
+            kernels,
+            self.graph.lowered,
+            self.graph.fallbacks,
+            tuple(self.printed),
         )
 
     def _is_constant(self, name: str) -> bool:
         return name in self.graph.constants
 
     def _print(self, scheduled: ScheduledKernel) -> PrintedKernel:
+        """The same text is one kernel, launched from several places."""
+        name = f"kernel_{len(self.kernels)}"
         print_one = print_kernel if scheduled.group.contraction is None else print_contraction
-        self.kernels.append(print_one(f"kernel_{len(self.kernels)}", scheduled, self.buffers))
-        return self.kernels[-1]
+        printed = print_one(name, scheduled, self.buffers)
+        text = (
+            re.sub(rf"\b{name}\b", "kernel", printed.kernel.source),
+            printed.kernel.parameters,
+            printed.configurations,
+        )
+        kernel = self.kernels.setdefault(text, printed.kernel)
+        self.printed.append(printed if kernel is printed.kernel else replace(printed, kernel=kernel))
+        return self.printed[-1]
 
     def _plan_memory(
         self, entries: Sequence[Scheduled], made: Sequence[PrintedKernel | Extern], needed: set[str]

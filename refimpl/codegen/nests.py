@@ -45,8 +45,11 @@ def reindexed_nest(nest: Nest, replacements: dict[sympy.Symbol, Any], sizes: dic
 
     def new(expr: sympy.Expr) -> sympy.Expr:
         if expr not in known:
-            moved: Any = expr.xreplace(replacements)
-            known[expr] = simplified(moved.expand(), sizes)
+            if expr.free_symbols.isdisjoint(replacements):
+                known[expr] = simplified(expr, sizes)
+            else:
+                moved: Any = expr.xreplace(replacements)
+                known[expr] = simplified(moved.expand(), sizes)
         return known[expr]
 
     return replace(nest, index=new(nest.index), value=reindexed(nest.value, new, {}))

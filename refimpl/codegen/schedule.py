@@ -7,6 +7,7 @@ every index stays affine. Counterpart: torch/_inductor/scheduler.py
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -58,11 +59,19 @@ class Group:
 
     def produces(self) -> dict[str, Nest]:
         """The nest behind each buffer that is made here."""
+        return self._produced
+
+    @functools.cached_property
+    def _produced(self) -> dict[str, Nest]:
         return {nest.target.name: nest for nest in self.nests}
 
-    def reads(self) -> set[str]:
+    def reads(self) -> frozenset[str]:
         """Names of buffers that are read, those made here included."""
-        return set().union(*(nest.reads() for nest in self.nests))
+        return self._read
+
+    @functools.cached_property
+    def _read(self) -> frozenset[str]:
+        return frozenset[str]().union(*(nest.reads() for nest in self.nests))
 
 
 @dataclass(frozen=True)
