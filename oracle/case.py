@@ -364,6 +364,9 @@ def judge_subject(
         graphs=counters.graphs,
         graph_breaks=counters.graph_breaks,
         recompiles=counters.recompiles,
+        kernels=counters.kernels,
+        lowered=counters.lowered,
+        fallbacks=counters.fallbacks,
     )
     if options.speed and verdict.status is Status.PASS:
         progress("speed")

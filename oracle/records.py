@@ -60,6 +60,9 @@ class Measurements:
     graphs: int | None = None  # graphs handed to the backend, all calls
     graph_breaks: int | None = None
     recompiles: int | None = None
+    kernels: int | None = None  # of subjects that make kernels, as are the next two
+    lowered: int | None = None  # calls of operators that became kernels
+    fallbacks: int | None = None  # calls of operators that did not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

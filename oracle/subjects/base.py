@@ -32,6 +32,9 @@ class Counters:
     graphs: int | None = None  # graphs captured; 0 says that nothing was compiled, and agreement means nothing
     graph_breaks: int | None = None
     recompiles: int | None = None
+    kernels: int | None = None  # of all graphs; None of subjects that make none
+    lowered: int | None = None  # calls of operators that became kernels
+    fallbacks: int | None = None  # calls that did not, and are of the operator's own kernel
 
 
 class Subject(Protocol):

@@ -20,17 +20,23 @@ _LITERALS = {"true": True, "True": True, "false": False, "False": False, "null":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpec:
-    """What one option may be. `choices` empty: any value of the given types."""
+    """What one option may be. `choices` empty: any value of the given types. `several`: choices joined by `+`."""
 
     types: tuple[type, ...] = ()  # empty: any scalar
     choices: tuple[Any, ...] = ()
+    several: bool = False
 
     def describe(self) -> str:
+        if self.several:
+            return f"some of {', '.join(map(_as_typed, self.choices))}, joined by +"
         if self.choices:
             return ", ".join(map(_as_typed, self.choices))
         return " or ".join("null" if t is type(None) else t.__name__ for t in self.types) or "a scalar"
 
     def allows(self, value: Any) -> bool:
+        if self.several:
+            parts = str(value).split("+")
+            return len(set(parts)) == len(parts) and set(parts) <= set(map(str, self.choices))
         if self.choices:
             return any(value == choice and type(value) is type(choice) for choice in self.choices)
         return not self.types or type(value) in self.types

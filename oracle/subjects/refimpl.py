@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import refimpl
+from oracle.errors import UsageError
 from oracle.subjects.base import CompileRequest, Counters, Subject
 from oracle.subjects.export import Export
 from oracle.subjects.make_fx import GraphTracedSubject, flat_function
@@ -30,6 +31,9 @@ from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.levels.choice import level_named
+from refimpl.codegen.levels.errors import LevelUnavailable
 from refimpl.codegen.levels.user_modules import interpret_triton as interpret_triton
 from refimpl.codegen.levels.user_modules import is_kernel as is_kernel
 from refimpl.codegen.levels.user_modules import kind_of_error as kind_of_error
@@ -137,25 +141,68 @@ class RefimplAot:
         return Counters(graphs=self._graphs, graph_breaks=0)
 
 
+def kernel_options(spec: SubjectSpec) -> CodegenOptions:
+    """What a subject's options say about kernels."""
+    return codegen_options({name: spec.options[name] for name in ("random",) if name in spec.options})
+
+
+class KernelCompilerState:
+    """Compiles graphs to Triton kernels for the level that a subject's options say, and counts what they come to.
+
+    Raises UsageError for a level that cannot be used in this process.
+    """
+
+    def __init__(self, spec: SubjectSpec) -> None:
+        self.options = kernel_options(spec)
+        self._is_strict = bool(spec.options.get("strict", False))
+        capabilities = [int(part) for part in str(spec.options.get("cubin", "")).split("+") if part]
+        try:
+            self._level = level_named(spec.options.get("level"), cubin=capabilities)
+        except LevelUnavailable as error:
+            raise UsageError(
+                seen=f"subject {spec.name!r}: {error.seen}",
+                expected="a level that kernels can run on here",
+                do=error.do,
+            ) from error
+        self.made: list[CompiledGraph] = []
+
+    def compile(
+        self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CodegenOptions | None = None
+    ) -> CompiledGraph:
+        """One graph."""
+        made = compile_graph(
+            graph_module, example_inputs, level=self._level, strict=self._is_strict, options=options or self.options
+        )
+        self.made.append(made)
+        return made
+
+    def counted(self, counters: Counters) -> Counters:
+        """With what there was of kernels."""
+        return replace(
+            counters,
+            kernels=sum(len(graph.kernels) for graph in self.made),
+            lowered=sum(graph.lowered.total() for graph in self.made),
+            fallbacks=sum(graph.fallbacks.total() for graph in self.made),
+        )
+
+
 class RefimplCodegen:
     """Decomposed graphs of compile_aot: as they are, or as Triton kernels. What has no rule runs as it is, unless strict."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
         self._graphs = 0
+        self._kernels = None if spec.kind == "refimpl.decomposed" else KernelCompilerState(spec)
 
     def reset(self) -> None:
         self._graphs = 0
+        if self._kernels is not None:
+            self._kernels.made.clear()
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         def compile_one(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             self._graphs += 1
-            if self.spec.kind == "refimpl.decomposed":
-                return graph_module
-            return compile_graph(
-                graph_module, example_inputs, strict=bool(self.spec.options.get("strict", False)),
-                options=kernel_options(self.spec),
-            )  # fmt: skip
+            return graph_module if self._kernels is None else self._kernels.compile(graph_module, example_inputs)
 
         return compile_aot(
             request.target, backend=compile_one, partition="min_cut", decompositions=codegen_decompositions(),
@@ -163,12 +210,8 @@ class RefimplCodegen:
         )  # fmt: skip
 
     def counters(self) -> Counters:
-        return Counters(graphs=self._graphs, graph_breaks=0)
-
-
-def kernel_options(spec: SubjectSpec) -> CodegenOptions:
-    """What a subject's options say about kernels."""
-    return codegen_options({name: spec.options[name] for name in ("random",) if name in spec.options})
+        counters = Counters(graphs=self._graphs, graph_breaks=0)
+        return counters if self._kernels is None else self._kernels.counted(counters)
 
 
 class RefimplCapture:
@@ -178,9 +221,12 @@ class RefimplCapture:
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
         self._options: list[CaptureOptions] = []
+        self._kernels = KernelCompilerState(spec) if spec.kind == "triton" else None
 
     def reset(self) -> None:
         self._options.clear()
+        if self._kernels is not None:
+            self._kernels.made.clear()
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         options = self.spec.options
@@ -193,8 +239,8 @@ class RefimplCapture:
         return with_options(request.target, made)
 
     def _backend(self) -> Backend:
-        if self.spec.kind == "triton":
-            return functools.partial(triton, options=kernel_options(self.spec))
+        if self._kernels is not None:
+            return functools.partial(triton, options=self._kernels.options, compiler=self._kernels.compile)
         return lookup_backend(BACKENDS.get(self.spec.kind) or self.spec.options.get("backend", "eager"))
 
     def counters(self) -> Counters:
@@ -204,10 +250,11 @@ class RefimplCapture:
             for function in options.functions.values()
             for segment in function.cache.segments()
         ]
-        return Counters(
+        counters = Counters(
             graphs=sum(segment.graph is not None for segment in segments),
             graph_breaks=sum(segment.reason is not None for segment in segments),
         )
+        return counters if self._kernels is None else self._kernels.counted(counters)
 
 
 class RefimplExport(Export):

@@ -56,7 +56,13 @@ _EXPORT = {
     "dynamic": _FLAG_OR_NONE,
     "decomposed": OptionSpec(choices=("no", "functional", "all")),
 }
-_KERNELS = {"random": OptionSpec(choices=("eager", "philox"))}
+# Where kernels run, the capabilities of GPUs that each of them is compiled for besides, and whose random numbers they draw.
+_KERNELS = {
+    "level": OptionSpec(choices=("emulator", "interpreter", "device")),
+    "cubin": OptionSpec(choices=(80, 86, 89, 90, 100), several=True),
+    "random": OptionSpec(choices=("eager", "philox")),
+}
+_INTERPRET = "TRITON_INTERPRET"
 _REFIMPL_AOT = "oracle.subjects.refimpl:RefimplAot"
 _REFIMPL_CODEGEN = "oracle.subjects.refimpl:RefimplCodegen"
 BUILT_IN: dict[str, BuiltIn] = {
@@ -176,7 +182,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     "triton": BuiltIn(
         kind="triton",
         code="oracle.subjects.refimpl:RefimplCapture",
-        options={**_CAPTURE, **_KERNELS},
+        options={**_CAPTURE, "strict": _FLAG, **_KERNELS},
         description="the reference implementation's whole road: capture, AOT autograd, Triton kernels, emulated on the CPU",
     ),
     "refimpl.capture": BuiltIn(
@@ -254,6 +260,7 @@ def known(*, subjects_file: Path | None = None) -> list[tuple[SubjectSpec, str]]
 def check_requirements(spec: SubjectSpec, *, device: str = "cpu") -> None:
     """Raises UsageError when something the subject needs on that device is not on this machine."""
     requires = set(spec.requires)
+    _check_level(spec, device)
     if device.startswith("cuda"):
         requires.add("cuda")
         if spec.kind == "torch_compile" and spec.rung == BUILT_IN["inductor"].rung:
@@ -313,6 +320,10 @@ def _spec(name: str, row: BuiltIn, options: Mapping[str, Any], *, base: str, **m
         )
     options = dict(options)
     rng = row.rng
+    if "level" in options or "cubin" in options:
+        more["requires"] = tuple(sorted({*row.requires, *_requirements_of_level(options)}))
+    if options.get("level") == "interpreter":  # Triton interprets or compiles, as it is told when it is imported
+        more["env"] = {_INTERPRET: "1"}
     if row.kind == "torch_compile":
         options["backend"] = "eager" if base == "dynamo" else base
         if options.get("options.fallback_random") is True:  # inductor then calls eager's random ops
@@ -352,7 +363,7 @@ def _from_entry(name: str, entry: SubjectEntry, more_options: Mapping[str, Any])
         spec = replace(spec, options=options)
     else:
         spec = _spec(name, BUILT_IN[entry.kind], options, base=entry.kind)
-    return replace(spec, env=dict(entry.env), rng=entry.rng or spec.rng)
+    return replace(spec, env={**spec.env, **entry.env}, rng=entry.rng or spec.rng)
 
 
 def _check_entry_names(entries: Mapping[str, SubjectEntry], subjects_file: Path | None) -> None:
@@ -371,6 +382,35 @@ def _check_entry_names(entries: Mapping[str, SubjectEntry], subjects_file: Path 
             )
 
 
+def _requirements_of_level(options: Mapping[str, Any]) -> list[str]:
+    level = options.get("level")
+    needs_triton = "cubin" in options or level in ("interpreter", "device")
+    return [*(["triton"] if needs_triton else []), *(["cuda"] if level == "device" else [])]
+
+
+def _check_level(spec: SubjectSpec, device: str) -> None:
+    """Kernels run on the tensors' device, and Triton in one of its two modes."""
+    level = spec.options.get("level") if spec.kind in ("triton", "refimpl.triton") else None
+    is_interpreting = {**os.environ, **spec.env}.get(_INTERPRET, "0").lower() in ("1", "true", "on", "yes")
+    is_cuda = device.startswith("cuda")
+    if level == "device" and not is_cuda:
+        raise UsageError(
+            seen=f"subject {spec.name!r} with tensors on {device}", expected="tensors on a GPU for the level 'device'",
+            do="use --device cuda, or another level",
+        )  # fmt: skip
+    if level in ("emulator", "interpreter") and device != "cpu":
+        raise UsageError(
+            seen=f"subject {spec.name!r} with tensors on {device}", expected=f"tensors on the CPU for the level {level!r}",
+            do="use --device cpu, or the level 'device'",
+        )  # fmt: skip
+    if (level == "device" and is_interpreting) or (level == "interpreter" and not is_interpreting):
+        raise UsageError(
+            seen=f"subject {spec.name!r} with {_INTERPRET}={'1' if is_interpreting else '0'}",
+            expected=f"Triton {'compiling' if level == 'device' else 'interpreting'} for the level {level!r}",
+            do=f"leave {_INTERPRET} out of the environment and of the subjects file",
+        )  # fmt: skip
+
+
 def _check_compiler(spec: SubjectSpec) -> None:
     command = spec.env.get("CXX") or os.environ.get("CXX") or "g++"
     words = shlex.split(command)
@@ -386,8 +426,8 @@ def _check_triton(spec: SubjectSpec) -> None:
     if importlib.util.find_spec("triton") is None:
         raise UsageError(
             seen=f"no triton for subject {spec.name!r}",
-            expected="the package triton, which inductor generates kernels for on a GPU",
-            do="pip install 'torch-oracle[triton]', or use another device",
+            expected="the package triton, which its kernels are written for",
+            do="pip install 'torch-oracle[triton]', or use another device or subject",
         )
 
 

@@ -24,26 +24,28 @@ def triton(
     example_inputs: Sequence[Any],
     *,
     options: CodegenOptions | Mapping[str, Any] | None = None,
+    compiler: Callable[..., Callable[..., Any]] = compile_graph,
 ) -> Callable[..., Any]:
     """Forward and backward graphs as Triton kernels: on a GPU, or emulated for tensors on the CPU. The graph must return a tuple
     or list.
 
     Examples with symbolic sizes of another compiler's are compiled at the first call, for all sizes that its guards admit.
-    options: fields of CodegenOptions by name, or one. Raises BadParameter for others.
+    options: fields of CodegenOptions by name, or one. Raises BadParameter for others. compiler: what gets each graph, and the
+    options; compile_graph unless somebody looks on.
     """
-    chosen = codegen_options(options)
+    compile_one = functools.partial(compiler, options=codegen_options(options))
     if any(_is_symbolic(value) for value in example_inputs):
-        return _compiled_for_any_size(graph_module, chosen)
-    return _compiled(graph_module, example_inputs, chosen)
+        return _compiled_for_any_size(graph_module, compile_one)
+    return _compiled(graph_module, example_inputs, compile_one)
 
 
 def _compiled(
-    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CodegenOptions
+    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: Callable[..., Any]
 ) -> Callable[..., Any]:
     return aot_module_simplified(
         graph_module,
         example_inputs,
-        fw_compiler=functools.partial(compile_graph, options=options),
+        fw_compiler=compile_one,
         decompositions=codegen_decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
@@ -55,11 +57,11 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def _compiled_for_any_size(graph_module: torch.fx.GraphModule, options: CodegenOptions) -> Callable[..., Any]:
+def _compiled_for_any_size(graph_module: torch.fx.GraphModule, compile_one: Callable[..., Any]) -> Callable[..., Any]:
     """Compiled at the first call with symbols of refimpl's own, and anew only where a guard on these fails."""
     program = _OfTensors(graph_module, _numbers_that_are_sizes(graph_module))
     compiled = compile_calls(
-        program, compiler=functools.partial(compile_graph, options=options), partition_fn=min_cut_rematerialization_partition,
+        program, compiler=compile_one, partition_fn=min_cut_rematerialization_partition,
         decompositions=codegen_decompositions(), dynamic=True,
     )  # fmt: skip
     return lambda *inputs: compiled(*[value for at, value in enumerate(inputs) if at not in program.sizes])

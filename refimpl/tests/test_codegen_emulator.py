@@ -193,6 +193,12 @@ def test_a_lock_is_held_by_one_program_at_a_time() -> None:
     assert out.item() == 5
 
 
+def test_a_number_is_no_block_to_broadcast() -> None:
+    kernel = make_kernel("spread", "o:*i64", "tl.store(o + tl.arange(0, 4), tl.broadcast_to(3, [4]))")
+    with pytest.raises(WouldNotCompile, match=r"3 broadcast to \[4\].*full"):
+        _launch(kernel, (1,), [torch.zeros(4, dtype=torch.int64)])
+
+
 def test_a_block_as_a_condition_is_rejected() -> None:
     kernel = make_kernel("blockwise", "o:*fp32", "v = tl.load(o + tl.arange(0, 8))\nif v > 0:\n    tl.store(o, 1.0)")
     with pytest.raises(WouldNotCompile, match=r"a block of shape \[8\] where one value is needed.*if v > 0"):

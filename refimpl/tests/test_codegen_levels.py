@@ -16,10 +16,12 @@ import pytest
 import torch
 
 from refimpl.codegen.kernel import Kernel, KernelError, Parameter
+from refimpl.codegen.levels import choice
+from refimpl.codegen.levels.choice import AlsoCompiled
 from refimpl.codegen.levels.cubin import compile_batch, compile_to_cubin
 from refimpl.codegen.levels.device import DeviceLevel
 from refimpl.codegen.levels.emulator import EmulatorLevel
-from refimpl.codegen.levels.errors import LevelUnavailable, WouldNotCompile
+from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable, TooManySpills, WouldNotCompile
 from refimpl.codegen.levels.interpreter import InterpreterError, InterpreterLevel, run_in_interpreter
 from refimpl.codegen.levels.transport import Launch
 from refimpl.tests.codegen_kernels import CASES, KernelCase, make_kernel
@@ -44,10 +46,40 @@ def _assert_agree(seen: Any, expected: Any, case: KernelCase) -> None:
 
 
 @cache
-def _interpreted() -> dict[str, tuple[Any, InterpreterError | None]]:
+def _interpreted() -> dict[str, tuple[Any, KernelError | None]]:
     launches = [Launch(case.kernel, case.grid, case.make(), case.constants) for case in CASES]
     errors = run_in_interpreter(launches)
     return {case.name: (launch.arguments, error) for case, launch, error in zip(CASES, launches, errors, strict=True)}
+
+
+@needs_triton
+def test_assertions_are_checked_where_they_are_on() -> None:
+    kernel = make_kernel(
+        "claim", "x:*fp32", 'v = tl.load(x)\ntl.device_assert(v > 0, "not above zero")\ntl.store(x, 2.0)'
+    )
+    for make in (EmulatorLevel, InterpreterLevel):
+        out = torch.zeros(1)
+        with pytest.raises(AssertionFailed, match="not above zero"):
+            make(asserts=True).launch(kernel, (1,), [out], {})
+        make().launch(kernel, (1,), [out], {})
+        assert out.item() == 2
+
+
+@needs_triton
+def test_a_kernel_that_does_not_compile_fails_with_the_compiler_s_words_first() -> None:
+    kernel = make_kernel("odd", "x:*fp32", "tl.store(x + tl.arange(0, 4), tl.trans(tl.arange(0, 4)))")
+    level = AlsoCompiled(EmulatorLevel(), [90])
+    with pytest.raises(WouldNotCompile, match=r"^kernel 'odd': (?!at )") as raised:
+        level.launch(kernel, (1,), [torch.zeros(4)], {})
+    assert "tl.trans" in str(raised.value)
+
+
+@needs_triton
+def test_a_kernel_that_spills_too_much_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "MOST_SPILLS", -1)
+    kernel = make_kernel("small", "x:*fp32", "tl.store(x, 2.0)")
+    with pytest.raises(TooManySpills, match="0 bytes spilled by each thread on a GPU of capability 90"):
+        AlsoCompiled(EmulatorLevel(), [90]).launch(kernel, (1,), [torch.zeros(1)], {})
 
 
 @needs_triton

@@ -1,4 +1,7 @@
-"""`LevelByDevice`: each kernel where its tensors are: emulated with assertions on the CPU, launched on a CUDA GPU."""
+"""`LevelByDevice`: each kernel where its tensors are: emulated with assertions on the CPU, launched on a CUDA GPU.
+
+`AsEager`: a level whose failed assertions are the errors that eager raises on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,39 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.kernel import Kernel
+from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.levels.device import DeviceLevel
 from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable
+
+
+class AsEager:
+    """Another level. A place out of bounds, which its kernels assert, is an IndexError; what else they assert a
+    RuntimeError."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, ...],
+        arguments: Sequence[torch.Tensor | int | float],
+        constants: Mapping[str, Any],
+    ) -> None:
+        """See Level."""
+        try:
+            self._level.launch(kernel, grid, arguments, constants)
+        except AssertionFailed as error:
+            kind = IndexError if error.message == "index out of bounds" else RuntimeError
+            raise kind(error.message) from error
 
 
 class LevelByDevice:
     """What kernels of compiled graphs run on unless another level is asked for."""
 
     def __init__(self) -> None:
-        self._emulator = EmulatorLevel(asserts=True)
+        self._emulator = AsEager(EmulatorLevel(asserts=True))
 
     @functools.cached_property
     def _gpu(self) -> DeviceLevel:
@@ -40,8 +65,4 @@ class LevelByDevice:
             return
         if device.type != "cpu":
             raise LevelUnavailable(device.type, seen=f"tensors on {device}", do="move them to the CPU or a CUDA GPU")
-        try:
-            self._emulator.launch(kernel, grid, arguments, constants)
-        except AssertionFailed as error:
-            kind = IndexError if error.message == "index out of bounds" else RuntimeError
-            raise kind(error.message) from error
+        self._emulator.launch(kernel, grid, arguments, constants)

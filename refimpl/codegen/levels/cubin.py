@@ -14,7 +14,6 @@ import json
 import linecache
 import os
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -163,7 +162,9 @@ def _answer(request: Mapping[str, Any]) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    parts = [str(error).strip() or type(error).__name__]
+    """What the compiler says, then where."""
+    where, caret, what = str(error).strip().rpartition("^\n")
+    parts = [f"{what}\n{where}{caret.strip()}" if what and caret else str(error).strip() or type(error).__name__]
     cause = error.__cause__
     while cause is not None:
         parts.append(f"{type(cause).__name__}: {cause}".strip())
@@ -184,14 +185,11 @@ def _replace(path: Path, data: bytes) -> None:
     Path(file.name).replace(path)
 
 
-def _main() -> None:
+def serve_worker(arguments: list[str]) -> None:
+    """The worker process: see Worker."""
     knobs = importlib.import_module("triton.knobs")
     knobs.nvidia.dump_ptxas_log = True  # its statistics are all that is wanted of what Triton prints
     with tempfile.TemporaryDirectory(prefix="triton-") as folder:
         # A cache of Triton's own would answer without asking ptxas, which then says nothing.
         knobs.cache.dir = folder
-        serve(_answer, sys.argv[1:])
-
-
-if __name__ == "__main__":
-    _main()
+        serve(_answer, arguments)

@@ -69,6 +69,16 @@ class WouldNotCompile(KernelError):
         )
 
 
+class TooManySpills(KernelError):
+    """A kernel compiles, and keeps more of its values in memory than any kernel should. Bytes for each thread."""
+
+    def __init__(self, kernel: str, spills: int, capability: int, most: int) -> None:
+        super().__init__(
+            kernel, seen=f"{spills} bytes spilled by each thread on a GPU of capability {capability}",
+            expected=f"at most {most}", do="make its blocks smaller, or split it",
+        )  # fmt: skip
+
+
 class NotEmulated(KernelError):
     """Triton can do this, the emulator cannot."""
 
@@ -84,3 +94,4 @@ class LevelUnavailable(RefimplError, RuntimeError):
 
     def __init__(self, level: str, *, seen: str, do: str) -> None:
         super().__init__(f"level {level!r} is not available: {seen}\n  what to do: {do}")
+        self.seen, self.do = seen, do

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from refimpl.codegen.kernel import Kernel, KernelError, check_launch
-from refimpl.codegen.levels.errors import LevelUnavailable
+from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable
 from refimpl.codegen.levels.transport import Launch, read_launches, read_results, write_launches, write_results
 from refimpl.codegen.levels.triton_version import require_triton
 from refimpl.codegen.levels.worker import Worker, serve
@@ -35,10 +35,14 @@ class InterpreterError(KernelError):
 
 
 class InterpreterLevel:
-    """Runs kernels one program after the other. `timeout_s` bounds one launch in the worker."""
+    """Runs kernels one program after the other. `timeout_s` bounds one launch in the worker.
 
-    def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
+    `asserts`: device_assert is checked, as with debugging on; else it does nothing.
+    """
+
+    def __init__(self, *, timeout_s: float = TIMEOUT_S, asserts: bool = False) -> None:
         self.timeout_s = timeout_s
+        self.asserts = asserts
 
     def launch(
         self,
@@ -47,13 +51,13 @@ class InterpreterLevel:
         arguments: Sequence[torch.Tensor | int | float],
         constants: Mapping[str, Any],
     ) -> None:
-        """See Level. Raises InterpreterError, or LevelUnavailable where the interpreter cannot run."""
+        """See Level. Raises InterpreterError, AssertionFailed, or LevelUnavailable where the interpreter cannot run."""
         launch = Launch(kernel, grid, arguments, constants)
         if is_interpreting():
             check_launch(kernel, grid, arguments, constants)
-            interpret(launch)
+            interpret(launch, asserts=self.asserts)
             return
-        (error,) = run_in_interpreter([launch], timeout_s=self.timeout_s)
+        (error,) = run_in_interpreter([launch], timeout_s=self.timeout_s, asserts=self.asserts)
         if error is not None:
             raise error
 
@@ -73,7 +77,15 @@ def is_interpreting() -> bool:
     return was_interpreting
 
 
-def run_in_interpreter(launches: Sequence[Launch], *, timeout_s: float = TIMEOUT_S) -> list[InterpreterError | None]:
+def check_interpreter() -> None:
+    """LevelUnavailable unless launches can run in the interpreter: here, or in a process of their own."""
+    is_interpreting()
+    require_triton("interpreter")
+
+
+def run_in_interpreter(
+    launches: Sequence[Launch], *, timeout_s: float = TIMEOUT_S, asserts: bool = False
+) -> list[InterpreterError | AssertionFailed | None]:
     """Run launches one after the other in the worker process; tensors are written in place. Returns each one's error.
 
     WorkerDied, a LevelUnavailable, if the process crashes or takes longer than `timeout_s`.
@@ -84,15 +96,22 @@ def run_in_interpreter(launches: Sequence[Launch], *, timeout_s: float = TIMEOUT
     with tempfile.TemporaryDirectory(prefix="kernels-") as name:
         folder = Path(name)
         storages = write_launches(folder, launches)
-        _worker.ask({"folder": name}, timeout_s)
+        _worker.ask({"folder": name, "asserts": asserts}, timeout_s)
         errors = read_results(folder, storages)
-    return [None if error is None else InterpreterError(**error) for error in errors]
+    return [None if error is None else _error_of(error) for error in errors]
 
 
-def interpret(launch: Launch) -> None:
+def _error_of(error: Mapping[str, str]) -> InterpreterError | AssertionFailed:
+    if "assertion" in error:
+        return AssertionFailed(error["kernel"], error["assertion"])
+    return InterpreterError(**error)
+
+
+def interpret(launch: Launch, *, asserts: bool = False) -> None:
     """Run one launch here. This process must be interpreting."""
     repairs = importlib.import_module("refimpl.codegen.levels.interpreter_repairs")
     repairs.repair()
+    repairs.Assertions.are_on = asserts
     kernel = launch.kernel
     function = _function(kernel)
     given = iter(launch.arguments)
@@ -109,6 +128,8 @@ def interpret(launch: Launch) -> None:
         function[launch.grid](*values)
     except Exception as error:
         cause = str(error.__cause__ or error)
+        if isinstance(error.__cause__, AssertionError):
+            raise AssertionFailed(kernel.name, cause) from error
         raise InterpreterError(
             kernel.name, seen=f"the interpreter raised {type(error.__cause__ or error).__name__}: {cause}",
             expected="a launch without errors", do="mend the kernel or the launch",
@@ -153,13 +174,16 @@ def _answer(request: Mapping[str, Any]) -> Any:
     errors: list[dict[str, Any] | None] = []
     for launch in launches:
         try:
-            interpret(launch)
+            interpret(launch, asserts=request["asserts"])
             errors.append(None)
         except InterpreterError as error:
             errors.append(error.as_json())
+        except AssertionFailed as error:
+            errors.append({"kernel": error.kernel, "assertion": error.message})
     write_results(folder, storages, errors)
     return {"done": len(errors)}
 
 
-if __name__ == "__main__":
-    serve(_answer, sys.argv[1:])
+def serve_worker(arguments: list[str]) -> None:
+    """The worker process: see Worker."""
+    serve(_answer, arguments)

@@ -14,12 +14,13 @@
 | autotune asks for a device | the first configuration |
 | 3.6: a loop with a bound that is a tensor fails with numpy 2.4 | tensors of one element are read as Python integers |
 | any pointer is followed | only into the memory that the launch's tensors span |
+| device_assert does nothing | asserts where `Assertions` are on |
 """
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,12 @@ class TypedScalar:
 
     value: bool | int | float
     type: str
+
+
+class Assertions:
+    """Whether device_assert is checked in the launch that runs."""
+
+    are_on = False
 
 
 class OutsideOfArguments(Exception):
@@ -254,6 +261,11 @@ def _atomic(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: 
     return Handle(old, kind)
 
 
+def _assert(self: Any, condition: Any, message: str) -> None:
+    if Assertions.are_on and not condition.data.all():
+        raise AssertionError(message)
+
+
 # ------------------------------------------------------------------------------------------------- arguments and libdevice
 
 _stock_convert, _stock_to_host = stock._implicit_cvt, stock.GridExecutor._init_args_hst
@@ -342,6 +354,8 @@ def repair() -> None:
     Builder.create_masked_load, Builder.create_masked_store, Builder.create_atomic_rmw = _load, _store, _atomic
     stock.ReduceOps.sum, stock._patch_lang_tensor = _sum, _patch_tensor
     stock._implicit_cvt, stock.GridExecutor._init_args_hst = _convert, _to_host
+    stock.interpreter_builder.options = replace(stock.interpreter_builder.options, debug=True, sanitize_overflow=False)
+    Builder.create_assert = _assert
     library = importlib.import_module("triton.language.extra.libdevice")
     for name, function in vars(make_libdevice()).items():
         setattr(library, name, _library_function(function))

@@ -18,13 +18,16 @@ from typing import Any
 
 from refimpl.codegen.levels.errors import LevelUnavailable
 
+# A module that is run by -m would be there twice: packages import it, too.
+_BOOTSTRAP = "import importlib, sys; importlib.import_module(sys.argv[1]).serve_worker(sys.argv[2:])"
+
 
 class WorkerDied(LevelUnavailable):
     """The process ended in the middle of a request, or took too long and was ended."""
 
 
 class Worker:
-    """`python -m MODULE READ_FD WRITE_FD`, started when first asked and again after it died."""
+    """A process in `serve_worker` of a module, started when first asked and again after it died."""
 
     def __init__(self, module: str, *, interpret: bool) -> None:
         self.module, self.interpret = module, interpret
@@ -63,7 +66,7 @@ class Worker:
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         environment.setdefault("OMP_NUM_THREADS", "1")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.module, str(read_request), str(write_answer)],
+            [sys.executable, "-c", _BOOTSTRAP, self.module, str(read_request), str(write_answer)],
             env=environment, pass_fds=(read_request, write_answer), stdin=subprocess.DEVNULL, stdout=2,
         )  # fmt: skip
         self._owner = os.getpid()

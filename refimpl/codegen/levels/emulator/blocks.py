@@ -109,7 +109,9 @@ def zeros_like(input: Value) -> Value:
 @method()
 def broadcast_to(input: Any, *shape: Any) -> Value:
     sizes = block_shape(_sizes(shape))
-    value = to_value(input)
+    if not isinstance(input, Value):
+        raise Rejected(f"{input!r} broadcast to {list(sizes)}; a number is made a block by full")
+    value = input
     data = value.data
     if data.dim() == 1:
         data = data.reshape(-1, *[1] * len(sizes))

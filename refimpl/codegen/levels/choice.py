@@ -1,0 +1,68 @@
+"""Levels by name; and `AlsoCompiled`, which compiles to machine code what another level runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from refimpl.codegen.kernel import Kernel, Level
+from refimpl.codegen.levels.by_device import AsEager, LevelByDevice
+from refimpl.codegen.levels.cubin import compile_to_cubin
+from refimpl.codegen.levels.device import DeviceLevel
+from refimpl.codegen.levels.emulator import EmulatorLevel
+from refimpl.codegen.levels.errors import TooManySpills
+from refimpl.codegen.levels.interpreter import InterpreterLevel, check_interpreter
+
+LevelName = Literal["emulator", "interpreter", "device"]
+# Bytes for each thread. A kernel that keeps more than this outside of its registers has blocks that are too large for it.
+MOST_SPILLS = 1024
+
+
+class AlsoCompiled:
+    """Another level, whose kernels are compiled to machine code before their first launch; no GPU has to be there.
+
+    capabilities: of the GPUs to compile for. Launches raise WouldNotCompile with the compiler's words, TooManySpills, and what
+    the other level raises.
+    """
+
+    def __init__(self, level: Level, capabilities: Sequence[int]) -> None:
+        self._level = level
+        self._capabilities = tuple(capabilities)
+        self._compiled: set[tuple[Any, ...]] = set()
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, ...],
+        arguments: Sequence[torch.Tensor | int | float],
+        constants: Mapping[str, Any],
+    ) -> None:
+        """See Level."""
+        key = kernel.hash, *sorted(constants.items())
+        if key not in self._compiled:
+            for capability in self._capabilities:
+                made = compile_to_cubin(kernel, constants, capability)
+                if made.spills > MOST_SPILLS:
+                    raise TooManySpills(kernel.name, made.spills, capability, MOST_SPILLS)
+            self._compiled.add(key)
+        self._level.launch(kernel, grid, arguments, constants)
+
+
+def level_named(name: LevelName | None, *, cubin: Sequence[int] = ()) -> Level:
+    """A level by its name; None is each kernel where its tensors are. `cubin`: capabilities that kernels are compiled for, too.
+
+    On the emulator races are errors, too. Raises LevelUnavailable for a level that this process cannot run kernels on.
+    """
+    match name:
+        case "emulator":
+            level: Level = AsEager(EmulatorLevel(asserts=True, races=True))
+        case "interpreter":
+            check_interpreter()
+            level = AsEager(InterpreterLevel(asserts=True))
+        case "device":
+            level = DeviceLevel()
+        case None:
+            level = LevelByDevice()
+    return AlsoCompiled(level, cubin) if cubin else level
