@@ -135,7 +135,7 @@ class _Plan:
         """The same text is one kernel, launched from several places."""
         name = f"kernel_{len(self.kernels)}"
         print_one = print_kernel if scheduled.group.contraction is None else print_contraction
-        printed = print_one(name, scheduled, self.buffers)
+        printed = print_one(name, scheduled, self.buffers, self.graph.facts)
         text = (
             re.sub(rf"\b{name}\b", "kernel", printed.kernel.source),
             printed.kernel.parameters,

@@ -20,6 +20,20 @@ _AXES = itertools.count()
 ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "dot"]
 
 
+_IDENTITIES: dict[ReductionKind, Any] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
+
+
+def identity(kind: ReductionKind, dtype: torch.dtype) -> Any:
+    """What changes no result."""
+    if kind in _IDENTITIES:
+        return float(_IDENTITIES[kind]) if dtype.is_floating_point else _IDENTITIES[kind]
+    is_max = kind in ("max", "argmax")
+    if dtype.is_floating_point:
+        return float("-inf") if is_max else float("inf")
+    info = torch.iinfo(dtype)
+    return info.min if is_max else info.max
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A loop from 0 to `size`."""

@@ -10,6 +10,8 @@ import sympy
 import torch
 import torch.nn.functional as F
 
+from refimpl._torch import FakeTensorMode
+from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
@@ -19,8 +21,10 @@ from refimpl.codegen.loop_ir import Buffer
 from refimpl.codegen.lowering.graph import LoweredGraph, lower_graph
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.schedule import ScheduledKernel, schedule
+from refimpl.codegen.sizes import SizeFacts
 from refimpl.codegen.tensors import Stored
 from refimpl.pipeline import compile_aot
+from refimpl.symbolic.ranges import Range
 
 
 def _lowered(function: Callable[..., Any], *arguments: torch.Tensor, dynamic: bool = False) -> LoweredGraph:
@@ -150,3 +154,127 @@ def test_configurations_that_leave_points_without_a_mask_are_not_allowed() -> No
     blocks = [dict(made.blocks)["XBLOCK"] for made in printed.configurations]
     assert "xmask" not in printed.kernel.source
     assert blocks == [1024, 256, 512]  # 2048 would go beyond 3072 points
+
+
+def _compiled(function: Callable[..., Any], *arguments: torch.Tensor, dynamic: bool = False) -> tuple[Any, list[Any]]:
+    made: list[Any] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        made.append(compile_graph(graph_module, example_inputs, strict=True))
+        return made[-1]
+
+    compiled = compile_aot(function, backend=backend, decompositions=codegen_decompositions(), dynamic=dynamic)
+    return compiled(*arguments), made
+
+
+def _rounded(*shape: int) -> torch.Tensor:
+    return (_x(*shape) * 3).round()
+
+
+LONG: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "sum of all": (lambda x: x.sum(), _x(400, 300)),
+    "a prime number of values": (lambda x: (x.sum(), x.amin(), x.square().mean()), _x(65537)),
+    "variance": (lambda x: torch.var_mean(x), _x(400, 300) + 100),
+    "tall columns": (lambda x: (x.sum(0), x.amax(0)), _x(40000, 3)),
+    "outer and inner": (lambda x: x.sum((0, 2)), _x(9, 4, 9000)),
+    "first of equal places": (lambda x: (x.argmax(), x.argmin(0), x.max(0)), _rounded(40000, 2)),
+    "place of a NaN": (
+        lambda x: x.argmax(),
+        torch.where(torch.arange(70000) % 30011 == 30010, float("nan"), _x(70000)),
+    ),
+    "all minus infinity": (lambda x: x.argmax(0), torch.full((70001, 1), float("-inf"))),
+    "integers": (lambda x: (x.sum(), x.amax(), x.argmin()), (_x(60000) * 99).to(torch.int32)),
+    "whether any and all": (lambda x: ((x > 4).any(), (x > -9).all()), _x(60000)),
+    "half": (lambda x: (x.sum(), x.mean()), _x(60000).half()),
+    "softmax of one row": (lambda x: x.softmax(-1), _x(1, 50000)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["", "dynamic"])
+@pytest.mark.parametrize("name", LONG)
+def test_long_reductions_are_split_and_give_what_eager_gives(name: str, dynamic: bool) -> None:
+    function, x = LONG[name]
+    expected, (actual, graphs) = function(x), _compiled(function, x, dynamic=dynamic)
+    assert len(graphs[0].kernels) > 1
+    rtol = 2**-10 if x.dtype == torch.half else 1e-5
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=1e-4, equal_nan=True)
+    again, _ = _compiled(function, x, dynamic=dynamic)
+    torch.testing.assert_close(again, actual, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_split_sum_is_no_less_exact_than_eager() -> None:
+    x = _x(1 << 20).abs() + 1000
+    actual, _ = _compiled(lambda x: x.sum(), x)
+    exact = x.double().sum()
+    assert abs(actual.double() - exact) <= abs(x.sum().double() - exact) + exact * 2**-24
+
+
+def test_a_split_reduction_for_one_size_holds_for_others() -> None:
+    made: list[Any] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        made.append(compile_graph(graph_module, example_inputs, strict=True))
+        return made[-1]
+
+    def function(x: torch.Tensor) -> Any:
+        return x.sum(), x.amax(), x.argmin()
+
+    compiled = compile_aot(function, backend=backend, decompositions=codegen_decompositions(), dynamic=True)
+    for size in (50000, 2, 3, 25, 49999, 123457):
+        x = _rounded(size)
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-5, atol=1e-3)
+    assert len(made) == 1
+
+
+def _index_types(printed: PrintedKernel) -> set[str]:
+    return {"int64" if "program_id(0).to(tl.int64)" in printed.kernel.source else "int32"} | {
+        parameter.type for parameter in printed.kernel.arguments if not parameter.is_pointer
+    }
+
+
+@pytest.mark.parametrize(("upper", "expected"), [(46338, {"int32", "i32"}), (46341, {"int64", "i64"})])
+def test_places_are_int32_where_ranges_of_sizes_prove_it(upper: int, expected: set[str]) -> None:
+    graph = _lowered(lambda x, b: (x + b) * 2, _x(30, 30), _x(30), dynamic=True)
+    needed = {value.buffer.name for value in graph.outputs if isinstance(value, Stored)}
+    (entry,) = schedule(graph.steps, needed)
+    assert isinstance(entry, ScheduledKernel)
+    buffers = {value.name: value for value in graph.inputs if isinstance(value, Buffer)}
+    buffers |= {nest.target.name: nest.target for nest in entry.group.nests}
+    facts = SizeFacts({symbol: Range(2, upper) for symbol in graph.facts.ranges})  # 46341 ** 2 is more than 2 ** 31
+    assert _index_types(print_kernel("kernel_0", entry, buffers, facts)) == expected
+    assert "int64" in _index_types(print_kernel("kernel_0", entry, buffers))  # nothing is known
+
+
+@pytest.mark.parametrize(("size", "expected"), [(2**31 - 9000, "int32"), (2**31, "int64")])
+def test_places_of_a_known_size_are_int64_from_the_one_that_int32_has_not(size: int, expected: str) -> None:
+    with FakeTensorMode():
+        x = torch.empty(size, dtype=torch.int8)
+    made: list[LoweredGraph] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        made.append(lower_graph(graph_module, strict=True))
+        return graph_module
+
+    compile_aot(lambda x: x + 1, backend=backend)(x)
+    (printed,), _ = _printed(made[0])
+    assert _index_types(printed) == {expected}
+
+
+def test_numbers_that_no_int32_has_are_computed_in_int64() -> None:
+    actual, graphs = _compiled(
+        lambda x: x + torch.arange(3_000_000_000, 3_000_000_050), torch.zeros(50, dtype=torch.int64)
+    )
+    assert torch.equal(actual, torch.arange(3_000_000_000, 3_000_000_050))
+    assert ".to(tl.int64) * XBLOCK" in graphs[0].kernels[0].source
+
+
+@pytest.mark.parametrize("rows", [3, 1100], ids=["in one block", "in a loop"])
+def test_places_beyond_int32_are_reached(rows: int) -> None:
+    stride = 2**31 // (rows - 1) + 64
+    memory = torch.empty(stride * (rows - 1) + 2, dtype=torch.int8)  # pages that are not touched take no memory
+    x = memory.as_strided((rows, 2), (stride, 1))
+    values = torch.arange(2 * rows).view(rows, 2) % 5
+    x.copy_(values)
+    actual, graphs = _compiled(lambda x: (x + 1, x.sum(0)), x)
+    torch.testing.assert_close(actual, (x + 1, x.sum(0)))
+    assert all("tl.int64" in kernel.source for kernel in graphs[0].kernels)

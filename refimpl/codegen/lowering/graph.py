@@ -17,6 +17,7 @@ from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpressi
 from refimpl.codegen.lowering import contractions, indexing, pointwise, random, reductions, views
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
 from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
 
@@ -50,6 +51,7 @@ class LoweredGraph:
     lowered: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     """Nodes lowered and not, by operator."""
+    facts: SizeFacts = NO_FACTS
 
 
 def lower_graph(
@@ -65,7 +67,8 @@ class _GraphLowering:
     def __init__(self, graph_module: torch.fx.GraphModule, *, strict: bool, options: CodegenOptions) -> None:
         self.graph_module = graph_module
         self.strict = strict
-        self.state = LoweringState(options)
+        placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+        self.state = LoweringState(options, facts=facts_of(node.meta.get("val") for node in placeholders))
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Buffer | sympy.Symbol | Opaque | None] = []
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
@@ -93,6 +96,7 @@ class _GraphLowering:
             opaque_constants=self.opaque_constants,
             lowered=self.lowered,
             fallbacks=self.fallbacks,
+            facts=self.state.facts,
         )
 
     # ---- values from outside

@@ -19,11 +19,14 @@ from refimpl.codegen.loop_ir import (
     ReductionKind,
     SizeExpression,
     Step,
+    identity,
     new_axis,
 )
+from refimpl.codegen.lowering.splitting import SPLITTABLE, Split, in_parts, place_in_whole, split_of
 from refimpl.codegen.nests import normalised
 from refimpl.codegen.options import CodegenOptions
-from refimpl.codegen.scalars import Apply, FromIndex, Literal, Load, Scalar
+from refimpl.codegen.scalars import Apply, FromIndex, Literal, Load, Scalar, indirect_scalar
+from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
 # (state, node, *arguments, **keywords) -> what the node is lowered to. Arguments are lowered: Tensor for a tensor, an expression
@@ -82,6 +85,7 @@ class LoweringState:
     options: CodegenOptions = field(default_factory=CodegenOptions)
     steps: list[Step] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)
+    facts: SizeFacts = NO_FACTS
     seeds: dict[torch.device, Extern] = field(default_factory=dict)
     """Calls that draw one number for each call of the graph, before all steps."""
     draws: int = 0
@@ -152,6 +156,9 @@ class LoweringState:
     ) -> Stored:
         """Reduced over `dims`, which stay with size 1. The values must have the dtype that is accumulated in; `dtype` is the
         result's."""
+        split = None if kind not in SPLITTABLE or ZERO in tensor.shape else split_of(tensor.shape, dims, self.facts)
+        if split is not None and (len(dims) == 1 or kind not in ("argmax", "argmin")):
+            return self._reduce_in_parts(kind, tensor, dims, dtype, origins, split)
         axes = [new_axis(size) for size in tensor.shape]
         indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
         shape = [ONE if dim in dims else size for dim, size in enumerate(tensor.shape)]
@@ -179,6 +186,39 @@ class LoweringState:
         )
         self.steps.append(normalised(nest))
         return whole(buffer)
+
+    def _reduce_in_parts(
+        self,
+        kind: ReductionKind,
+        tensor: Tensor,
+        dims: Sequence[int],
+        dtype: torch.dtype,
+        origins: tuple[str, ...],
+        split: Split,
+    ) -> Stored:
+        """A reduction of parts, and one of their results."""
+        at = split.dim
+        of_values: ReductionKind = "max" if kind == "argmax" else "min" if kind == "argmin" else kind
+        otherwise = literal(identity(of_values, tensor.dtype), tensor.dtype)
+        assert isinstance(otherwise, Literal)
+        parts = in_parts(tensor, split, otherwise)
+        inner = [dim + 1 if dim >= at else dim for dim in dims]
+        values = self.reduce(of_values, parts, inner, tensor.dtype, origins)
+        shape = tuple(ONE if dim in dims else size for dim, size in enumerate(tensor.shape))
+        if kind == of_values:
+            total = self.reduce(kind, values, [at], dtype, origins)
+            strides = (*total.strides[:at], *total.strides[at + 1 :])
+            return Stored(total.buffer, shape, strides, ZERO, is_whole=False)
+        places = self.reduce(kind, parts, inner, dtype, origins)
+        best = self.reduce(kind, values, [at], dtype, origins)
+        symbol = sympy.Symbol(f"part_of_{places.buffer.name}", integer=True, nonnegative=True)
+
+        def value(indices: Indices) -> Scalar:
+            part = best.at((*indices[:at], ZERO, *indices[at:]))
+            place = indirect_scalar(places.at((*indices[:at], symbol, *indices[at:])), [(symbol, part)])
+            return place_in_whole(split, part, place)
+
+        return self.store(Computed(shape, dtype, tensor.device, value), origins=origins)
 
     def scan(self, kind: ReductionKind, tensor: Tensor, dim: int, origins: tuple[str, ...] = ()) -> Stored:
         """Running sums or products along a dimension. Raises NotLowered where it is too long for one block."""

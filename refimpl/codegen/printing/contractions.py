@@ -25,20 +25,24 @@ from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
 from refimpl.codegen.printing.kernels import PrintedKernel, fits_int32, kernel_source, programs
 from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
 from refimpl.codegen.scalars import Apply, Guarded, Load, Scalar
-from refimpl.codegen.schedule import Group, ScheduledKernel, guess, merged
+from refimpl.codegen.schedule import Group, ScheduledKernel, merged
+from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 
 TILES_OF_A_GROUP = 8
 """Rows of tiles that are gone through column by column, so that what they read stays in the cache."""
 
 
-def print_contraction(name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> PrintedKernel:
+def print_contraction(
+    name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer], facts: SizeFacts = NO_FACTS
+) -> PrintedKernel:
     """Source text of a kernel with a matrix product, and how it is launched."""
-    return _Printer(name, scheduled, buffers).run()
+    return _Printer(name, scheduled, buffers, facts).run()
 
 
 class _Printer:
-    def __init__(self, name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> None:
+    def __init__(self, name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer], facts: SizeFacts) -> None:
         self.name = name
+        self.facts = facts
         self.buffers = buffers
         self.stored = scheduled.stored
         self.group = merged(in_memory_order(scheduled.group, scheduled.stored))
@@ -49,7 +53,7 @@ class _Printer:
         self.left, self.right = nest.value.arguments
         self.accumulate = nest.value.dtype
         counts = (product(axis.size for axis in axes) for axes in (self.group.kept_axes, self.group.reduced_axes))
-        self.wide = "" if fits_int32(self.group, buffers, *counts) else ".to(tl.int64)"  # of places
+        self.wide = "" if fits_int32(self.group, buffers, facts, *counts) else ".to(tl.int64)"  # of places
         self.batch, rows, columns = _sides(self.group, self.left, self.right)
         self.m = Dimension("m", rows, "MBLOCK")
         self.n = Dimension("n", columns, "NBLOCK")
@@ -70,7 +74,7 @@ class _Printer:
         self.epilogue = self._values(self.m, self.n)
 
     def _candidates(self) -> list[Configuration]:
-        sizes = [max(guess(size), 1) for size in (self.m.size, self.n.size, self.k.size, self._batch_size())]
+        sizes = [max(self.facts.guess(size), 1) for size in (self.m.size, self.n.size, self.k.size, self._batch_size())]
         return contraction_configurations(sizes[0], sizes[1], sizes[2], sizes[3], self.left.dtype.itemsize)
 
     def _is_allowed(self, blocks: dict[str, int]) -> bool:

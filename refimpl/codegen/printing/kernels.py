@@ -8,6 +8,7 @@ next: it is computed again from memory, which costs less than keeping it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -32,11 +33,11 @@ from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
 from refimpl.codegen.printing.random import RANDOM_HELPERS
 from refimpl.codegen.printing.reductions import HELPERS, accumulate_lines, finish_lines, identity
 from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
-from refimpl.codegen.scalars import StructuresState
-from refimpl.codegen.schedule import Group, ScheduledKernel, guess, merged
+from refimpl.codegen.scalars import FromIndex, StructuresState, walk
+from refimpl.codegen.schedule import Group, ScheduledKernel, merged
+from refimpl.codegen.sizes import MAX_INT32, NO_FACTS, SizeFacts
 from refimpl.symbolic.functions import FloorDiv
 
-MAX_INT32 = 2**31 - 1
 SHORTEST_TILE = 16
 
 _HEADER = """\
@@ -89,9 +90,11 @@ def programs(size: sympy.Expr, block: str) -> sympy.Expr:
     return FloorDiv(size + length - 1, length)
 
 
-def print_kernel(name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> PrintedKernel:
+def print_kernel(
+    name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer], facts: SizeFacts = NO_FACTS
+) -> PrintedKernel:
     """Source text of a kernel, and how it is launched."""
-    return _Printer(name, scheduled, buffers).run()
+    return _Printer(name, scheduled, buffers, facts).run()
 
 
 def kernel_source(
@@ -101,11 +104,13 @@ def kernel_source(
     buffers: dict[str, Buffer],
     body: list[str],
     helpers: set[str],
+    is_narrow: Callable[[sympy.Expr], bool] = lambda size: False,
 ) -> tuple[str, tuple[Parameter, ...]]:
-    """The text of a module with one kernel, and its parameters: pointers, sizes, constants."""
+    """The text of a module with one kernel, and its parameters: pointers, sizes, constants. Sizes are int64, `is_narrow` ones
+    int32."""
     parameters = (
         *(Parameter(text, POINTER_TYPES[buffers[buffer].dtype]) for buffer, text in names.pointers.items()),
-        *(Parameter(text, "i64") for text in names.sizes.values()),
+        *(Parameter(text, "i32" if is_narrow(size) else "i64") for size, text in names.sizes.items()),
         *(Parameter(block, "constexpr") for block in blocks),
     )
     signature = ", ".join(
@@ -117,21 +122,22 @@ def kernel_source(
     return f"{_HEADER}{functions}\n\n@triton.jit\ndef {name}({signature}):\n{text}\n", parameters
 
 
-def fits_int32(group: Group, buffers: dict[str, Buffer], *counts: sympy.Expr) -> bool:
-    """Whether the place of every element, and places among so many points, are surely numbers of 32 bits."""
-    for name in group.reads() | group.produces().keys():
-        buffer = buffers[name]
-        extent = sum(
-            ((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides, strict=True)), sympy.S.Zero
-        )
-        if not extent.is_Integer or extent > MAX_INT32:
-            return False
-    return all(bool(count.is_Integer and count <= MAX_INT32 - MOST_VALUES) for count in counts)
+def fits_int32(group: Group, buffers: dict[str, Buffer], facts: SizeFacts, *counts: sympy.Expr) -> bool:
+    """Whether the places of all elements, and places among so many points, are proved to be numbers of 32 bits; those of the last
+    block beyond the end included."""
+    names = group.reads() | group.produces().keys()
+    numbers = {part.index for nest in group.nests for part in walk(nest.value) if isinstance(part, FromIndex)}
+    return (
+        all(facts.range_of(count).upper <= MAX_INT32 - MOST_VALUES for count in counts)
+        and all(facts.extent(buffers[name]).upper <= MAX_INT32 for name in names)
+        and all(facts.fits_int32(number, group.order) for number in numbers)
+    )
 
 
 class _Printer:
-    def __init__(self, name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer]) -> None:
+    def __init__(self, name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer], facts: SizeFacts) -> None:
         self.name = name
+        self.facts = facts
         self.buffers = buffers
         self.stored = scheduled.stored
         self.group = merged(in_memory_order(scheduled.group, scheduled.stored))
@@ -144,9 +150,8 @@ class _Printer:
         is_short = bool(self.reduced_size.is_Integer and 1 <= self.reduced_size <= PERSISTENT)
         has_scan = any(reduction.is_scan for reduction in reductions)
         self.is_persistent = self.has_reduction and (is_short or has_scan)
-        self.index_dtype = (
-            torch.int32 if fits_int32(self.group, buffers, self.kept_size * self.reduced_size) else torch.int64
-        )
+        is_narrow = fits_int32(self.group, buffers, facts, self.kept_size * self.reduced_size)
+        self.index_dtype = torch.int32 if is_narrow else torch.int64
         candidates = self._candidates()
         self.blocks = candidates[0].constants
         kept = self.group.kept_axes
@@ -187,7 +192,9 @@ class _Printer:
                 self._store(nest)
         self._close_phase()
         body = [*self._header(), *self.outer.lines]
-        source, parameters = kernel_source(self.name, self.names, self.blocks, self.buffers, body, self.helpers)
+        source, parameters = kernel_source(
+            self.name, self.names, self.blocks, self.buffers, body, self.helpers, self._is_narrow
+        )
         default = self.configurations[0]
         return PrintedKernel(
             kernel=Kernel(self.name, source, parameters, default.num_warps, default.num_stages),
@@ -199,8 +206,11 @@ class _Printer:
             origins=tuple(dict.fromkeys(origin for nest in self.group.nests for origin in nest.origins)),
         )
 
+    def _is_narrow(self, size: sympy.Expr) -> bool:
+        return self.index_dtype == torch.int32 and self.facts.fits_int32(size)
+
     def _candidates(self) -> list[Configuration]:
-        kept, reduced = max(guess(self.kept_size), 1), max(guess(self.reduced_size), 1)
+        kept, reduced = (max(self.facts.guess(size), 1) for size in (self.kept_size, self.reduced_size))
         if self.split is not None:
             return tiled_configurations()
         if not self.has_reduction:

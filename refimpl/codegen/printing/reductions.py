@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from refimpl.codegen.loop_ir import ReductionKind
+from refimpl.codegen.loop_ir import ReductionKind, identity
 from refimpl.codegen.printing.functions import TRITON_DTYPES, constant, expression
 from refimpl.codegen.printing.values import KernelNamesState
 
@@ -21,18 +19,6 @@ NOWHERE: dict[torch.dtype, int] = {torch.int32: 2**31 - 1, torch.int64: 2**62}
 """More than any place, by the dtype that places are counted in."""
 
 FULL = "[XBLOCK, RBLOCK]"
-_IDENTITIES: dict[ReductionKind, Any] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
-
-
-def identity(kind: ReductionKind, dtype: torch.dtype) -> Any:
-    """What changes no result."""
-    if kind in _IDENTITIES:
-        return float(_IDENTITIES[kind]) if dtype.is_floating_point else _IDENTITIES[kind]
-    is_max = kind in ("max", "argmax")
-    if dtype.is_floating_point:
-        return float("-inf") if is_max else float("inf")
-    info = torch.iinfo(dtype)
-    return info.min if is_max else info.max
 
 
 def combined(kind: ReductionKind, total: str, value: str, dtype: torch.dtype) -> str:

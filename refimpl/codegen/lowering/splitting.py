@@ -1,0 +1,93 @@
+"""Long reductions with few results, in two steps: many parts at once, then what the parts give.
+
+Otherwise a handful of programs would read everything. The parts, and the order in which they are added, follow from sizes
+alone, so that results are the same from run to run.
+
+Counterpart: torch/_inductor/ir.py Reduction.create_multilayer, num_splits
+Differs: sums around a mean stay two passes over memory, as eager computes them: one pass with Welford's update divides for every
+value, and its result has other rounding errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import product
+from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
+from refimpl.codegen.sizes import SizeFacts
+from refimpl.codegen.tensors import Computed, Indices, Tensor
+from refimpl.symbolic.functions import FloorDiv
+
+SPLITTABLE = frozenset(["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"])
+
+ENOUGH_PROGRAMS = 128
+"""A reduction that is done by as many programs is left in one piece."""
+
+MANY_PROGRAMS = 512
+SHORTEST = 32768
+"""Reductions of fewer values are left in one piece."""
+
+_SHORTEST_PART = 2048
+_COLUMNS = 64  # of a program that reduces what does not lie side by side
+
+
+@dataclass(frozen=True)
+class Split:
+    """A dimension as `parts` times `length`, which may be more places than it has."""
+
+    dim: int
+    parts: sympy.Expr
+    length: sympy.Expr
+    is_exact: bool
+
+
+def split_of(shape: Indices, dims: Sequence[int], facts: SizeFacts) -> Split | None:
+    """How to split a reduction over `dims`, if at all."""
+    reduced = facts.guess(product(shape[dim] for dim in dims))
+    kept = facts.guess(product(size for dim, size in enumerate(shape) if dim not in dims))
+    if reduced < SHORTEST:
+        return None
+    programs = kept if len(shape) - 1 in dims else -(-kept // _COLUMNS)
+    if programs >= ENOUGH_PROGRAMS:
+        return None
+    wanted = min(MANY_PROGRAMS // max(programs, 1), reduced // _SHORTEST_PART)
+    sizes = {dim: facts.guess(shape[dim]) for dim in dims}
+    dim = next((dim for dim in sorted(dims) if sizes[dim] >= wanted), max(sizes, key=lambda dim: sizes[dim]))
+    if min(wanted, sizes[dim]) < 2:
+        return None
+    return _split(dim, shape[dim], min(wanted, sizes[dim]))
+
+
+def _split(dim: int, size: sympy.Expr, wanted: int) -> Split:
+    if not size.is_Integer:
+        return Split(dim, sympy.Integer(wanted), FloorDiv(size + wanted - 1, wanted), is_exact=False)
+    number = int(size)
+    exact = next((parts for parts in range(wanted, wanted // 2, -1) if number % parts == 0), None)
+    length = -(-number // wanted) if exact is None else number // exact
+    return Split(dim, sympy.Integer(-(-number // length)), sympy.Integer(length), is_exact=exact is not None)
+
+
+def in_parts(tensor: Tensor, split: Split, otherwise: Literal) -> Computed:
+    """The tensor with the split dimension as two; places that it does not have hold `otherwise`."""
+    at, size = split.dim, tensor.shape[split.dim]
+
+    def value(indices: Indices) -> Scalar:
+        place = indices[at] * split.length + indices[at + 1]
+        inner = tensor.at((*indices[:at], place, *indices[at + 2 :]))
+        if split.is_exact:
+            return inner
+        is_inside = Apply("lt", (FromIndex(place), FromIndex(size)), torch.bool)
+        return Guarded(is_inside, inner, otherwise)
+
+    shape = (*tensor.shape[:at], split.parts, split.length, *tensor.shape[at + 1 :])
+    return Computed(shape, tensor.dtype, tensor.device, value, tensor.cost + 1)
+
+
+def place_in_whole(split: Split, part: Scalar, place: Scalar) -> Scalar:
+    """A place in a part as a place in the dimension."""
+    begin = Apply("mul", (part, FromIndex(split.length)), torch.int64)
+    return Apply("add", (begin, place), torch.int64)
