@@ -53,7 +53,7 @@ def accesses(group: Group, stored: Iterable[str]) -> list[Access]:
     ]
     loads: dict[tuple[str, sympy.Expr, tuple[Axis, ...]], Access] = {}
     for nest in group.nests:
-        for part in walk(nest.value):
+        for part in walk(*nest.scalars()):
             if isinstance(part, Load) and part.buffer not in made:
                 axes = _axes_in(_symbols(part), group.order)
                 loads.setdefault(

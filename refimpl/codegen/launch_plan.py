@@ -72,6 +72,7 @@ class _Plan:
         self.read_by_place: set[str] = set()  # buffers of which elements are found by their strides
         self.written: set[str] = set()  # by operators, in place
         self.memory = MemoryPlan({}, {})
+        self.allocated: set[str] = set()
         self.known: set[sympy.Symbol] = set()  # that have a value where the next line stands
 
     def compiled(self) -> CompiledGraph:
@@ -149,12 +150,14 @@ class _Plan:
         self, entries: Sequence[Scheduled], made: Sequence[PrintedKernel | Extern], needed: set[str]
     ) -> MemoryPlan:
         uses: list[Use] = []
+        begun: set[str] = set()  # buffers that an earlier kernel has written into
         for entry, printed in zip(entries, made, strict=True):
             if isinstance(entry, Extern):
                 uses.append(use_of_extern(entry))
             else:
                 assert isinstance(printed, PrintedKernel)
-                uses.append(use_of_kernel(entry.group, printed))
+                uses.append(use_of_kernel(entry.group, printed, begun))
+                begun.update(printed.written)
         outside = {value.name for value in self.graph.inputs if isinstance(value, Buffer)} | self.graph.constants.keys()
         # Where operators have put their results is known of those alone whose elements are found by their strides.
         elsewhere = {name for use in uses for name in use.given} - (self.read_by_place - self.written)
@@ -216,7 +219,9 @@ class _Plan:
             argument if isinstance(argument, str) else self._number(argument) for argument in printed.arguments
         ]
         for buffer in printed.written:
-            self._allocate(self.buffers[buffer])
+            if buffer not in self.allocated:  # several kernels may write into one
+                self.allocated.add(buffer)
+                self._allocate(self.buffers[buffer])
         self.names[name] = printed.kernel
         self.names[f"{name}_constants"] = printed.default.constants
         grid = self._numbers(printed.grid_for(printed.default))

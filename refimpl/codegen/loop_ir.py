@@ -1,7 +1,8 @@
 """Loop nests over buffers: what a graph is lowered to, and what kernels are made of. All of it is frozen.
 
-A nest computes one value for every point of its axes, or reduces over some of them, and stores it into one buffer. Nests are in
-the order in which they may run; an `Extern` between them is a call of an operator's own kernel.
+A nest computes one value for every point of its axes, or reduces over some of them, and writes it into one buffer. Several nests
+may write into one buffer, each a part, or at places that are read from memory. Nests are in the order in which they may run; an
+`Extern` between them is a call of an operator's own kernel.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from refimpl.codegen.scalars import Load, Scalar, walk
 
 _AXES = itertools.count()
+
+Write = Literal["whole", "part", "add", "max", "min"]
 
 ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "dot"]
 
@@ -98,10 +101,22 @@ class Nest:
     index: sympy.Expr
     origins: tuple[str, ...] = ()
     """Names of the graph's nodes that this comes from."""
+    write: Write = "whole"
+    """`whole`: it fills the target, and alone. `part`: it stores at some places; points that share a place have one value there.
+    `add`, `max`, `min`: it combines with what is there, atomically. What a part is of may be filled by nests before."""
+    indirect: tuple[tuple[sympy.Symbol, Scalar], ...] = ()
+    """Symbols of `index` whose values are computed at the same point."""
+    condition: Scalar | None = None
+    """Where it does not hold nothing is written."""
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        """All that is computed at a point."""
+        values = (self.value, *(place for _, place in self.indirect))
+        return values if self.condition is None else (*values, self.condition)
 
     def reads(self) -> set[str]:
         """Names of the buffers it loads from."""
-        return {part.buffer for part in walk(self.value) if isinstance(part, Load)}
+        return {part.buffer for part in walk(*self.scalars()) if isinstance(part, Load)}
 
 
 @dataclass(frozen=True, slots=True)

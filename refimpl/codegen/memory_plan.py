@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,9 +275,10 @@ def may_alias(target: Any) -> bool:
     return has_composite_kernel(target)
 
 
-def use_of_kernel(group: Group, printed: PrintedKernel) -> Use:
-    """What a kernel does with memory."""
-    reads = frozenset(group.reads() - group.produces().keys())
+def use_of_kernel(group: Group, printed: PrintedKernel, begun: Collection[str] = ()) -> Use:
+    """What a kernel does with memory. It changes what is there in buffers that are `begun`."""
+    made = tuple(written for written in printed.written if written not in begun)
+    loads = frozenset(group.reads() - group.produces().keys())
     names = {
         argument: parameter.name
         for argument, parameter in zip(printed.arguments, printed.kernel.arguments, strict=True)
@@ -287,13 +288,13 @@ def use_of_kernel(group: Group, printed: PrintedKernel) -> Use:
     overwrites = {
         written: tuple(
             read
-            for read in sorted(reads & names.keys())
+            for read in sorted(loads & names.keys())
             if is_read_where_written(group, written, read) and is_read_before(source, names[read], names[written])
         )
-        for written in printed.written
-        if has_a_point_for_each_thread(printed.default)
+        for written in made
+        if written in group.produces() and has_a_point_for_each_thread(printed.default)
     }
-    return Use(reads=reads, made=printed.written, overwrites=overwrites)
+    return Use(reads=loads.union(printed.written) - set(made), made=made, overwrites=overwrites)
 
 
 def has_a_point_for_each_thread(configuration: Configuration) -> bool:
@@ -312,7 +313,7 @@ def is_read_where_written(group: Group, written: str, read: str) -> bool:
     if not {axis.symbol for axis in group.order} <= nest.index.free_symbols:
         return False
     for other in group.nests:
-        for part in walk(other.value):
+        for part in walk(*other.scalars()):
             if isinstance(part, Load) and part.buffer == read and (part.indirect or part.index != nest.index):
                 return False
     return True

@@ -14,13 +14,13 @@ from refimpl.codegen.loop_ir import Axis, Nest, new_axis
 from refimpl.codegen.scalars import FromIndex, Load, Scalar, reindexed, walk
 
 
-def index_expressions(value: Scalar) -> list[sympy.Expr]:
-    """All that index arithmetic occurs in, each once."""
+def index_expressions(nest: Nest) -> list[sympy.Expr]:
+    """All that index arithmetic occurs in, each once; the place that is written last."""
     found: dict[sympy.Expr, None] = {}
-    for part in walk(value):
+    for part in walk(*nest.scalars()):
         if isinstance(part, (Load, FromIndex)):
             found.setdefault(part.index)
-    return list(found)
+    return [*found, nest.index]
 
 
 def normalised(nest: Nest) -> Nest:
@@ -28,7 +28,7 @@ def normalised(nest: Nest) -> Nest:
     nest = _simplify(nest, {})
     for _ in range(16):  # each split does away with a division
         sizes = {axis.symbol: axis.size for axis in nest.order}
-        split = find_split([*index_expressions(nest.value), nest.index], sizes)
+        split = find_split(index_expressions(nest), sizes)
         if split is None:
             break
         nest = _split(nest, *split)
@@ -52,7 +52,14 @@ def reindexed_nest(nest: Nest, replacements: dict[sympy.Symbol, Any], sizes: dic
                 known[expr] = simplified(moved.expand(), sizes)
         return known[expr]
 
-    return replace(nest, index=new(nest.index), value=reindexed(nest.value, new, {}))
+    memo: dict[int, Scalar] = {}
+    return replace(
+        nest,
+        index=new(nest.index),
+        value=reindexed(nest.value, new, memo),
+        indirect=tuple((symbol, reindexed(place, new, memo)) for symbol, place in nest.indirect),
+        condition=None if nest.condition is None else reindexed(nest.condition, new, memo),
+    )
 
 
 def _split(nest: Nest, symbol: sympy.Symbol, inner_size: sympy.Expr) -> Nest:
@@ -69,7 +76,7 @@ def _split(nest: Nest, symbol: sympy.Symbol, inner_size: sympy.Expr) -> Nest:
 def _merged(nest: Nest) -> Nest:
     """Merges axes that follow each other, both kept or both reduced."""
     while True:
-        expressions = [*index_expressions(nest.value), nest.index]
+        expressions = index_expressions(nest)
         pair = next(
             (
                 (a, b)

@@ -23,6 +23,8 @@ class CodegenOptions:
     contractions: Contractions = "measured"
     """Matrix products and convolutions as kernels of our own ("template"), by calls of the operators' own ("extern"), or by
     whichever suits the device and the size ("measured")."""
+    deterministic: bool = False
+    """No sums whose order differs from run to run. So it is too while torch.use_deterministic_algorithms is on."""
 
     reuse_buffers: bool = True
     """Results take the memory of what is needed no more, or are written over what their kernel reads."""

@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from refimpl.codegen.indices import ONE, affine_terms, divides, product
-from refimpl.codegen.loop_ir import Axis, Extern, Nest, Step, new_axis
+from refimpl.codegen.loop_ir import Axis, Extern, Nest, Step, Write, new_axis
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, walk
 
@@ -58,12 +58,16 @@ class Group:
         return next((nest for nest in self.nests if nest.reduction is not None and nest.reduction.is_dot), None)
 
     def produces(self) -> dict[str, Nest]:
-        """The nest behind each buffer that is made here."""
+        """The nest behind each buffer that is filled here."""
         return self._produced
 
     @functools.cached_property
     def _produced(self) -> dict[str, Nest]:
-        return {nest.target.name: nest for nest in self.nests}
+        return {nest.target.name: nest for nest in self.nests if nest.write == "whole"}
+
+    def changes(self) -> dict[str, Write]:
+        """Buffers that are written in part here, and how."""
+        return {nest.target.name: nest.write for nest in self.nests if nest.write != "whole"}
 
     def reads(self) -> frozenset[str]:
         """Names of buffers that are read, those made here included."""
@@ -101,14 +105,15 @@ def schedule(steps: Sequence[Step], needed: Iterable[str]) -> list[Scheduled]:
     needed = set(needed)
     readers: dict[str, set[int]] = {}
     for position, entry in enumerate(entries):
-        for name in entry.reads() if isinstance(entry, Group) else entry.reads:
+        for name in entry.reads() | entry.changes().keys() if isinstance(entry, Group) else entry.reads:
             readers.setdefault(name, set()).add(position)
     scheduled: list[Scheduled] = []
     for position, entry in enumerate(entries):
         if isinstance(entry, Extern):
             scheduled.append(entry)
             continue
-        stored = frozenset(name for name in entry.produces() if name in needed or readers.get(name, set()) - {position})
+        targets = entry.produces().keys() | entry.changes().keys()
+        stored = frozenset(name for name in targets if name in needed or readers.get(name, set()) - {position})
         if stored:
             scheduled.append(ScheduledKernel(entry, stored))
     return scheduled
@@ -120,20 +125,26 @@ def group_of(nest: Nest) -> Group:
 
 
 def _place(entries: list[Group | Extern], new: Group) -> tuple[int, Group | None]:
-    """The last entry that the new group can join, without passing one that it depends on."""
-    reads = new.reads()
+    """The last entry that the new group can join, without passing one that it depends on. What is written in part is complete
+    only after the kernel of its last part, and is not begun before the kernel that fills it ends."""
+    reads, changes = new.reads(), new.changes()
+    uses = reads | changes.keys()
     for position in range(len(entries) - 1, -1, -1):
         entry = entries[position]
         if isinstance(entry, Extern):
             made = {output.buffer.name for output in entry.outputs if output.buffer is not None}
-            if entry.writes or reads & made:
+            if entry.writes or uses & made:
                 return -1, None
             continue
-        shares = reads & (entry.reads() | entry.produces().keys())
-        joined = _joined(entry, new) if shares else None
+        made_here, changed_here = entry.produces().keys(), entry.changes()
+        is_before = changes.keys() & made_here or any(
+            name in reads or changes[name] != changed_here[name] for name in uses & changed_here.keys()
+        )
+        shares = reads & (entry.reads() | made_here)
+        joined = _joined(entry, new) if shares and not is_before else None
         if joined is not None:
             return position, joined
-        if reads & entry.produces().keys():
+        if uses & (made_here | changed_here.keys()):
             return -1, None
     return -1, None
 
@@ -158,7 +169,7 @@ def _pairings(group: Group, new: Group) -> list[tuple[tuple[Axis, ...], tuple[Ax
     if new.contraction is not None:
         return []
     if group.contraction is not None:
-        return [] if new.reduced else _in_memory_order(group, new)
+        return [] if new.reduced or new.changes() else _in_memory_order(group, new)
     if bool(group.reduced) == bool(new.reduced):
         return [(group.order, new.order)]
     if group.reduced:
@@ -281,16 +292,17 @@ def _on_axes(group: Group, new: Group, refined: Refined, mine: Sequence[Axis], o
             return None
     sizes = {axis.symbol: axis.size for axis in order}
     nests = [_moved(nest, refined.first, refined.parts_of_first, sizes) for nest in group.nests]
-    made = {nest.target.name: nest for nest in nests}
+    made = {nest.target.name: nest for nest in nests if nest.write == "whole"}
     for nest in new.nests:
         moved = _moved(nest, refined.second, refined.parts_of_second, sizes)
-        for part in walk(moved.value):
+        for part in walk(*moved.scalars()):
             if not isinstance(part, Load) or part.buffer not in made:
                 continue
             if part.indirect or part.index != made[part.buffer].index:
                 return None
         nests.append(moved)
-        made[moved.target.name] = moved
+        if moved.write == "whole":
+            made[moved.target.name] = moved
     return Group(tuple(nests), order, reduced)
 
 
@@ -321,7 +333,7 @@ def _moved(
 def merged(group: Group) -> Group:
     """On as few axes as all nests allow."""
     while True:
-        expressions = [e for nest in group.nests for e in (*index_expressions(nest.value), nest.index)]
+        expressions = [e for nest in group.nests for e in index_expressions(nest)]
         lists = (group.kept_axes, group.reduced_axes)
         pair = next(
             ((a, b) for axes in lists for a, b in itertools.pairwise(axes) if can_merge(a, b, expressions)),

@@ -15,11 +15,12 @@ from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.levels.device import DeviceLevel
 from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable
+from refimpl.codegen.printing.functions import BOUNDS_MESSAGES
 
 
 class AsEager:
-    """Another level. A place out of bounds, which its kernels assert, is an IndexError; what else they assert a
-    RuntimeError."""
+    """Another level. A place out of bounds, which its kernels assert, is an IndexError; what else they assert, places of gather
+    and scatter among it, a RuntimeError."""
 
     def __init__(self, level: Level) -> None:
         self._level = level
@@ -35,7 +36,7 @@ class AsEager:
         try:
             self._level.launch(kernel, grid, arguments, constants)
         except AssertionFailed as error:
-            kind = IndexError if error.message == "index out of bounds" else RuntimeError
+            kind = IndexError if error.message == BOUNDS_MESSAGES["checked_index"] else RuntimeError
             raise kind(error.message) from error
 
 
@@ -56,8 +57,8 @@ class LevelByDevice:
         arguments: Sequence[torch.Tensor | int | float],
         constants: Mapping[str, Any],
     ) -> None:
-        """See Level. Raises as eager does on the CPU, IndexError for a place out of bounds, RuntimeError for a probability that
-        is none; and LevelUnavailable for a device without a level."""
+        """See Level. Raises as eager does on the CPU, IndexError or RuntimeError for a place out of bounds, RuntimeError for a
+        probability that is none; and LevelUnavailable for a device without a level."""
         device = next(argument.device for argument in arguments if isinstance(argument, torch.Tensor))
         if device.type == "cuda":
             with torch.cuda.device(device):

@@ -10,6 +10,7 @@
 | fma rounds twice | once (fp64 twice) |
 | integer division by zero gives 0 and a warning | all ones; the remainder is the dividend |
 | atomic_add of fp16 and bf16 fails | lane after lane |
+| an atomic with a value that is broadcast reads what lies after it | the value has an element for each lane |
 | scalar arguments: bools fail, floats are Python numbers, integers typed by value | typed as the signature says |
 | autotune asks for a device | the first configuration |
 | 3.6: a loop with a bound that is a tensor fails with numpy 2.4 | tensors of one element are read as Python integers |
@@ -243,7 +244,8 @@ def _atomic(self: Any, op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: 
     _check("an atomic", ptr.data, mask.data)
     kind = val.dtype.scalar
     if kind not in (tl.float16, tl.bfloat16):
-        return _stock_rmw(self, op, ptr, val, mask, sem, scope)
+        in_memory = (Handle(np.ascontiguousarray(x.data), x.dtype) for x in (ptr, val, mask))
+        return _stock_rmw(self, op, *in_memory, sem, scope)
     if "FADD" not in str(op):
         raise stock.InterpreterError(f"atomic {op} on {kind}")
     old = np.zeros(np.broadcast_shapes(ptr.data.shape, val.data.shape), dtype=val.data.dtype)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 
+from refimpl.codegen.indices import ONE
 from refimpl.codegen.lowering.state import (
     LoweringState,
     NotLowered,
@@ -19,7 +21,6 @@ from refimpl.codegen.lowering.state import (
     computed_like,
     fake_of,
     literal,
-    shape_of,
 )
 from refimpl.codegen.scalars import Apply, FromIndex, Scalar, indirect_scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
@@ -30,16 +31,23 @@ RULES = RuleTable()
 _SYMBOLS = itertools.count()
 
 
-def indirect(value: Scalar, size: sympy.Expr, *, wraps: bool) -> tuple[sympy.Symbol, Scalar]:
+def indirect(
+    value: Scalar, size: sympy.Expr, *, wraps: bool, check: str = "checked_index"
+) -> tuple[sympy.Symbol, Scalar]:
     """A symbol for a place that is read from memory; it is checked to be within the size, which negative ones count from if it
-    wraps."""
+    wraps. `check`: a function of BOUNDS_MESSAGES."""
     place = cast(value, torch.int64)
     limit = FromIndex(size)
     if wraps:
         is_negative = Apply("lt", (place, literal(0, torch.int64)), torch.bool)
         place = apply("where", is_negative, apply("add", place, limit), place, dtype=torch.int64)
-    checked = apply("checked_index", place, limit)
-    return sympy.Symbol(f"indirect{next(_SYMBOLS)}", integer=True, nonnegative=True), checked
+    checked = apply(check, place, limit)
+    return new_place(), checked
+
+
+def new_place() -> sympy.Symbol:
+    """For a place that is read from memory."""
+    return sympy.Symbol(f"indirect{next(_SYMBOLS)}", integer=True, nonnegative=True)
 
 
 def read_at(x: Stored, indices: Indices, symbols: Sequence[tuple[sympy.Symbol, Scalar]]) -> Scalar:
@@ -47,34 +55,70 @@ def read_at(x: Stored, indices: Indices, symbols: Sequence[tuple[sympy.Symbol, S
     return indirect_scalar(x.at(indices), symbols)
 
 
-@RULES.rule(aten.index.Tensor, aten._unsafe_index.Tensor)
-def _index(state: LoweringState, node: torch.fx.Node, x: Tensor, indices: Sequence[Tensor | None]) -> Computed:
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if any(index.dtype not in (torch.int64, torch.int32) for _, index in given):
-        raise NotLowered("index by a mask")
-    dims = [dim for dim, _ in given]
-    source = state.store(x, origins=(node.name,))
-    shape = shape_of(fake_of(node))
-    depth = max(len(index.shape) for _, index in given)
-    is_adjacent = dims == list(range(dims[0], dims[-1] + 1))
-    begin = dims[0] if is_adjacent else 0  # where the dimensions of the indices are in the result
+@dataclass(frozen=True)
+class AdvancedIndex:
+    """`x[indices]`: of the points of its shape, `depth` dimensions from `begin` are those of the indices."""
 
-    def value(at: Indices) -> Scalar:
-        inner = at[begin : begin + depth]
-        rest = list(at[:begin] + at[begin + depth :])
+    x_shape: Indices
+    by_dim: dict[int, Tensor]
+    shape: Indices
+    """The indices', broadcast."""
+    begin: int
+
+    @staticmethod
+    def of(x_shape: Indices, indices: Sequence[Tensor | None]) -> AdvancedIndex:
+        """Raises NotLowered for masks."""
+        by_dim = {dim: index for dim, index in enumerate(indices) if index is not None}
+        if any(index.dtype not in (torch.int64, torch.int32) for index in by_dim.values()):
+            raise NotLowered("index by a mask")
+        dims = list(by_dim)
+        is_adjacent = dims == list(range(dims[0], dims[-1] + 1))
+        shape = broadcast_shape([index.shape for index in by_dim.values()])
+        return AdvancedIndex(x_shape, by_dim, shape, dims[0] if is_adjacent else 0)
+
+    @property
+    def points(self) -> Indices:
+        """The shape of `x[indices]`."""
+        rest = tuple(size for dim, size in enumerate(self.x_shape) if dim not in self.by_dim)
+        return (*rest[: self.begin], *self.shape, *rest[self.begin :])
+
+    def split(self, at: Indices) -> tuple[Indices, list[sympy.Expr]]:
+        """A point: its index into the indices, and its index into the dimensions of `x` that have none."""
+        end = self.begin + len(self.shape)
+        return at[self.begin : end], [*at[: self.begin], *at[end:]]
+
+    def place(self, at: Indices) -> tuple[Indices, list[tuple[sympy.Symbol, Scalar]]]:
+        """Where in `x` a point is."""
+        inner, rest = self.split(at)
         symbols = []
         places: list[sympy.Expr] = []
-        for dim in range(len(source.shape)):
-            if dim not in dims:
+        for dim, size in enumerate(self.x_shape):
+            if dim not in self.by_dim:
                 places.append(rest.pop(0))
                 continue
-            index = given[dims.index(dim)][1]
-            symbols.append(indirect(index.at(broadcast_indices(inner, index.shape)), source.shape[dim], wraps=True))
+            index = self.by_dim[dim]
+            symbols.append(indirect(index.at(broadcast_indices(inner, index.shape)), size, wraps=True))
             places.append(symbols[-1][0])
-        return read_at(source, tuple(places), symbols)
+        return tuple(places), symbols
 
-    assert len(shape) == depth + len(source.shape) - len(dims)
-    return computed_like(node, value, [source, *(index for _, index in given)], cost=4)
+
+def broadcast_shape(shapes: Sequence[Indices]) -> Indices:
+    """Of tensors together: what is not 1 counts."""
+    rank = max(len(shape) for shape in shapes)
+    padded = [(ONE,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(next((size for size in sizes if size != ONE), ONE) for sizes in zip(*padded, strict=True))
+
+
+@RULES.rule(aten.index.Tensor, aten._unsafe_index.Tensor)
+def _index(state: LoweringState, node: torch.fx.Node, x: Tensor, indices: Sequence[Tensor | None]) -> Computed:
+    index = AdvancedIndex.of(x.shape, indices)
+    source = state.store(x, origins=(node.name,))
+    assert len(fake_of(node).shape) == len(index.points)
+
+    def value(at: Indices) -> Scalar:
+        return read_at(source, *index.place(at))
+
+    return computed_like(node, value, [source, *index.by_dim.values()], cost=4)
 
 
 @RULES.rule(aten.index_select.default)
@@ -102,7 +146,7 @@ def _gather(
     at_dim = dim + len(x.shape) if dim < 0 else dim
 
     def value(at: Indices) -> Scalar:
-        symbol = indirect(index.at(at), source.shape[at_dim], wraps=False)
+        symbol = indirect(index.at(at), source.shape[at_dim], wraps=False, check="checked_place")
         return read_at(source, (*at[:at_dim], symbol[0], *at[at_dim + 1 :]), [symbol])
 
     return computed_like(node, value, [source, index], cost=4)

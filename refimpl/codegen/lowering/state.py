@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from refimpl.codegen.loop_ir import (
     ReductionKind,
     SizeExpression,
     Step,
+    Write,
     identity,
     new_axis,
 )
@@ -28,6 +30,9 @@ from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.scalars import Apply, FromIndex, Literal, Load, Scalar, indirect_scalar
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+
+# An index for every dimension, and the symbols in it whose values are read from memory.
+Place = tuple[Indices, list[tuple[sympy.Symbol, Scalar]]]
 
 # (state, node, *arguments, **keywords) -> what the node is lowered to. Arguments are lowered: Tensor for a tensor, an expression
 # for a symbolic number. NotLowered for what it has no rule for.
@@ -145,6 +150,53 @@ class LoweringState:
         )
         self.steps.append(normalised(nest))
         return whole(buffer)
+
+    def copy(self, tensor: Tensor, origins: tuple[str, ...] = ()) -> Stored:
+        """The tensor in memory of its own, without gaps, which `write` may change."""
+        computed = Computed(tensor.shape, tensor.dtype, tensor.device, tensor.at, tensor.cost)
+        return self.store(computed, origins=origins)
+
+    def write(
+        self,
+        how: Write,
+        target: Stored,
+        shape: Indices,
+        place: Callable[[Indices], Place],
+        value: Callable[[Indices], Scalar],
+        origins: tuple[str, ...] = (),
+    ) -> None:
+        """For every point of `shape`, the value where `place` says, unless that is out of bounds. The target is what `copy` gave,
+        and nothing may read it until all is written."""
+        if ZERO in shape:
+            return
+        axes = [new_axis(size) for size in shape]
+        point = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
+        kept = tuple(axis for axis in axes if axis.size != ONE)
+        indices, symbols = place(point)
+        is_inside = [
+            condition
+            for symbol, checked in symbols
+            for dim in [indices.index(symbol)]
+            for condition in (
+                Apply("ge", (checked, literal(0, torch.int64)), torch.bool),
+                Apply("lt", (checked, FromIndex(target.shape[dim])), torch.bool),
+            )
+        ]
+        condition = None if not is_inside else functools.reduce(lambda a, b: apply("and", a, b), is_inside)
+        nest = Nest(
+            axes=kept,
+            reduced=(),
+            order=kept,
+            reduction=None,
+            value=value(point),
+            target=target.buffer,
+            index=linear(indices, target.strides, target.offset),
+            origins=origins,
+            write=how,
+            indirect=tuple(symbols),
+            condition=condition,
+        )
+        self.steps.append(normalised(nest))
 
     def reduce(
         self,

@@ -213,25 +213,26 @@ def reshaping(old: Indices, new: Indices) -> Callable[[Indices], Indices]:
                 moved.append(indices[new_dims[0]])
                 continue
             place = linear([indices[dim] for dim in new_dims], contiguous_strides([new[dim] for dim in new_dims]))
-            moved.extend(_digits(place, sizes))
+            moved.extend(digits(place, sizes))
         return tuple(moved)
 
     return move
 
 
-def _digits(place: sympy.Expr, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
-    digits: list[sympy.Expr] = []
+def digits(place: sympy.Expr, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+    """An index for each dimension from the number of an element, the last dimension fastest."""
+    found: list[sympy.Expr] = []
     if ZERO in sizes:  # no element, and no place to divide
         return [ZERO] * len(sizes)
     steps = contiguous_strides(sizes)
     largest = next((at for at, size in enumerate(sizes) if size != ONE), 0)
     for at, (size, step) in enumerate(zip(sizes, steps, strict=True)):
         if size == ONE:
-            digits.append(ZERO)
+            found.append(ZERO)
             continue
         digit = place if step == ONE else FloorDiv(place, step)
-        digits.append(digit if at == largest else PythonMod(digit, size))
-    return digits
+        found.append(digit if at == largest else PythonMod(digit, size))
+    return found
 
 
 def _groups(old: Indices, new: Indices) -> list[tuple[list[int], list[int]]]:

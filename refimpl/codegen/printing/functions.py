@@ -27,6 +27,12 @@ TRITON_DTYPES = {
     torch.float64: "tl.float64",
 }
 
+# What is asserted of places that are read from memory, and stands in the error where it does not hold.
+BOUNDS_MESSAGES = {
+    "checked_index": "index out of bounds",  # an IndexError
+    "checked_place": "index out of bounds for dimension",  # a RuntimeError: what gather and scatter raise
+}
+
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "truncdiv": "//", "mod": "%"}
 _LIBDEVICE = frozenset(
@@ -37,7 +43,7 @@ _LIBDEVICE = frozenset(
     ]
 )  # fmt: skip
 FUNCTIONS = frozenset([*COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
-                       "floor", "ceil", "sqrt", "fma", "checked_index", "checked_probability", "checked_deviation",
+                       "floor", "ceil", "sqrt", "fma", *BOUNDS_MESSAGES, "checked_probability", "checked_deviation",
                        *RANDOM_FUNCTIONS])  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class PrintedKernel:
     """Kept points; there is nothing to launch where there are none."""
     configurations: tuple[Configuration, ...]
     written: tuple[str, ...]
-    """Buffers that it fills."""
+    """Buffers that it fills, or changes."""
     origins: tuple[str, ...]
 
     @property
@@ -125,8 +125,8 @@ def kernel_source(
 def fits_int32(group: Group, buffers: dict[str, Buffer], facts: SizeFacts, *counts: sympy.Expr) -> bool:
     """Whether the places of all elements, and places among so many points, are proved to be numbers of 32 bits; those of the last
     block beyond the end included."""
-    names = group.reads() | group.produces().keys()
-    numbers = {part.index for nest in group.nests for part in walk(nest.value) if isinstance(part, FromIndex)}
+    names = group.reads() | {nest.target.name for nest in group.nests}
+    numbers = {part.index for nest in group.nests for part in walk(*nest.scalars()) if isinstance(part, FromIndex)}
     return (
         all(facts.range_of(count).upper <= MAX_INT32 - MOST_VALUES for count in counts)
         and all(facts.extent(buffers[name]).upper <= MAX_INT32 for name in names)
@@ -159,6 +159,8 @@ class _Printer:
         self.y = None if self.split is None else self._dimension("y", kept[: self.split])
         self.r = self._dimension("r", self.group.reduced_axes, is_reduced=True) if self.has_reduction else None
         self.configurations = allowed(candidates, self._is_allowed)
+        if "add" in self.group.changes().values():  # to measure it would add twice
+            self.configurations = self.configurations[:1]
         outer = ScopeState()
         inner = ScopeState() if self.has_reduction and not self.is_persistent else outer
         space = Space(tuple(d for d in (self.y, self.x, self.r) if d is not None))

@@ -16,7 +16,7 @@ import torch
 
 from refimpl.codegen.indices import ONE, product
 from refimpl.codegen.loop_ir import Axis, Nest
-from refimpl.codegen.printing.functions import COMPARISONS, TRITON_DTYPES, constant, expression
+from refimpl.codegen.printing.functions import BOUNDS_MESSAGES, COMPARISONS, TRITON_DTYPES, constant, expression
 from refimpl.codegen.printing.index_text import IndexTextState
 from refimpl.codegen.printing.random import RANDOM_FUNCTIONS, random_function
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
@@ -209,7 +209,10 @@ class ValuePrinter:
         key = (id(scalar), self._guard)
         is_wide = self.is_wide(scalar)
         scope = self.inner if is_wide else self.outer
-        found = scope.names.get(key) or (self.outer.names.get(key) if scope is self.inner else None)
+        everywhere = (id(scalar), None)
+        found = scope.names.get(key) or scope.names.get(everywhere)
+        if found is None and scope is self.inner:
+            found = self.outer.names.get(key) or self.outer.names.get(everywhere)
         if found is not None:
             return found
         match scalar:
@@ -221,10 +224,10 @@ class ValuePrinter:
                 text, spread = self._load(scalar, is_wide=is_wide)
             case Guarded():
                 text, spread = self._guarded(scalar, scope, is_wide=is_wide)
-            case Apply(function="checked_index", arguments=(place, limit)):
+            case Apply(function="checked_index" | "checked_place", arguments=(place, limit)):
                 checked = scope.names[key] = self._emit(place)
                 holds = f"({checked} >= 0) & ({checked} < {self._emit(limit)})"
-                self._assert(holds, "index out of bounds", scope, is_wide=is_wide)
+                self._assert(holds, BOUNDS_MESSAGES[scalar.function], scope, is_wide=is_wide)
                 return checked
             case Apply(function="checked_probability" | "checked_deviation", arguments=(number,)):
                 checked = scope.names[key] = self._emit(number)
@@ -322,13 +325,22 @@ class ValuePrinter:
 
     def store(self, nest: Nest, value: str, *, is_wide: bool) -> str:
         """The line that writes a nest's value."""
+        for symbol, place in nest.indirect:
+            self.indices.symbols[symbol] = self.value(place)
         pointer = self.names.pointer(nest.target.name)
         masks = self.space.masks(is_wide=is_wide)
+        if nest.condition is not None:
+            masks = [*masks, self.value(nest.condition)]
         mask = f", {' & '.join(masks)}" if masks else ""
         index = self.indices.place(nest.index)
         if not self.space.along(nest.index.free_symbols) >= self.space.names(is_wide=is_wide):
             index = self._spread_out(index, nest.index, is_wide=is_wide)
-        return f"tl.store({_offset(pointer, index)}, {value}{mask})"
+        where = f"{_offset(pointer, index)}, {value}{mask}"
+        return (
+            f"tl.store({where})"
+            if nest.write in ("whole", "part")
+            else f'tl.atomic_{nest.write}({where}, sem="relaxed")'
+        )
 
     def _spread_out(self, text: str, index: sympy.Expr, *, is_wide: bool) -> str:
         """The text of an index as a block."""

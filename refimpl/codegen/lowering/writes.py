@@ -1,0 +1,341 @@
+"""Rules of operators that write where other tensors say.
+
+What accumulates is added up atomically in a copy. What replaces is not stored by its points: of several that share a place the
+last one wins, as in eager on the CPU. Which one that is comes first, as the maximum over the points of each place; the result is
+then computed where it is read. An index out of bounds is an assertion in the kernel, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, linear, product
+from refimpl.codegen.loop_ir import Write
+from refimpl.codegen.lowering.indexing import AdvancedIndex, indirect, new_place, read_at
+from refimpl.codegen.lowering.state import (
+    KERNEL_DTYPES,
+    LoweringState,
+    NotLowered,
+    Place,
+    RuleTable,
+    apply,
+    broadcast_indices,
+    cast,
+    computed_like,
+    literal,
+    opmath,
+)
+from refimpl.codegen.lowering.views import digits
+from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+
+aten = torch.ops.aten
+
+RULES = RuleTable()
+
+_MAX_INT32 = 2**31 - 1
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """What atomics are done in: half types round once, narrow integers wrap around at the end."""
+    return torch.int32 if dtype in (torch.bool, torch.uint8, torch.int8, torch.int16) else opmath(dtype)
+
+
+def _check_dtypes(x: Tensor, values: Tensor | None) -> None:
+    if x.dtype not in KERNEL_DTYPES:
+        raise NotLowered(f"writes into {x.dtype}")
+    if values is not None and values.dtype != x.dtype:
+        raise NotLowered(f"{values.dtype} written into {x.dtype}")
+    if values is not None and values.device != x.device:
+        raise NotLowered(f"a tensor on {values.device} written into one on {x.device}")
+
+
+def _check_order(state: LoweringState, dtype: torch.dtype) -> None:
+    if dtype.is_floating_point and (state.options.deterministic or torch.are_deterministic_algorithms_enabled()):
+        raise NotLowered(f"{dtype} added up atomically, where results must be deterministic")
+
+
+def _from(node: torch.fx.Node, source: Tensor, dtype: torch.dtype) -> Tensor:
+    """What was accumulated, in the node's dtype."""
+    if source.dtype == dtype:
+        return source
+    return computed_like(node, lambda at: cast(source.at(at), dtype), [source], cost=1)
+
+
+def _copied(state: LoweringState, node: torch.fx.Node, x: Tensor, dtype: torch.dtype) -> Stored:
+    def value(at: Indices) -> Scalar:
+        return cast(x.at(at), dtype)
+
+    return state.copy(Computed(x.shape, dtype, x.device, value, x.cost), (node.name,))
+
+
+def _filled(state: LoweringState, node: torch.fx.Node, x: Tensor, shape: Indices, fill: int, dtype: Any) -> Stored:
+    return state.copy(Computed(shape, dtype, x.device, lambda at: literal(fill, dtype)), (node.name,))
+
+
+# ---- indices of several dimensions
+
+
+@RULES.rule(aten.index_put.default, aten._unsafe_index_put.default)
+def _index_put(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, indices: Sequence[Tensor | None], values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:  # fmt: skip
+    _check_dtypes(x, values)
+    given = [index for index in indices if index is not None]
+    if given and all(index.dtype == torch.bool for index in given):
+        return _masked_put(node, x, indices, values, accumulate=accumulate)
+    index = AdvancedIndex.of(x.shape, indices)
+
+    def value(at: Indices) -> Scalar:
+        return values.at(broadcast_indices(at, values.shape))
+
+    if accumulate:
+        return _accumulated(state, node, "add", x, index.points, index.place, value)
+    if all(size == ONE for size in values.shape):
+        return _replaced_by_one(state, node, x, index.points, index.place, value)
+    dims = list(index.by_dim)
+    sizes = tuple(x.shape[dim] for dim in dims)
+    winners = _winners(state, node, x, sizes, index.shape, lambda at: _only(index, at, dims), linear_of(index.shape))
+    source = state.store(values, origins=(node.name,))
+
+    def written(at: Indices) -> Scalar:
+        symbol, last = _winner(winners, tuple(at[dim] for dim in dims))
+        rest = [place for dim, place in enumerate(at) if dim not in dims]
+        point = (*rest[: index.begin], *digits(symbol, index.shape), *rest[index.begin :])
+        return _replaced(x, at, last, read_at(source, broadcast_indices(point, source.shape), [(symbol, last)]))
+
+    return computed_like(node, written, [x, winners, source], cost=4)
+
+
+def _only(index: AdvancedIndex, at: Indices, dims: Sequence[int]) -> Place:
+    """The place of a point of the indices in the dimensions that have one."""
+    rest = len(index.x_shape) - len(dims)
+    zeros = (ZERO,) * rest
+    indices, symbols = index.place((*zeros[: index.begin], *at, *zeros[index.begin :]))
+    return tuple(indices[dim] for dim in dims), symbols
+
+
+def linear_of(shape: Indices) -> Callable[[Indices], sympy.Expr]:
+    """The number of a point, the last dimension fastest."""
+    steps = contiguous_strides(shape)
+    return lambda at: linear(at, steps)
+
+
+def _masked_put(
+    node: torch.fx.Node, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *, accumulate: bool
+) -> Tensor:
+    """One number where a mask is true."""
+    if len(indices) != 1 or any(size != ONE for size in values.shape):
+        raise NotLowered("several values where a mask is true")
+    mask = indices[0]
+    assert mask is not None
+    compute = opmath(x.dtype)
+
+    def value(at: Indices) -> Scalar:
+        old, new = x.at(at), values.at((ZERO,) * len(values.shape))
+        if accumulate and x.dtype == torch.bool:
+            new = apply("or", old, new)
+        elif accumulate:
+            new = cast(apply("add", cast(old, compute), cast(new, compute)), x.dtype)
+        return apply("where", mask.at(at[: len(mask.shape)]), new, old, dtype=x.dtype)
+
+    return computed_like(node, value, [x, mask, values])
+
+
+# ---- one dimension
+
+
+def _dim(x: Tensor, dim: int) -> int:
+    if not x.shape:
+        raise NotLowered("writes into a scalar")
+    return dim + len(x.shape) if dim < 0 else dim
+
+
+def _along(x: Tensor, dim: int, index: Tensor, *, is_row: bool) -> Callable[[Indices], Place]:
+    """A point's place, its index along one dimension read from a tensor of its shape, or from one of that dimension only."""
+    check = "checked_index" if is_row else "checked_place"
+
+    def place(at: Indices) -> Place:
+        own = (at[dim : dim + 1] if index.shape else ()) if is_row else at
+        symbol = indirect(index.at(own), x.shape[dim], wraps=False, check=check)
+        return (*at[:dim], symbol[0], *at[dim + 1 :]), [symbol]
+
+    return place
+
+
+@RULES.rule(aten.scatter_add.default)
+def _scatter_add(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    _check_dtypes(x, src)
+    place = _along(x, _dim(x, dim), index, is_row=False)
+    return _accumulated(state, node, "add", x, index.shape, place, src.at)
+
+
+@RULES.rule(aten.index_add.default)
+def _index_add(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1
+) -> Tensor:
+    _check_dtypes(x, source)
+    at_dim = _dim(x, dim)
+    compute = opmath(x.dtype)
+
+    def value(at: Indices) -> Scalar:
+        if alpha == 1:
+            return source.at(at)
+        return cast(apply("mul", cast(source.at(at), compute), literal(alpha, compute)), x.dtype)
+
+    if not source.shape or x.dtype == torch.bool:
+        raise NotLowered("rows that are scalars" if not source.shape else "truth values times a number")
+    place = _along(x, at_dim, index, is_row=True)
+    return _accumulated(state, node, "add", x, source.shape, place, value)
+
+
+@RULES.rule(aten.index_copy.default)
+def _index_copy(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Tensor, source: Tensor
+) -> Tensor:
+    _check_dtypes(x, source)
+    at_dim = _dim(x, dim)
+    if not source.shape or not index.shape:
+        raise NotLowered("rows that are scalars")
+    rows = state.store(source, origins=(node.name,))
+    limit = x.shape[at_dim]
+
+    def place(at: Indices) -> Place:
+        symbol = indirect(index.at(at), limit, wraps=False)
+        return (symbol[0],), [symbol]
+
+    winners = _winners(state, node, x, (limit,), index.shape, place, linear_of(index.shape))
+
+    def written(at: Indices) -> Scalar:
+        symbol, last = _winner(winners, (at[at_dim],))
+        return _replaced(x, at, last, read_at(rows, (*at[:at_dim], symbol, *at[at_dim + 1 :]), [(symbol, last)]))
+
+    return computed_like(node, written, [x, winners, rows], cost=4)
+
+
+@RULES.rule(aten.scatter.value)
+def _scatter_value(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    _check_dtypes(x, None)
+    number = literal(value, x.dtype)
+    place = _along(x, _dim(x, dim), index, is_row=False)
+    return _replaced_by_one(state, node, x, index.shape, place, lambda at: number)
+
+
+@RULES.rule(aten.scatter.src)
+def _scatter(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    _check_dtypes(x, src)
+    at_dim = _dim(x, dim)
+    place = _along(x, at_dim, index, is_row=False)
+    winners = _winners(state, node, x, x.shape, index.shape, place, lambda at: at[at_dim])
+    source = state.store(src, origins=(node.name,))
+
+    def written(at: Indices) -> Scalar:
+        symbol, last = _winner(winners, at)
+        return _replaced(x, at, last, read_at(source, (*at[:at_dim], symbol, *at[at_dim + 1 :]), [(symbol, last)]))
+
+    return computed_like(node, written, [x, winners, source], cost=4)
+
+
+@RULES.rule(aten.scatter_reduce.two)
+def _scatter_reduce(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *,
+    include_self: bool = True,
+) -> Tensor:  # fmt: skip
+    _check_dtypes(x, src)
+    place = _along(x, _dim(x, dim), index, is_row=False)
+    kinds: dict[str, Write] = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
+    kind = kinds.get(reduce)
+    if kind is None or (kind != "add" and x.dtype.is_floating_point):
+        raise NotLowered(f"{reduce} of {x.dtype} at indices")
+    if reduce == "mean" and x.dtype == torch.bool:
+        raise NotLowered("mean of truth values")
+    dtype = accumulator(x.dtype)
+    if kind == "add":
+        _check_order(state, dtype)
+    target = _copied(state, node, x, dtype)
+    origins = (node.name,)
+    if not include_self:
+        start = {"add": 0, "max": _limits(dtype)[0], "min": _limits(dtype)[1]}[kind]
+        state.write("part", target, index.shape, place, lambda at: literal(start, dtype), origins)
+    state.write(kind, target, index.shape, place, lambda at: cast(src.at(at), dtype), origins)
+    if reduce != "mean":
+        return _from(node, target, x.dtype)
+    counts = _filled(state, node, x, x.shape, 1 if include_self else 0, torch.int32)
+    state.write("add", counts, index.shape, place, lambda at: literal(1, torch.int32), origins)
+
+    def mean(at: Indices) -> Scalar:
+        count = apply("maximum", counts.at(at), literal(1, torch.int32))
+        if dtype.is_floating_point:
+            return cast(apply("div", target.at(at), cast(count, dtype)), x.dtype)
+        total = cast(cast(target.at(at), x.dtype), dtype)  # narrow integers have wrapped around before they are divided
+        return cast(floor_divided(total, cast(count, dtype)), x.dtype)
+
+    return computed_like(node, mean, [target, counts], cost=4)
+
+
+def _limits(dtype: torch.dtype) -> tuple[int, int]:
+    if dtype.is_floating_point:
+        return 0, 0
+    info = torch.iinfo(dtype)
+    return info.min, info.max
+
+
+def floor_divided(a: Scalar, b: Scalar) -> Scalar:
+    """Of integers; b is positive."""
+    zero, one = literal(0, a.dtype), literal(1, a.dtype)
+    quotient = apply("truncdiv", a, b)
+    is_less = apply("and", Apply("lt", (a, zero), torch.bool), Apply("ne", (apply("mod", a, b), zero), torch.bool))
+    return apply("where", is_less, apply("sub", quotient, one), quotient, dtype=a.dtype)
+
+
+# ---- how
+
+
+def _accumulated(
+    state: LoweringState, node: torch.fx.Node, how: Write, x: Tensor, points: Indices,
+    place: Callable[[Indices], Place], value: Callable[[Indices], Scalar],
+) -> Tensor:  # fmt: skip
+    dtype = accumulator(x.dtype)
+    _check_order(state, dtype)
+    target = _copied(state, node, x, dtype)
+    state.write(how, target, points, place, lambda at: cast(value(at), dtype), (node.name,))
+    return _from(node, target, x.dtype)
+
+
+def _replaced_by_one(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, points: Indices, place: Callable[[Indices], Place],
+    value: Callable[[Indices], Scalar],
+) -> Tensor:  # fmt: skip
+    """One value wherever it is written: points that share a place agree."""
+    target = _copied(state, node, x, x.dtype)
+    state.write("part", target, points, place, value, (node.name,))
+    return target
+
+
+def _winners(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, shape: Indices, points: Indices,
+    place: Callable[[Indices], Place], number: Callable[[Indices], sympy.Expr],
+) -> Stored:  # fmt: skip
+    """For each place the greatest number of a point that is written there; -1 where there is none."""
+    count = product(points)
+    dtype = torch.int32 if count.is_Integer and count <= _MAX_INT32 else torch.int64
+    target = _filled(state, node, x, shape, -1, dtype)
+    state.write("max", target, points, place, lambda at: cast(FromIndex(number(at)), dtype), (node.name,))
+    return target
+
+
+def _winner(winners: Stored, at: Indices) -> tuple[sympy.Symbol, Scalar]:
+    """A symbol for the number of the last point that is written at a place, and its value."""
+    return new_place(), cast(winners.at(at), torch.int64)
+
+
+def _replaced(x: Tensor, at: Indices, last: Scalar, new: Scalar) -> Scalar:
+    otherwise = literal(0, x.dtype)
+    assert isinstance(otherwise, Literal)
+    is_written = Apply("ge", (last, literal(0, torch.int64)), torch.bool)
+    return apply("where", is_written, Guarded(is_written, new, otherwise), x.at(at), dtype=x.dtype)
