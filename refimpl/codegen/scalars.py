@@ -95,6 +95,13 @@ def walk(*roots: Scalar) -> Iterator[Scalar]:
         stack.extend((operand, False) for operand in reversed(operands(scalar)) if id(operand) not in done)
 
 
+def index_symbols(*roots: Scalar) -> set[sympy.Basic]:
+    """All that occurs in indices below these."""
+    return {
+        symbol for part in walk(*roots) if isinstance(part, (Load, FromIndex)) for symbol in part.index.free_symbols
+    }
+
+
 def reindexed(scalar: Scalar, of_index: Callable[[sympy.Expr], sympy.Expr], memo: dict[int, Scalar]) -> Scalar:
     """The same expression with other indices. `memo` keeps what is shared shared, for all calls with this function."""
     for part in walk(scalar):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
+from refimpl._torch import FakeTensorMode
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.loop_ir import Nest
+from refimpl.codegen.lowering.graph import lower_graph
 from refimpl.codegen.options import CodegenOptions, Contractions
 from refimpl.pipeline import compile_aot
 
@@ -23,7 +26,7 @@ def _tolerance(dtype: torch.dtype) -> float:
     return {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-12}[dtype]
 
 
-def _compiled(
+def compiled_template(
     function: Callable[..., Any],
     *,
     dynamic: bool = False,
@@ -43,7 +46,7 @@ def _compiled(
     return compiled, graphs
 
 
-def _agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], tolerance: float | None = None) -> None:
+def agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], tolerance: float | None = None) -> None:
     """Results and gradients, which must be laid out in memory alike as well."""
     __tracebackhide__ = True
     expected, actual = pytree.tree_leaves(function(*arguments)), pytree.tree_leaves(compiled(*arguments))
@@ -63,26 +66,26 @@ def _agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], tole
         torch.testing.assert_close(b, a, rtol=bound, atol=bound)
 
 
-def _check(function: Callable[..., Any], *arguments: torch.Tensor, **options: Any) -> list[CompiledGraph]:
-    compiled, graphs = _compiled(function, **options)
-    _agree(function, compiled, arguments)
+def check(function: Callable[..., Any], *arguments: torch.Tensor, **options: Any) -> list[CompiledGraph]:
+    compiled, graphs = compiled_template(function, **options)
+    agree(function, compiled, arguments)
     return graphs
 
 
-def _x(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
+def values(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(grad)
 
 
-def _sources(graph: CompiledGraph) -> list[str]:
+def sources(graph: CompiledGraph) -> list[str]:
     return [kernel.source for kernel in graph.kernels]
 
 
 @pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
 @pytest.mark.parametrize("grad", [False, True], ids=["forward", "with gradients"])
 def test_products_of_matrices(dtype: torch.dtype, *, grad: bool) -> None:
-    graphs = _check(torch.mm, _x(37, 50, dtype=dtype, grad=grad), _x(50, 21, seed=1, dtype=dtype, grad=grad))
-    assert all("tl.dot(" in source for graph in graphs for source in _sources(graph))
+    graphs = check(torch.mm, values(37, 50, dtype=dtype, grad=grad), values(50, 21, seed=1, dtype=dtype, grad=grad))
+    assert all("tl.dot(" in source for graph in graphs for source in sources(graph))
 
 
 SHAPES = [
@@ -101,16 +104,16 @@ SHAPES = [
 @pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 def test_sizes_and_layouts(rows: int, depth: int, columns: int, turned: str) -> None:
-    a = _x(depth, rows).t() if "a" in turned else _x(rows, depth)
-    b = _x(columns, depth, seed=1).t() if "b" in turned else _x(depth, columns, seed=1)
-    _check(lambda a, b: (a @ b, a[:, 1:] @ b[1:]), a, b)
+    a = values(depth, rows).t() if "a" in turned else values(rows, depth)
+    b = values(columns, depth, seed=1).t() if "b" in turned else values(depth, columns, seed=1)
+    check(lambda a, b: (a @ b, a[:, 1:] @ b[1:]), a, b)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
 def test_without_elements_it_is_zero(shape: tuple[int, int, int]) -> None:
     rows, depth, columns = shape
-    _check(torch.mm, _x(rows, depth), _x(depth, columns))
-    _check(torch.addmm, _x(columns), _x(rows, depth), _x(depth, columns))
+    check(torch.mm, values(rows, depth), values(depth, columns))
+    check(torch.addmm, values(columns), values(rows, depth), values(depth, columns))
 
 
 @pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
@@ -118,9 +121,9 @@ def test_batches_that_are_expanded_and_turned(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         return torch.bmm(x, y), x @ y[0], x.transpose(0, 1) @ x.permute(1, 2, 0), torch.einsum("bij,bjk->ik", x, y)
 
-    x, y = (_x(5, *sizes, dtype=dtype, grad=True) for sizes in ((6, 30), (30, 20)))
-    _check(function, x, y)
-    _check(lambda x, y: x[:, None] @ y[None], x[:2], y)
+    x, y = (values(5, *sizes, dtype=dtype, grad=True) for sizes in ((6, 30), (30, 20)))
+    check(function, x, y)
+    check(lambda x, y: x[:, None] @ y[None], x[:2], y)
 
 
 def _bias(dtype: torch.dtype) -> torch.Tensor:
@@ -131,7 +134,7 @@ def _bias(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (2, 0), (-3, 2), (0, 1)])
 def test_sums_with_factors(dtype: torch.dtype, alpha: int, beta: int) -> None:
     """With beta = 0 what is added is not read, NaN included."""
-    a, b = _x(7, 18).mul(4).to(dtype), _x(18, 5, seed=1).mul(4).to(dtype)
+    a, b = values(7, 18).mul(4).to(dtype), values(18, 5, seed=1).mul(4).to(dtype)
     bias = _bias(dtype) if dtype.is_floating_point and beta == 0 else torch.arange(5).to(dtype)
 
     def function(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -140,7 +143,7 @@ def test_sums_with_factors(dtype: torch.dtype, alpha: int, beta: int) -> None:
             torch.baddbmm(bias, a[None], b[None], alpha=alpha, beta=beta),
         )
 
-    _check(function, bias, a, b)
+    check(function, bias, a, b)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
@@ -151,7 +154,7 @@ def test_integers_overflow_as_in_eager(dtype: torch.dtype) -> None:
         torch.randint(info.min // 2, info.max // 2, shape, generator=generator).to(dtype)
         for shape in ((9, 40), (40, 8))
     )
-    _check(torch.mm, a, b)
+    check(torch.mm, a, b)
 
 
 def test_a_layer_is_one_kernel() -> None:
@@ -161,9 +164,9 @@ def test_a_layer_is_one_kernel() -> None:
         y = F.linear(x, weight, bias)
         return F.gelu(y).to(torch.float16), (y + rest).relu()
 
-    arguments = (_x(4, 10, 33), _x(24, 33, seed=1), _x(24, seed=2), _x(4, 10, 24, seed=3))
-    (graph,) = _check(layer, *arguments)
-    (source,) = _sources(graph)
+    arguments = (values(4, 10, 33), values(24, 33, seed=1), values(24, seed=2), values(4, 10, 24, seed=3))
+    (graph,) = check(layer, *arguments)
+    (source,) = sources(graph)
     assert source.count("tl.dot(") == 1
     assert source.count("tl.store(") == 2
 
@@ -176,32 +179,32 @@ def test_the_product_is_rounded_before_what_follows(dtype: torch.dtype) -> None:
         product = a @ b
         return product, product.float() * 3
 
-    compiled, graphs = _compiled(function)
-    product, tripled = compiled(_x(20, 30, dtype=dtype), _x(30, 40, dtype=dtype, seed=1))
+    compiled, graphs = compiled_template(function)
+    product, tripled = compiled(values(20, 30, dtype=dtype), values(30, 40, dtype=dtype, seed=1))
     assert len(graphs[0].kernels) == 1
     assert torch.equal(tripled, product.float() * 3)
 
 
 def test_what_is_cheap_to_compute_is_computed_in_the_loop() -> None:
     """What is dear is put into memory first, by a kernel of its own."""
-    a, b = _x(20, 30), _x(30, 40, seed=1)
-    (graph,) = _check(lambda a, b: (a * 2 + 1) @ b.abs(), a, b)
+    a, b = values(20, 30), values(30, 40, seed=1)
+    (graph,) = check(lambda a, b: (a * 2 + 1) @ b.abs(), a, b)
     assert len(graph.kernels) == 1
-    (graph,) = _check(lambda a, b: F.gelu(a) @ b, a, b)
+    (graph,) = check(lambda a, b: F.gelu(a) @ b, a, b)
     assert len(graph.kernels) == 2
 
 
 def test_values_that_are_no_numbers_beyond_the_end_do_not_count() -> None:
     """1 / 0 and log(0) of lanes under a mask."""
-    a, b = _x(5, 20).abs() + 1, _x(20, 6, seed=1).abs() + 1
-    _check(lambda a, b: (a.log() @ b.reciprocal(), a.reciprocal() @ b, a[:1].expand(5, 20).log() @ b), a, b)
+    a, b = values(5, 20).abs() + 1, values(20, 6, seed=1).abs() + 1
+    check(lambda a, b: (a.log() @ b.reciprocal(), a.reciprocal() @ b, a[:1].expand(5, 20).log() @ b), a, b)
 
 
 def test_heads_are_put_in_another_order_by_the_same_kernel() -> None:
     def heads(scores: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return (scores @ values).transpose(1, 2).reshape(2, 7, -1) * 2
 
-    (graph,) = _check(heads, _x(2, 3, 7, 11), _x(2, 3, 11, 8, seed=1))
+    (graph,) = check(heads, values(2, 3, 7, 11), values(2, 3, 11, 8, seed=1))
     assert len(graph.kernels) == 1
 
 
@@ -209,16 +212,16 @@ def test_one_compilation_serves_all_sizes() -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.linear(x, weight).relu() + x.sum(-1, keepdim=True)
 
-    compiled, graphs = _compiled(function, dynamic=True)
+    compiled, graphs = compiled_template(function, dynamic=True)
     for rows, depth, columns in ((5, 48, 20), (7, 5, 90), (130, 64, 3)):
-        _agree(function, compiled, (_x(rows, depth, grad=True), _x(columns, depth, seed=1, grad=True)))
+        agree(function, compiled, (values(rows, depth, grad=True), values(columns, depth, seed=1, grad=True)))
     assert len(graphs) == 2
 
 
 def test_what_has_no_exact_kernel_is_called() -> None:
-    compiled, graphs = _compiled(torch.mm, strict=False)
+    compiled, graphs = compiled_template(torch.mm, strict=False)
     a, b = torch.ones(3, 4, dtype=torch.complex64), torch.ones(4, 5, dtype=torch.complex64)
-    _agree(torch.mm, compiled, (a, b), 0)
+    agree(torch.mm, compiled, (a, b), 0)
     assert graphs[0].fallbacks == {"aten.mm.default": 1}
 
 
@@ -227,7 +230,46 @@ def test_what_has_no_exact_kernel_is_called() -> None:
     [("extern", 4, 1), ("template", 900, 0), ("measured", 4, 0), ("measured", 900, 1)],
 )
 def test_large_products_are_calls_unless_asked_for(contractions: Contractions, size: int, calls: int) -> None:
-    compiled, graphs = _compiled(torch.mm, strict=False, contractions=contractions)
-    a, b = torch.eye(size), _x(size, size)
-    _agree(torch.mm, compiled, (a, b))
+    compiled, graphs = compiled_template(torch.mm, strict=False, contractions=contractions)
+    a, b = torch.eye(size), values(size, size)
+    agree(torch.mm, compiled, (a, b))
     assert graphs[0].fallbacks["aten.mm.default"] == calls
+
+
+def _precisions(*fakes: torch.Tensor, target: Any, rest: Sequence[Any] = ()) -> list[str]:
+    """Of the products in a graph of one call."""
+    graph = torch.fx.Graph()
+    inputs = [graph.placeholder(f"x{at}") for at in range(len(fakes))]
+    call = graph.call_function(target, (*inputs, *rest))
+    graph.output((call,))
+    for node, fake in zip((*inputs, call), (*fakes, target(*fakes, *rest)), strict=True):
+        node.meta["val"] = fake
+    options = CodegenOptions(contractions="template")
+    lowered = lower_graph(torch.fx.GraphModule({}, graph), options=options, strict=True)
+    return [step.reduction.precision for step in lowered.steps if isinstance(step, Nest) and step.reduction is not None]
+
+
+@pytest.fixture
+def flags() -> Iterator[tuple[Any, Any]]:
+    """PyTorch's for products and for convolutions, which are put back afterwards."""
+    libraries: Any = torch.backends
+    found = libraries.cuda.matmul, libraries.cudnn.conv
+    before = [flag.fp32_precision for flag in found]
+    yield found
+    for flag, value in zip(found, before, strict=True):
+        flag.fp32_precision = value
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("is_product", [True, False])
+def test_floats_are_cut_off_where_eager_does(device: str, flags: tuple[Any, Any], *, is_product: bool) -> None:
+    """On a GPU, by flags of their own for products and convolutions."""
+    flags[0].fp32_precision, flags[1].fp32_precision = ("tf32", "ieee") if is_product else ("ieee", "tf32")
+    aten = torch.ops.aten
+    with FakeTensorMode():
+        x, image, weight = (torch.empty(size, device=device) for size in ((20, 20), (1, 3, 9, 9), (4, 3, 3, 3)))
+        of_product = _precisions(x, x, target=aten.mm.default)
+        rest = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+        of_convolution = _precisions(image, weight, target=aten.convolution.default, rest=rest)
+    cut_off = ["tf32" if device == "cuda" else "ieee"]
+    assert (of_product, of_convolution) == ((cut_off, ["ieee"]) if is_product else (["ieee"], cut_off))

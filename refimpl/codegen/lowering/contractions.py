@@ -29,8 +29,8 @@ from refimpl.codegen.lowering.state import (
     shape_of,
     whole,
 )
-from refimpl.codegen.nests import index_expressions, normalised
-from refimpl.codegen.scalars import Apply, Load, Scalar, walk
+from refimpl.codegen.nests import normalised
+from refimpl.codegen.scalars import Apply, Load, Scalar, index_symbols, walk
 from refimpl.codegen.schedule import guess
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
@@ -64,6 +64,7 @@ class ContractionSpec:
     right: OperandAt
     dtype: torch.dtype
     strides: Indices
+    is_convolution: bool = False
 
     @property
     def multiply_adds(self) -> sympy.Expr:
@@ -81,7 +82,7 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
     at = _indices(kept), _indices(reduced)
     left, right = spec.left(*at), spec.right(*at)
     axes, over = (tuple(axis for axis in group if axis.size != ONE) for group in (kept, reduced))
-    sides = [{symbol for e in index_expressions(value) for symbol in e.free_symbols} for value in (left, right)]
+    sides = index_symbols(left), index_symbols(right)
     has_sides = all(
         any(axis.symbol in mine and axis.symbol not in other for axis in axes)
         for mine, other in (sides, reversed(sides))
@@ -96,7 +97,7 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
         axes=axes,
         reduced=over,
         order=(*axes, *over) if is_dot or not over else _order(axes, over, (left, right)),
-        reduction=Reduction("dot" if is_dot else "sum") if over else None,
+        reduction=_reduction(spec, target.device, is_dot=is_dot) if over else None,
         value=value if over else cast(value, target.dtype),
         target=target,
         index=linear(at[0], spec.strides),
@@ -104,6 +105,16 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
     )  # fmt: skip
     state.steps.append(normalised(nest))
     return whole(target)
+
+
+def _reduction(spec: ContractionSpec, device: torch.device, *, is_dot: bool) -> Reduction:
+    """With the precision of float32 that eager has on the device, by PyTorch's flags."""
+    if not is_dot:
+        return Reduction("sum")
+    libraries: Any = torch.backends
+    flags = libraries.cudnn.conv if spec.is_convolution else libraries.cuda.matmul
+    is_tf32 = device.type == "cuda" and flags.fp32_precision == "tf32"
+    return Reduction("dot", "tf32" if is_tf32 else "ieee")
 
 
 def _choose(state: LoweringState, multiply_adds: int, kind: str, device: torch.device) -> None:

@@ -20,11 +20,10 @@ from refimpl.codegen.configurations import Configuration, allowed, contraction_c
 from refimpl.codegen.indices import product
 from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.loop_ir import Axis, Buffer
-from refimpl.codegen.nests import index_expressions
 from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
 from refimpl.codegen.printing.kernels import PrintedKernel, fits_int32, kernel_source, programs
 from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
-from refimpl.codegen.scalars import Apply, Guarded, Load, Scalar
+from refimpl.codegen.scalars import Apply, Guarded, Load, Scalar, index_symbols
 from refimpl.codegen.schedule import Group, ScheduledKernel, merged
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 
@@ -186,9 +185,7 @@ def _is_zero_outside(scalar: Scalar) -> bool:
 
 def _sides(group: Group, left: Scalar, right: Scalar) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]:
     """The kept axes as a batch, rows and columns."""
-    of_left, of_right = (
-        {symbol for expr in index_expressions(side) for symbol in expr.free_symbols} for side in (left, right)
-    )
+    of_left, of_right = index_symbols(left), index_symbols(right)
     batch, rows, columns = [], [], []
     for axis in group.kept_axes:
         is_left, is_right = axis.symbol in of_left, axis.symbol in of_right
