@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -116,6 +116,19 @@ class Level(Protocol):
         does not fit the kernel.
         """
         ...
+
+
+# A kernel with its constants: called with a grid and the values of `kernel.arguments`.
+Launcher = Callable[[tuple[int, ...], Sequence[Any]], None]
+
+
+def bound(level: Level, kernel: Kernel, constants: Mapping[str, Any]) -> Launcher:
+    """What launches one kernel again and again. A level that has a `bind` of its own, with these parameters, does at once there
+    what it would do at every launch."""
+    bind = getattr(level, "bind", None)
+    if bind is not None:
+        return bind(kernel, constants)
+    return lambda grid, arguments: level.launch(kernel, grid, arguments, constants)
 
 
 def check_launch(

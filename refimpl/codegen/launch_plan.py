@@ -18,7 +18,7 @@ import sympy
 import torch
 
 from refimpl._torch import pytree
-from refimpl.codegen.kernel import Kernel, Level
+from refimpl.codegen.kernel import Kernel, Level, bound
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.codegen.memory_plan import MemoryPlan, Use, needs_view, plan_memory, use_of_extern, use_of_kernel
@@ -60,10 +60,9 @@ class _Plan:
         self.buffers: dict[str, Buffer] = {}
         self.names: dict[str, Any] = {
             "math": math,
-            "empty": _empty,
+            "empty": torch.empty_strided,
             "as_strided": torch.as_strided,
             "laid_out": _laid_out,
-            "launch": level.launch,
         }
         self.lines: list[str] = []
         self.printed: list[PrintedKernel] = []
@@ -222,10 +221,10 @@ class _Plan:
             if buffer not in self.allocated:  # several kernels may write into one
                 self.allocated.add(buffer)
                 self._allocate(self.buffers[buffer])
-        self.names[name] = printed.kernel
-        self.names[f"{name}_constants"] = printed.default.constants
+        if name not in self.names:
+            self.names[name] = bound(self.level, printed.kernel, printed.default.constants)
         grid = self._numbers(printed.grid_for(printed.default))
-        text = f"launch({name}, {grid}, ({''.join(a + ', ' for a in arguments)}), {name}_constants)"
+        text = f"{name}({grid}, ({''.join(a + ', ' for a in arguments)}))"
         if not printed.points.is_Integer:
             self.lines.append(f"if {self._number(printed.points)} > 0:")
             self.lines.append(f"    {text}")
@@ -239,12 +238,12 @@ class _Plan:
             is_view = needs_view(buffer, self.buffers[donor])
             self.lines.append(f"{buffer.name} = {f'as_strided({donor}, {shape}, {strides})' if is_view else donor}")
             return
-        device, dtype = repr(buffer.device), str(buffer.dtype)
+        device = f"{buffer.device.type}_{buffer.device.index or 0}"
+        self.names[device] = buffer.device
         self.names.setdefault("torch", torch)
-        device = f"torch.{device}" if device.startswith("device") else device
         self.lines.append(
             f"{buffer.name} = empty({self._numbers(buffer.shape)}, {self._numbers(buffer.strides)}, "
-            f"dtype={dtype}, device={device})"
+            f"dtype={buffer.dtype}, device={device})"
         )
 
     # ---- calls
@@ -315,13 +314,12 @@ class _Plan:
         return name
 
 
-def _empty(shape: Any, strides: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
-
-
 def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """A tensor as the graph says it is in memory: operators may lay out results in another way than their fakes say."""
-    if not isinstance(tensor, torch.Tensor):
+    try:
+        if tensor.stride() == strides and tensor.shape == shape:
+            return tensor
+    except AttributeError:  # no tensor: a gradient that there is none of
         return tensor
     if tuple(tensor.shape) != shape:
         raise RefimplError(f"a tensor of shape {tuple(tensor.shape)} where the compiled graph says {shape}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.kernel import Kernel, Level
+from refimpl.codegen.kernel import Kernel, Launcher, Level, bound
 from refimpl.codegen.levels.device import DeviceLevel
 from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable
@@ -59,11 +59,28 @@ class LevelByDevice:
     ) -> None:
         """See Level. Raises as eager does on the CPU, IndexError or RuntimeError for a place out of bounds, RuntimeError for a
         probability that is none; and LevelUnavailable for a device without a level."""
-        device = next(argument.device for argument in arguments if isinstance(argument, torch.Tensor))
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                self._gpu.launch(kernel, grid, arguments, constants)
-            return
-        if device.type != "cpu":
-            raise LevelUnavailable(device.type, seen=f"tensors on {device}", do="move them to the CPU or a CUDA GPU")
-        self._emulator.launch(kernel, grid, arguments, constants)
+        self.bind(kernel, constants)(grid, arguments)
+
+    def bind(self, kernel: Kernel, constants: Mapping[str, Any]) -> Launcher:
+        """What launches a kernel where its tensors are."""
+        gpu: Launcher | None = None
+        emulated = bound(self._emulator, kernel, constants)
+
+        def launch(grid: tuple[int, ...], arguments: Sequence[Any]) -> None:
+            nonlocal gpu
+            tensor = next(argument for argument in arguments if isinstance(argument, torch.Tensor))
+            if tensor.is_cuda:
+                gpu = gpu or self._gpu.bind(kernel, constants)
+                if torch.cuda.current_device() == tensor.get_device():
+                    gpu(grid, arguments)
+                    return
+                with torch.cuda.device(tensor.device):
+                    gpu(grid, arguments)
+                return
+            if not tensor.is_cpu:
+                raise LevelUnavailable(
+                    tensor.device.type, seen=f"tensors on {tensor.device}", do="move them to the CPU or a CUDA GPU"
+                )
+            emulated(grid, arguments)
+
+        return launch

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.kernel import Kernel, KernelError, check_launch
+from refimpl.codegen.kernel import Kernel, KernelError, Launcher, Parameter, check_launch
 from refimpl.codegen.levels.cubin import compile_source, language_constant
 from refimpl.codegen.levels.errors import LevelUnavailable, WouldNotCompile
 from refimpl.codegen.levels.interpreter import is_interpreting
@@ -44,35 +44,36 @@ class DeviceLevel:
         constants: Mapping[str, Any],
     ) -> None:
         """See Level. The launch is asynchronous, as any on a device."""
-        check_launch(kernel, grid, arguments, constants)
-        if 0 in grid:
-            return
-        values: list[Any] = []
-        aligned: list[int] = []
-        given = iter(arguments)
-        for position, parameter in enumerate(kernel.parameters):
-            if parameter.is_constant:
-                values.append(language_constant(constants[parameter.name]))
-                continue
-            value = next(given)
-            values.append(value)
-            if isinstance(value, torch.Tensor):
-                if not value.is_cuda:
-                    raise KernelError(
-                        kernel.name, seen=f"a tensor on {value.device} for {parameter.name!r}",
-                        expected="tensors on the GPU", do="move the arguments",
-                    )  # fmt: skip
-                is_aligned = value.data_ptr() % _ALIGNMENT == 0
-            else:
-                is_aligned = isinstance(value, int) and not isinstance(value, bool) and value % _ALIGNMENT == 0
-            if is_aligned:
-                aligned.append(position)
-        device = torch.cuda.current_device()
-        key = (kernel.hash, tuple(sorted(constants.items(), key=lambda item: item[0])), device, tuple(aligned))
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            compiled = self._compiled[key] = self._compile(kernel, constants, aligned)
-        compiled[(*grid, 1, 1)[:3]](*values)
+        self.bind(kernel, constants)(grid, arguments)
+
+    def bind(self, kernel: Kernel, constants: Mapping[str, Any]) -> Launcher:
+        """What launches a kernel. Its first launch for each alignment of arguments on each device is checked, and compiles."""
+        identity = kernel.hash, tuple(sorted(constants.items(), key=lambda item: item[0]))
+        ready: dict[tuple[Any, ...], Any] = {}
+
+        def prepare(key: tuple[Any, ...], grid: tuple[int, ...], arguments: Sequence[Any]) -> Any:
+            check_launch(kernel, grid, arguments, constants)
+            self._check_device(kernel, arguments)
+            if (identity, key) not in self._compiled:
+                given = [at for at, parameter in enumerate(kernel.parameters) if not parameter.is_constant]
+                aligned = [position for position, is_aligned in zip(given, key[1:], strict=True) if is_aligned]
+                self._compiled[identity, key] = self._compile(kernel, constants, aligned)
+            ready[key] = self._compiled[identity, key]
+            return ready[key]
+
+        names: dict[str, Any] = {"ready": ready, "prepare": prepare}
+        names.update({f"constant_{name}": language_constant(value) for name, value in constants.items()})
+        exec(_launcher_source(kernel), names)
+        return names["launch"]
+
+    def _check_device(self, kernel: Kernel, arguments: Sequence[Any]) -> None:
+        """KernelError for a tensor that is not on a GPU."""
+        for parameter, argument in zip(kernel.arguments, arguments, strict=True):
+            if isinstance(argument, torch.Tensor) and not argument.is_cuda:
+                raise KernelError(
+                    kernel.name, seen=f"a tensor on {argument.device} for {parameter.name!r}",
+                    expected="tensors on the GPU", do="move the arguments",
+                )  # fmt: skip
 
     def _compile(self, kernel: Kernel, constants: Mapping[str, Any], aligned: Sequence[int]) -> Any:
         driver = importlib.import_module("triton.runtime").driver
@@ -82,3 +83,27 @@ class DeviceLevel:
             return compile_source(kernel, typed, target, fp_fusion=self.fp_fusion, aligned=aligned)
         except Exception as error:
             raise WouldNotCompile(kernel.name, str(error)) from error
+
+
+def _launcher_source(kernel: Kernel) -> str:
+    """A function that finds the compiled kernel for arguments, by their device and what of them is aligned, and calls it."""
+    names = {parameter: f"a{position}" for position, parameter in enumerate(kernel.arguments)}
+    values = [names.get(parameter, f"constant_{parameter.name}") for parameter in kernel.parameters]
+    device = next((f"{name}.get_device()" for parameter, name in names.items() if parameter.is_pointer), "0")
+    key = ", ".join([device, *(_is_aligned(parameter, name) for parameter, name in names.items())])
+    return f"""\
+def launch(grid, arguments):
+    {"".join(f"{name}, " for name in names.values())}= arguments
+    key = ({key},)
+    compiled = ready.get(key)
+    if compiled is None:
+        compiled = prepare(key, grid, arguments)
+    if 0 not in grid:
+        compiled[(*grid, 1, 1)[:3]]({", ".join(values)})
+"""
+
+
+def _is_aligned(parameter: Parameter, name: str) -> str:
+    if parameter.is_pointer:
+        return f"{name}.data_ptr() % {_ALIGNMENT} == 0"
+    return f"{name} % {_ALIGNMENT} == 0" if parameter.type[0] in "iu" and parameter.type != "i1" else "False"
