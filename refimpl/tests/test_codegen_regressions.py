@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+import refimpl
+from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
@@ -80,3 +82,22 @@ def test_a_write_to_elements_that_share_memory_is_eager_s() -> None:
     source = torch.arange(8.0).view(2, 4)
     _check(lambda x, y: x.slice_scatter(y, -1, 27, 31), shared, source)
     _check(lambda x, y: x.select_scatter(y[:, 0], 1, 3), shared, source)
+
+
+def test_windows_are_where_the_tensor_of_each_call_begins() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.unfold(0, 2, 1), (x * 2).unfold(-1, 3, 2).sum(-1), x.sum().unfold(0, 1, 1)
+
+    compiled = refimpl.compile(function, backend=triton, dynamic=True)
+    for begin in (0, 1, 3):
+        x = torch.arange(12.0)[begin : begin + 6]
+        ours, eager = compiled(x), function(x)
+        for a, b in zip(ours, eager, strict=True):
+            assert torch.equal(a, b)
+            assert a.stride() == b.stride()
+        assert ours[0].data_ptr() == x.data_ptr()
+
+
+def test_a_step_of_zero_is_the_operator_s_error() -> None:
+    with pytest.raises(RuntimeError, match="slice step must be positive"):
+        _compiled(lambda x: x.slice_scatter(x, 0, 0, 0, 0))(torch.arange(1.0))

@@ -184,6 +184,15 @@ def _diagonal(
     return view(node, x, move)
 
 
+@RULES.rule(aten.unfold.default)
+def _unfold(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, size: Any, step: Any) -> Tensor:
+    """Windows along a dimension, each in a last dimension of its own. Here, as a decomposition would say where memory begins."""
+    if not x.shape:
+        return view(node, x, lambda indices: ())
+    at, stride = _dim(dim, len(x.shape)), to_index(step)
+    return view(node, x, lambda indices: (*indices[:at], stride * indices[at] + indices[-1], *indices[at + 1 : -1]))
+
+
 @RULES.rule(aten.flip.default)
 def _flip(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequence[int]) -> Tensor:
     rank = len(x.shape)
@@ -361,6 +370,8 @@ def _slice_scatter(
     if source.dtype != x.dtype:
         raise NotLowered("slice_scatter of two dtypes")
     _check_apart(node)
+    if not to_index(step).is_positive:
+        raise NotLowered(f"slice_scatter by steps of {step}")
     at = _dim(dim, len(x.shape))
     begin, stride, count = _slice_begin(0 if start is None else start, x.shape[at]), to_index(step), source.shape[at]
 
