@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refimpl.codegen.autotune import TunerState
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph, plan
 from refimpl.codegen.levels.by_device import LevelByDevice
@@ -25,13 +26,15 @@ def compile_graph(
     level: Level | None = None,
     strict: bool = False,
     options: CodegenOptions | None = None,
+    tuner: TunerState | None = None,
 ) -> CompiledGraph:
     """A functional graph of aten overloads (nodes have `meta["val"]`) as kernels. It must return a tuple or list.
 
     level: what launches the kernels; where none is given, a GPU for tensors on one, the emulator for tensors on the CPU.
     strict: an operator without a rule is an error.
+    tuner: what chooses configurations with `autotune`; where none is given, measurements on a GPU.
     Raises UnsupportedByRefimpl in strict mode; calls raise LevelUnavailable for devices without a level.
     """
     chosen = options or CodegenOptions()
     lowered = lower_graph(graph_module, strict=strict, options=chosen)
-    return plan(lowered, LevelByDevice() if level is None else level, chosen)
+    return plan(lowered, LevelByDevice() if level is None else level, chosen, tuner)

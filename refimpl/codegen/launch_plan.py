@@ -18,10 +18,20 @@ import sympy
 import torch
 
 from refimpl._torch import pytree
-from refimpl.codegen.kernel import Kernel, Level, bound
+from refimpl.codegen.autotune import TunedLauncherState, TunerState, default_tuner
+from refimpl.codegen.configurations import Configuration
+from refimpl.codegen.kernel import Kernel, Launcher, Level, bound
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
 from refimpl.codegen.lowering.graph import LoweredGraph
-from refimpl.codegen.memory_plan import MemoryPlan, Use, needs_view, plan_memory, use_of_extern, use_of_kernel
+from refimpl.codegen.memory_plan import (
+    MemoryPlan,
+    Use,
+    has_a_point_for_each_thread,
+    needs_view,
+    plan_memory,
+    use_of_extern,
+    use_of_kernel,
+)
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.contractions import print_contraction
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
@@ -47,14 +57,16 @@ class CompiledGraph:
         return self.call(*inputs)
 
 
-def plan(graph: LoweredGraph, level: Level, options: CodegenOptions) -> CompiledGraph:
-    """Schedule, print and bind a lowered graph to what launches its kernels."""
-    return _Plan(graph, level, options).compiled()
+def plan(graph: LoweredGraph, level: Level, options: CodegenOptions, tuner: TunerState | None = None) -> CompiledGraph:
+    """Schedule, print and bind a lowered graph to what launches its kernels. `tuner` chooses among their configurations if the
+    options say so."""
+    return _Plan(graph, level, options, tuner or default_tuner()).compiled()
 
 
 class _Plan:
-    def __init__(self, graph: LoweredGraph, level: Level, options: CodegenOptions) -> None:
+    def __init__(self, graph: LoweredGraph, level: Level, options: CodegenOptions, tuner: TunerState) -> None:
         self.graph = graph
+        self.tuner = tuner
         self.options = options
         self.level = level
         self.buffers: dict[str, Buffer] = {}
@@ -221,15 +233,35 @@ class _Plan:
             if buffer not in self.allocated:  # several kernels may write into one
                 self.allocated.add(buffer)
                 self._allocate(self.buffers[buffer])
-        if name not in self.names:
-            self.names[name] = bound(self.level, printed.kernel, printed.default.constants)
-        grid = self._numbers(printed.grid_for(printed.default))
+        configurations = self._configurations(printed)
+        if len(configurations) == 1:
+            self.names.setdefault(name, bound(self.level, printed.kernel, printed.default.constants))
+            grid = self._numbers(printed.grid_for(printed.default))
+        else:
+            name = f"{name}_of_{len(configurations)}"
+            if name not in self.names:
+                self.names[name] = self._tuned(printed, configurations)
+            grid = f"({''.join(self._numbers(printed.grid_for(made)) + ', ' for made in configurations)})"
         text = f"{name}({grid}, ({''.join(a + ', ' for a in arguments)}))"
         if not printed.points.is_Integer:
             self.lines.append(f"if {self._number(printed.points)} > 0:")
             self.lines.append(f"    {text}")
         elif printed.points > 0:
             self.lines.append(text)
+
+    def _configurations(self, printed: PrintedKernel) -> tuple[Configuration, ...]:
+        """Those to choose from. A kernel that writes over what it reads is launched with a point for each thread."""
+        if not self.options.autotune:
+            return printed.configurations[:1]
+        donors = {self.memory.donors.get(buffer) for buffer in printed.written}
+        if donors.isdisjoint(argument for argument in printed.arguments if isinstance(argument, str)):
+            return printed.configurations
+        return tuple(made for made in printed.configurations if has_a_point_for_each_thread(made))
+
+    def _tuned(self, printed: PrintedKernel, configurations: Sequence[Configuration]) -> Launcher:
+        launchers = [bound(self.level, printed.kernel_for(made), made.constants) for made in configurations]
+        written = [at for at, argument in enumerate(printed.arguments) if argument in printed.written]
+        return TunedLauncherState(printed.kernel, configurations, launchers, written, self.tuner)
 
     def _allocate(self, buffer: Buffer) -> None:
         donor = self.memory.donors.get(buffer.name)

@@ -29,6 +29,10 @@ class CodegenOptions:
     reuse_buffers: bool = True
     """Results take the memory of what is needed no more, or are written over what their kernel reads."""
 
+    autotune: bool = False
+    """Kernels are launched with the fastest of their configurations, which is measured on a GPU at the first launch for sizes of
+    a kind, and kept on disk."""
+
     random: Random = "eager"
     """Random numbers of the operators' own kernels, which are eager's, or computed in kernels ("philox"): the same distributions,
     other numbers."""

@@ -157,7 +157,7 @@ def _answer(request: Mapping[str, Any]) -> Any:
         facts = {"seconds": seconds, "shared_memory": compiled.metadata.shared, **_statistics(log)}
         files = {"ptx": compiled.asm["ptx"].encode(), "cubin": compiled.asm["cubin"]}
     for suffix, data in {**files, "json": json.dumps(facts).encode()}.items():  # the last one says that all are there
-        _replace(folder / f"{key}.{suffix}", data)
+        replace_file(folder / f"{key}.{suffix}", data)
     return {"key": key}
 
 
@@ -178,7 +178,7 @@ def _statistics(log: str) -> dict[str, int]:
     return {"registers": int(registers[-1]) if registers else -1, "spills": sum(map(int, spills))}
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """At once, so that another process never reads half a file."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)
