@@ -14,7 +14,17 @@ import torch
 from refimpl._torch import OpOverload, pytree
 from refimpl.codegen.indices import ONE, to_index
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
-from refimpl.codegen.lowering import contractions, convolutions, indexing, pointwise, random, reductions, views, writes
+from refimpl.codegen.lowering import (
+    contractions,
+    convolutions,
+    indexing,
+    pointwise,
+    random,
+    reductions,
+    views,
+    windows,
+    writes,
+)
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
@@ -29,6 +39,7 @@ RULES: dict[Any, Rule] = {
     **random.RULES,
     **reductions.RULES,
     **views.RULES,
+    **windows.RULES,
     **writes.RULES,
 }
 

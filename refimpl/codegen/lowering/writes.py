@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, linear, product
+from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, product
 from refimpl.codegen.loop_ir import Write
 from refimpl.codegen.lowering.indexing import AdvancedIndex, indirect, new_place, read_at
 from refimpl.codegen.lowering.state import (
@@ -190,6 +190,9 @@ def _index_add(
 
     if not source.shape or x.dtype == torch.bool:
         raise NotLowered("rows that are scalars" if not source.shape else "truth values times a number")
+    rows = (*x.shape[:at_dim], source.shape[at_dim], *x.shape[at_dim + 1 :])
+    if len(source.shape) != len(x.shape) or not all(map(is_provably_equal, source.shape, rows)):
+        raise NotLowered("rows of another shape")  # an error of eager's
     place = _along(x, at_dim, index, is_row=True)
     return _accumulated(state, node, "add", x, source.shape, place, value)
 

@@ -1,0 +1,578 @@
+"""Rules of pooling and of other operators on windows.
+
+Along each dimension windows say where their elements are, and which of them an element is in. So gradients are sums over windows
+as well: nothing is written twice, and they do not differ from run to run. Few elements are written out one after the other, in
+eager's order; many are a reduction.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import sympy
+import torch
+
+from refimpl.codegen.indices import ONE, ZERO
+from refimpl.codegen.loop_ir import ReductionKind
+from refimpl.codegen.lowering.state import (
+    KERNEL_DTYPES,
+    LoweringState,
+    NotLowered,
+    RuleTable,
+    apply,
+    cast,
+    computed_like,
+    fake_of,
+    literal,
+    opmath,
+    shape_of,
+)
+from refimpl.codegen.lowering.views import compared, guarded
+from refimpl.codegen.scalars import Apply, FromIndex, Scalar
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+from refimpl.symbolic.functions import FloorDiv, PythonMod
+
+aten = torch.ops.aten
+
+RULES = RuleTable()
+
+# Windows of up to so many elements are written out.
+WRITTEN_OUT = 32
+
+# A tensor that windows read several times is put into memory first if an element of it costs more functions than this.
+CHEAP = 2
+
+_BEYOND = 2**62
+
+Found = tuple[sympy.Expr, list[Scalar]]
+"""An index, and the conditions under which it is one."""
+
+
+class Windows(Protocol):
+    """Along one dimension."""
+
+    @property
+    def length(self) -> int:
+        """How many elements a window has at most."""
+        ...
+
+    @property
+    def sharing(self) -> int:
+        """How many windows an element is in at most."""
+        ...
+
+    def element(self, window: sympy.Expr, k: sympy.Expr) -> Found:
+        """The k-th element of a window."""
+        ...
+
+    def window(self, element: sympy.Expr, j: sympy.Expr) -> Found:
+        """The j-th window that an element is in."""
+        ...
+
+    def count(self, window: sympy.Expr) -> Scalar | int:
+        """How many elements a window has."""
+        ...
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Windows of `length` elements `dilation` apart, one at every `stride`, from `padding` before the first element.
+    `counts_padding`: elements outside of the tensor count, but not those behind the padding."""
+
+    size: sympy.Expr
+    windows: sympy.Expr
+    length: int
+    stride: int
+    padding: int = 0
+    dilation: int = 1
+    counts_padding: bool = True
+
+    @property
+    def _span(self) -> int:
+        return (self.length - 1) * self.dilation + 1
+
+    @property
+    def sharing(self) -> int:
+        return -(-self._span // self.stride)
+
+    def element(self, window: sympy.Expr, k: sympy.Expr) -> Found:
+        place = (window * self.stride + k * self.dilation - self.padding).expand()
+        conditions = [] if place.is_nonnegative else [compared("ge", place, ZERO)]
+        furthest = k if k.is_Integer else self.length - 1
+        last = (self.windows - 1) * self.stride + furthest * self.dilation - self.padding
+        if not (self.size - 1 - last).expand().is_nonnegative:
+            conditions.append(compared("lt", place, self.size))
+        return place, conditions
+
+    def window(self, element: sympy.Expr, j: sympy.Expr) -> Found:
+        padded = element + self.padding
+        window = FloorDiv(padded, sympy.Integer(self.stride)) if self.stride != 1 else padded
+        window = (window + j - (self.sharing - 1)).expand()
+        conditions = [compared("lt", window, self.windows)]
+        if self.sharing > 1:
+            conditions.append(compared("ge", window, ZERO))
+        if self._span % self.stride != 0:
+            conditions.append(compared("lt", (padded - window * self.stride).expand(), self._span))
+        if self.dilation != 1:
+            inner = PythonMod((padded - window * self.stride).expand(), sympy.Integer(self.dilation))
+            conditions.append(compared("eq", inner, ZERO))
+        return window, conditions
+
+    def origin(self, element: sympy.Expr, k: sympy.Expr) -> Found:
+        """The window of which an element is the k-th."""
+        start = (element + self.padding - k * self.dilation).expand()
+        stride = sympy.Integer(self.stride)
+        window = start if stride == ONE else FloorDiv(start, stride)
+        conditions = [compared("ge", start, ZERO), compared("lt", window, self.windows)]
+        if stride != ONE:
+            conditions.append(compared("eq", PythonMod(start, stride), ZERO))
+        return window, conditions
+
+    def count(self, window: sympy.Expr) -> Scalar | int:
+        last = (self.windows - 1) * self.stride - self.padding + self.length
+        end_of_all = self.size + (self.padding if self.counts_padding else 0)
+        is_whole = bool((end_of_all - last).expand().is_nonnegative)
+        if is_whole and (self.counts_padding or self.padding == 0):
+            return self.length
+        start, padded_end = window * self.stride - self.padding, self.size + self.padding
+        end = _least(FromIndex((start + self.length).expand()), FromIndex(padded_end))
+        begin: Scalar = FromIndex(start.expand())
+        if not self.counts_padding:
+            end = _least(end, FromIndex(self.size))
+            begin = apply("maximum", begin, literal(0, torch.int64))
+        return apply("sub", end, begin)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """So many windows that cover the elements as evenly as whole numbers allow: neighbours may share an element."""
+
+    size: int
+    windows: int
+
+    def _start(self, window: int) -> int:
+        return window * self.size // self.windows
+
+    def _end(self, window: int) -> int:
+        return -(-(window + 1) * self.size // self.windows)
+
+    @property
+    def length(self) -> int:
+        return max(self._end(window) - self._start(window) for window in range(self.windows))
+
+    @property
+    def sharing(self) -> int:
+        starts = (math.ceil((element + 1) * self.windows / self.size) for element in range(self.size))
+        return max(end - element * self.windows // self.size for element, end in enumerate(starts))
+
+    def _bounds(self, window: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+        by = sympy.Integer(self.windows)
+        end = ((window + 1) * self.size + self.windows - 1).expand()
+        return FloorDiv(window * self.size, by), FloorDiv(end, by)
+
+    def element(self, window: sympy.Expr, k: sympy.Expr) -> Found:
+        start, end = self._bounds(window)
+        return start + k, [compared("lt", start + k, end)]
+
+    def window(self, element: sympy.Expr, j: sympy.Expr) -> Found:
+        window = FloorDiv(element * self.windows, sympy.Integer(self.size)) + j
+        is_begun = compared("lt", (window * self.size).expand(), ((element + 1) * self.windows).expand())
+        return window, [compared("lt", window, self.windows), is_begun]
+
+    def count(self, window: sympy.Expr) -> Scalar | int:
+        start, end = self._bounds(window)
+        return FromIndex(end - start)
+
+
+def _least(a: Scalar, b: Scalar) -> Scalar:
+    return apply("minimum", a, b)
+
+
+def parts(size: sympy.Expr, windows: sympy.Expr) -> Windows:
+    """The windows of adaptive pooling. Raises NotLowered for sizes known at run time."""
+    if not (size.is_Integer and windows.is_Integer):
+        if windows == ONE:
+            raise NotLowered("a window of a size known at run time")
+        raise NotLowered("windows of sizes known at run time")
+    whole, count = int(size), int(windows)
+    if count == 0 or whole % max(count, 1) != 0:
+        return Parts(whole, count)
+    return Steps(size, windows, whole // count, whole // count)
+
+
+# ---- over all dimensions
+
+
+def _located(indices: Sequence[Found]) -> tuple[Indices, list[Scalar]]:
+    return tuple(place for place, _ in indices), [condition for _, conditions in indices for condition in conditions]
+
+
+def reduced_over(
+    state: LoweringState, node: torch.fx.Node, kind: ReductionKind, shape: Indices, lengths: Sequence[int],
+    value: Callable[[Indices, Indices], Scalar], dtype: torch.dtype, device: torch.device,
+) -> Tensor:  # fmt: skip
+    """value(point, k) over all k below `lengths`, for every point of a shape. Few are written out in order."""
+    rank = len(shape)
+    if _is_written_out(lengths):
+        combine = {"sum": "add", "max": "maximum"}[kind]
+
+        def written_out(at: Indices) -> Scalar:
+            values = (value(at, k) for k in _all(lengths))
+            return functools.reduce(lambda a, b: apply(combine, a, b), values)
+
+        cost = 3 * math.prod(lengths)
+        return state.store(Computed(shape, dtype, device, written_out, cost), origins=(node.name,))
+    wide = Computed(
+        (*shape, *(sympy.Integer(length) for length in lengths)), dtype, device, lambda at: value(at[:rank], at[rank:])
+    )
+    kept = state.reduce(kind, wide, range(rank, rank + len(lengths)), dtype, (node.name,))
+    zeros = (ZERO,) * len(lengths)
+    return Computed(shape, dtype, device, lambda at: kept.at((*at, *zeros)), 0)
+
+
+def _is_written_out(lengths: Sequence[int]) -> bool:
+    return math.prod(lengths) <= WRITTEN_OUT
+
+
+def _all(lengths: Sequence[int]) -> list[Indices]:
+    ranges = (range(length) for length in lengths)
+    return [tuple(sympy.Integer(k) for k in ks) for ks in itertools.product(*ranges)]
+
+
+def _source(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Tensor:
+    """A tensor whose elements are read by several windows."""
+    return x if isinstance(x, Stored) or x.cost <= CHEAP else state.store(x, origins=(node.name,))
+
+
+def _check_dtype(x: Tensor) -> None:
+    if x.dtype not in KERNEL_DTYPES or x.dtype == torch.bool:
+        raise NotLowered(f"windows of {x.dtype}")
+
+
+def _numbers(values: Any, rank: int) -> list[int]:
+    given = [values] if isinstance(values, int) else list(values)
+    if not all(isinstance(number, int) for number in given):
+        raise NotLowered("windows of sizes known at run time")
+    return given * rank if len(given) == 1 else given
+
+
+def _steps(
+    sizes: Indices, windows: Indices, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any = 1, *,
+    counts_padding: bool = True,
+) -> list[Windows]:  # fmt: skip
+    """Of the last dimensions."""
+    lengths = _numbers(kernel, rank)
+    options = (
+        lengths,
+        _numbers(stride, rank) if stride != [] else lengths,
+        _numbers(padding, rank),
+        _numbers(dilation, rank),
+    )
+    return [
+        Steps(size, count, *each, counts_padding=counts_padding)
+        for size, count, *each in zip(sizes[-rank:], windows[-rank:], *options, strict=True)
+    ]
+
+
+# ---- maxima
+
+
+def _pooled_maxima(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, windows: Sequence[Windows]
+) -> tuple[Tensor, Tensor]:
+    """The maxima, and where they are in the dimensions of the windows: the first of equal ones, or the last NaN."""
+    _check_dtype(x)
+    source, rank = _source(state, node, x), len(windows)
+    sizes, shape = x.shape[-rank:], shape_of(node.meta["val"][0])
+    compute = opmath(x.dtype)
+    info = torch.finfo(compute) if compute.is_floating_point else torch.iinfo(compute)
+    lowest = literal(float("-inf") if compute.is_floating_point else info.min, compute)
+
+    def read(at: Indices, k: Indices) -> tuple[Scalar, Scalar, list[Scalar]]:
+        """An element, its place, and the conditions under which it is there."""
+        found, conditions = _located([w.element(o, i) for w, o, i in zip(windows, at[-rank:], k, strict=True)])
+        element = cast(source.at((*at[:-rank], *found)), compute)
+        place = functools.reduce(lambda a, b: a * b[0] + b[1], zip(sizes, found, strict=True), ZERO)
+        return guarded(conditions, element, lowest), FromIndex(sympy.sympify(place).expand()), conditions
+
+    lengths = [window.length for window in windows]
+    if not _is_written_out(lengths):
+        return _reduced_maxima(state, node, shape, lengths, read, x)
+
+    @functools.cache
+    def chosen(at: Indices) -> tuple[Scalar, Scalar]:
+        best, where = lowest, literal(-1, torch.int64)
+        may_be_nowhere = True
+        for k in _all(lengths):
+            value, place, conditions = read(at, k)
+            better: Scalar = Apply("gt", (value, best), torch.bool)
+            if compute.is_floating_point:
+                better = apply("or", better, Apply("ne", (value, value), torch.bool))
+            if may_be_nowhere:  # the lowest number of all is as good as what is outside
+                better = apply("or", better, Apply("lt", (where, literal(0, torch.int64)), torch.bool))
+            better = functools.reduce(lambda a, b: apply("and", a, b), conditions, better)
+            may_be_nowhere = may_be_nowhere and bool(conditions)
+            best = apply("where", better, value, best, dtype=compute)
+            where = apply("where", better, place, where, dtype=torch.int64)
+        return best, where
+
+    cost = 6 * math.prod(lengths)
+    values = Computed(shape, x.dtype, x.device, lambda at: cast(chosen(at)[0], x.dtype), cost)
+    places = Computed(shape, torch.int64, x.device, lambda at: chosen(at)[1], cost)
+    return state.store(values, origins=(node.name,)), state.store(places, origins=(node.name,))
+
+
+def _reduced_maxima(
+    state: LoweringState, node: torch.fx.Node, shape: Indices, lengths: Sequence[int],
+    read: Callable[[Indices, Indices], tuple[Scalar, Scalar, list[Scalar]]], x: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The places by a second reduction: the greatest number that says how early an equal value, or how late a NaN comes."""
+    compute = opmath(x.dtype)
+    best = reduced_over(state, node, "max", shape, lengths, lambda at, k: read(at, k)[0], compute, x.device)
+    beyond = literal(_BEYOND, torch.int64)
+
+    def number(at: Indices, k: Indices) -> Scalar:
+        value, place, conditions = read(at, k)
+        none = literal(-1, torch.int64)
+        is_best = Apply("eq", (value, best.at(at)), torch.bool)
+        is_nan = Apply("ne", (value, value), torch.bool)
+        late = apply("where", is_nan, place, none, dtype=torch.int64)
+        ranked = apply("where", is_best, apply("sub", beyond, place), late, dtype=torch.int64)
+        return guarded(conditions, ranked, none)
+
+    numbers = reduced_over(state, node, "max", shape, lengths, number, torch.int64, x.device)
+
+    def place(at: Indices) -> Scalar:
+        value, found = best.at(at), numbers.at(at)
+        is_number = Apply("eq", (value, value), torch.bool)
+        return apply("where", is_number, apply("sub", beyond, found), found, dtype=torch.int64)
+
+    return (
+        Computed(shape, x.dtype, x.device, lambda at: cast(best.at(at), x.dtype)),
+        Computed(shape, torch.int64, x.device, place, 2),
+    )
+
+
+def _maxima_gradient(
+    state: LoweringState, node: torch.fx.Node, grad: Tensor, indices: Tensor, windows: Sequence[Windows]
+) -> Tensor:
+    """Each element gets the gradients of the windows whose maximum it is."""
+    _check_dtype(grad)
+    rank, fake = len(windows), fake_of(node)
+    shape, compute = shape_of(fake), opmath(grad.dtype)
+    source, places = _source(state, node, grad), _source(state, node, indices)
+    zero = literal(0, compute)
+
+    def value(at: Indices, j: Indices) -> Scalar:
+        found, conditions = _located([w.window(i, n) for w, i, n in zip(windows, at[-rank:], j, strict=True)])
+        window = (*at[:-rank], *found)
+        place = functools.reduce(lambda a, b: a * b[0] + b[1], zip(shape[-rank:], at[-rank:], strict=True), ZERO)
+        is_here = Apply("eq", (places.at(window), FromIndex(sympy.sympify(place).expand())), torch.bool)
+        taken = apply("where", is_here, cast(source.at(window), compute), zero, dtype=compute)
+        return guarded(conditions, taken, zero)
+
+    total = reduced_over(state, node, "sum", shape, [w.sharing for w in windows], value, compute, grad.device)
+    return computed_like(node, lambda at: cast(total.at(at), grad.dtype), [total, source, places], cost=0)
+
+
+def _rank_of(node: torch.fx.Node) -> int:
+    return 3 if "3d" in str(node.target) else 2
+
+
+@RULES.rule(aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
+def _max_pool(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0,
+    dilation: Any = 1, ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    shape = shape_of(node.meta["val"][0])
+    return _pooled_maxima(
+        state, node, x, _steps(x.shape, shape, _rank_of(node), kernel, list(stride), padding, dilation)
+    )
+
+
+@RULES.rule(aten.max_pool2d_with_indices_backward.default, aten.max_pool3d_with_indices_backward.default)
+def _max_pool_backward(
+    state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any,
+    dilation: Any, ceil_mode: bool, indices: Tensor,
+) -> Tensor:  # fmt: skip
+    windows = _steps(x.shape, grad.shape, _rank_of(node), kernel, list(stride), padding, dilation)
+    return _maxima_gradient(state, node, grad, indices, windows)
+
+
+@RULES.rule(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def _adaptive_max_pool(state: LoweringState, node: torch.fx.Node, x: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+    return _pooled_maxima(state, node, x, _parts(x.shape, shape_of(node.meta["val"][0]), _rank_of(node)))
+
+
+@RULES.rule(aten.adaptive_max_pool2d_backward.default, aten.adaptive_max_pool3d_backward.default)
+def _adaptive_max_pool_backward(
+    state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor, indices: Tensor
+) -> Tensor:
+    return _maxima_gradient(state, node, grad, indices, _parts(x.shape, grad.shape, _rank_of(node)))
+
+
+def _parts(sizes: Indices, windows: Indices, rank: int) -> list[Windows]:
+    return [parts(size, count) for size, count in zip(sizes[-rank:], windows[-rank:], strict=True)]
+
+
+# ---- means
+
+
+def _divisor(windows: Sequence[Windows], at: Indices, compute: torch.dtype, override: Any = None) -> Scalar:
+    """How many elements the window at a point has, in the dtype that is computed in."""
+    if override is not None:
+        return literal(override, compute)
+    known = 1
+    read: Scalar | None = None
+    for window, place in zip(windows, at[-len(windows) :], strict=True):
+        count = window.count(place)
+        if isinstance(count, int):
+            known *= count
+        else:
+            read = count if read is None else apply("mul", read, count)
+    if read is None:
+        return literal(known, compute)
+    return cast(apply("mul", read, literal(known, torch.int64)) if known != 1 else read, compute)
+
+
+def _divided(total: Scalar, divisor: Scalar) -> Scalar:
+    return apply("div" if total.dtype.is_floating_point else "truncdiv", total, divisor)
+
+
+def _means(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, windows: Sequence[Windows], override: Any = None
+) -> Tensor:
+    _check_dtype(x)
+    source, rank, shape, compute = _source(state, node, x), len(windows), shape_of(fake_of(node)), opmath(x.dtype)
+
+    def value(at: Indices, k: Indices) -> Scalar:
+        found, conditions = _located([w.element(o, i) for w, o, i in zip(windows, at[-rank:], k, strict=True)])
+        return guarded(conditions, cast(source.at((*at[:-rank], *found)), compute), literal(0, compute))
+
+    total = reduced_over(state, node, "sum", shape, [w.length for w in windows], value, compute, x.device)
+
+    def mean(at: Indices) -> Scalar:
+        return cast(_divided(total.at(at), _divisor(windows, at, compute, override)), x.dtype)
+
+    return computed_like(node, mean, [total, source], cost=1)
+
+
+def _means_gradient(
+    state: LoweringState, node: torch.fx.Node, grad: Tensor, windows: Sequence[Windows], override: Any = None
+) -> Tensor:
+    _check_dtype(grad)
+    rank, shape, compute = len(windows), shape_of(fake_of(node)), opmath(grad.dtype)
+    source = _source(state, node, grad)
+
+    def value(at: Indices, j: Indices) -> Scalar:
+        found, conditions = _located([w.window(i, n) for w, i, n in zip(windows, at[-rank:], j, strict=True)])
+        window = (*at[:-rank], *found)
+        share = _divided(cast(source.at(window), compute), _divisor(windows, window, compute, override))
+        return guarded(conditions, share, literal(0, compute))
+
+    total = reduced_over(state, node, "sum", shape, [w.sharing for w in windows], value, compute, grad.device)
+    return computed_like(node, lambda at: cast(total.at(at), grad.dtype), [total, source], cost=0)
+
+
+@RULES.rule(aten.avg_pool2d.default, aten.avg_pool3d.default)
+def _avg_pool(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
+) -> Tensor:  # fmt: skip
+    shape = shape_of(fake_of(node))
+    rank = _rank_of(node)
+    windows = _steps(x.shape, shape, rank, kernel, list(stride), padding, counts_padding=count_include_pad)
+    return _means(state, node, x, windows, divisor_override)
+
+
+@RULES.rule(aten.avg_pool2d_backward.default, aten.avg_pool3d_backward.default)
+def _avg_pool_backward(
+    state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any,
+    ceil_mode: bool, count_include_pad: bool, divisor_override: Any = None,
+) -> Tensor:  # fmt: skip
+    rank = _rank_of(node)
+    windows = _steps(x.shape, grad.shape, rank, kernel, list(stride), padding, counts_padding=count_include_pad)
+    return _means_gradient(state, node, grad, windows, divisor_override)
+
+
+@RULES.rule(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
+def _adaptive_avg_pool(state: LoweringState, node: torch.fx.Node, x: Tensor, output_size: Any) -> Tensor:
+    return _means(state, node, x, _parts(x.shape, shape_of(fake_of(node)), _rank_of(node)))
+
+
+@RULES.rule(aten._adaptive_avg_pool2d_backward.default, aten._adaptive_avg_pool3d_backward.default)
+def _adaptive_avg_pool_backward(state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor) -> Tensor:
+    return _means_gradient(state, node, grad, _parts(x.shape, grad.shape, _rank_of(node)))
+
+
+# ---- sums of windows, and of reflections
+
+
+@RULES.rule(aten.col2im.default)
+def _col2im(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, output_size: Any, kernel: Any, dilation: Any, padding: Any,
+    stride: Any,
+) -> Tensor:  # fmt: skip
+    """(N, C * kh * kw, windows) to (N, C, H, W)."""
+    _check_dtype(x)
+    shape, compute = shape_of(fake_of(node)), opmath(x.dtype)
+    lengths = _numbers(kernel, 2)
+    options = (lengths, _numbers(stride, 2), _numbers(padding, 2), _numbers(dilation, 2))
+    counts = [
+        FloorDiv(size + 2 * pad - dilated * (length - 1) - 1, sympy.Integer(step)) + 1
+        for size, length, step, pad, dilated in zip(shape[-2:], *options, strict=True)
+    ]
+    windows = [Steps(size, count, *each) for size, count, *each in zip(shape[-2:], counts, *options, strict=True)]
+    source = _source(state, node, x)
+
+    def value(at: Indices, k: Indices) -> Scalar:
+        (row, column), conditions = _located([w.origin(i, n) for w, i, n in zip(windows, at[-2:], k, strict=True)])
+        channel = (at[-3] * lengths[0] + k[0]) * lengths[1] + k[1]
+        element = source.at((*at[:-3], channel.expand(), (row * counts[1] + column).expand()))
+        return guarded(conditions, cast(element, compute), literal(0, compute))
+
+    total = reduced_over(state, node, "sum", shape, lengths, value, compute, x.device)
+    return computed_like(node, lambda at: cast(total.at(at), x.dtype), [total, source], cost=0)
+
+
+@RULES.rule(
+    aten.reflection_pad1d_backward.default,
+    aten.reflection_pad2d_backward.default,
+    aten.reflection_pad3d_backward.default,
+)
+def _reflection_pad_backward(
+    state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor, padding: Sequence[Any]
+) -> Tensor:
+    """Each element adds up itself and its reflections before the first and behind the last element."""
+    _check_dtype(grad)
+    rank = len(padding) // 2
+    sides = _numbers(padding, len(padding))
+    compute = opmath(grad.dtype)
+    source = _source(state, node, grad)
+    dims = [(x.shape[-1 - pair], sides[2 * pair], sides[2 * pair + 1]) for pair in reversed(range(rank))]
+
+    def value(at: Indices, k: Indices) -> Scalar:
+        found = [_reflected(*dim, i, int(which)) for dim, i, which in zip(dims, at[-rank:], k, strict=True)]
+        places, conditions = _located(found)
+        return guarded(conditions, cast(source.at((*at[:-rank], *places)), compute), literal(0, compute))
+
+    total = reduced_over(state, node, "sum", x.shape, [3] * rank, value, compute, grad.device)
+    return computed_like(node, lambda at: cast(total.at(at), grad.dtype), [total, source], cost=0)
+
+
+def _reflected(size: sympy.Expr, before: int, after: int, element: sympy.Expr, which: int) -> Found:
+    """Where an element is in the padded dimension: 0 itself, 1 its reflection before the first, 2 that behind the last."""
+    if which == 0:
+        place = element + before
+        is_cut = before < 0 or after < 0
+        inside = [compared("ge", place, ZERO), compared("lt", place, size + before + after)]
+        return place, inside if is_cut else []
+    if which == 1:
+        return before - element, [compared("ge", element, ONE), compared("le", element, before)]
+    place = before + 2 * (size - 1) - element
+    return place, [compared("lt", element, size - 1), compared("lt", place, size + before + after)]
