@@ -34,4 +34,5 @@ def test_no_model_is_begun_after_the_time_is_over(capsys: pytest.CaptureFixture[
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_cubins_are_compiled_each_time_anew() -> None:
     graphs = codegen_compile_time.compiled_graphs(Model(Mlp(F.relu), (torch.randn(4, 128),)))
-    assert all(codegen_compile_time.cubin_seconds(graphs[:1]) > 0.01 for _ in range(2))
+    first, second = (codegen_compile_time.cubin_seconds(graphs[:1]) for _ in range(2))
+    assert second > first / 10
