@@ -119,6 +119,37 @@ def contraction_configurations(rows: int, columns: int, depth: int, batch: int, 
     return [default, *candidates]
 
 
+# Blocks of queries and of keys, warps and stages, by the bytes of a value, for heads up to so many values wide.
+_ATTENTION_BLOCKS: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {
+    2: {64: [(128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (64, 32, 4, 3)],
+        128: [(128, 64, 8, 2), (64, 32, 4, 2), (128, 32, 8, 2)],
+        256: [(64, 32, 8, 1), (32, 32, 4, 1), (64, 32, 4, 1)]},
+    4: {64: [(32, 32, 4, 1), (64, 32, 8, 1)],
+        128: [(32, 32, 8, 1), (32, 16, 4, 1), (16, 32, 4, 1)],
+        256: [(32, 16, 8, 1), (16, 16, 4, 1)]},
+    8: {64: [(32, 32, 4, 1), (16, 16, 4, 1)],
+        128: [(16, 16, 4, 1), (32, 16, 4, 1)],
+        256: [(16, 16, 4, 1)]},
+}  # fmt: skip
+
+
+def attention_configurations(
+    queries: int, keys: int, key_width: int, value_width: int, itemsize: int, *, is_forward: bool
+) -> list[Configuration]:
+    """Of blocks of queries and keys, whose heads are `key_width` and `value_width` wide with what is masked. Gradients hold twice
+    as much, and have blocks as of heads twice as wide."""
+    width = max(key_width, value_width) * (1 if is_forward else 2)
+    candidates = _ATTENTION_BLOCKS[itemsize][min((known for known in (64, 128, 256) if known >= width), default=256)]
+    made = []
+    for rows, columns, warps, stages in candidates:
+        lengths = [
+            max(_LEAST_DOT, min(block, power_of_two(size))) for block, size in ((rows, queries), (columns, keys))
+        ]
+        blocks = {"MBLOCK": lengths[0], "NBLOCK": lengths[1], "DBLOCK": key_width, "EBLOCK": value_width}
+        made.append(Configuration(tuple(blocks.items()), warps, stages))
+    return list(dict.fromkeys(made))
+
+
 def allowed(
     candidates: Iterable[Configuration], is_allowed: Callable[[dict[str, int]], bool]
 ) -> tuple[Configuration, ...]:

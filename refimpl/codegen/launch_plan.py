@@ -21,7 +21,7 @@ from refimpl._torch import pytree
 from refimpl.codegen.autotune import TunedLauncherState, TunerState, default_tuner
 from refimpl.codegen.configurations import Configuration
 from refimpl.codegen.kernel import Kernel, Launcher, Level, bound
-from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Operand, SizeExpression
+from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque, Operand, SizeExpression, buffers_made
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.codegen.memory_plan import (
     MemoryPlan,
@@ -29,10 +29,12 @@ from refimpl.codegen.memory_plan import (
     has_a_point_for_each_thread,
     needs_view,
     plan_memory,
+    use_of_attention,
     use_of_extern,
     use_of_kernel,
 )
 from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.printing.attention import print_attention
 from refimpl.codegen.printing.contractions import print_contraction
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
@@ -98,13 +100,14 @@ class _Plan:
         self.names.update(graph.opaque_constants)
         entries = schedule(graph.steps, needed)
         for step in graph.steps:
-            made = [output.buffer for output in step.outputs] if isinstance(step, Extern) else [step.target]
-            self.buffers.update({buffer.name: buffer for buffer in made if buffer is not None})
+            self.buffers.update({buffer.name: buffer for buffer in buffers_made(step)})
         for entry in entries:
             if isinstance(entry, Extern):
                 operands = pytree.tree_leaves((entry.arguments, entry.keywords))
                 self.read_by_place |= {o.buffer for o in operands if isinstance(o, Operand) and not o.is_whole}
                 self.written |= entry.writes
+            elif isinstance(entry, Attention):
+                self.read_by_place |= entry.reads
             else:
                 self.read_by_place |= entry.group.reads()
         self.read_by_place |= {v.buffer.name for v in graph.outputs if isinstance(v, Stored) and not v.is_whole}
@@ -143,11 +146,14 @@ class _Plan:
     def _is_constant(self, name: str) -> bool:
         return name in self.graph.constants
 
-    def _print(self, scheduled: ScheduledKernel) -> PrintedKernel:
+    def _print(self, entry: ScheduledKernel | Attention) -> PrintedKernel:
         """The same text is one kernel, launched from several places."""
         name = f"kernel_{len(self.kernels)}"
-        print_one = print_kernel if scheduled.group.contraction is None else print_contraction
-        printed = print_one(name, scheduled, self.buffers, self.graph.facts)
+        if isinstance(entry, Attention):
+            printed = print_attention(name, entry, self.buffers, self.graph.facts)
+        else:
+            print_one = print_kernel if entry.group.contraction is None else print_contraction
+            printed = print_one(name, entry, self.buffers, self.graph.facts)
         text = (
             re.sub(rf"\b{name}\b", "kernel", printed.kernel.source),
             printed.kernel.parameters,
@@ -167,7 +173,9 @@ class _Plan:
                 uses.append(use_of_extern(entry))
             else:
                 assert isinstance(printed, PrintedKernel)
-                uses.append(use_of_kernel(entry.group, printed, begun))
+                is_attention = isinstance(entry, Attention)
+                use = use_of_attention(entry, printed) if is_attention else use_of_kernel(entry.group, printed, begun)
+                uses.append(use)
                 begun.update(printed.written)
         outside = {value.name for value in self.graph.inputs if isinstance(value, Buffer)} | self.graph.constants.keys()
         # Where operators have put their results is known of those alone whose elements are found by their strides.

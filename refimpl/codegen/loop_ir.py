@@ -177,4 +177,52 @@ class Output:
     opaque: Opaque | None = None
 
 
-Step = Nest | Extern
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention, or gradients of it, as a kernel that is written as a whole and not made of nests.
+
+    inputs: "query", "key", "value" (batch, heads, length, dimension), "mask" (the same with scores' lengths; sizes may be 1);
+    of gradients "grad_output", and "logsumexp" and "delta" (batch, heads, queries), the sums of rows of output * grad_output.
+    outputs: "output" and "logsumexp"; "grad_query"; or "grad_key" and "grad_value". Heads of keys divide those of queries.
+    """
+
+    kind: Literal["forward", "grad_query", "grad_key_value"]
+    inputs: dict[str, Operand]
+    outputs: dict[str, Operand]
+    made: tuple[Buffer, ...]
+    """The buffers of the outputs."""
+    scale: float
+    is_causal: bool
+    precision: Literal["ieee", "tf32"]
+    origin: str
+
+    @property
+    def query(self) -> Operand:
+        return self.inputs["query"]
+
+    @property
+    def key(self) -> Operand:
+        return self.inputs["key"]
+
+    @property
+    def value(self) -> Operand:
+        return self.inputs["value"]
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the buffers that are read."""
+        return frozenset(operand.buffer for operand in self.inputs.values())
+
+
+Step = Nest | Extern | Attention
+
+
+def buffers_made(step: Step) -> tuple[Buffer, ...]:
+    """What a step fills, or returns."""
+    match step:
+        case Nest(target=target):
+            return (target,)
+        case Extern(outputs=outputs):
+            return tuple(output.buffer for output in outputs if output.buffer is not None)
+        case Attention(made=made):
+            return made

@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from refimpl.codegen.indices import ONE, affine_terms, divides, product
-from refimpl.codegen.loop_ir import Axis, Extern, Nest, Step, Write, new_axis
+from refimpl.codegen.loop_ir import Attention, Axis, Extern, Nest, Step, Write, buffers_made, new_axis
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, walk
 
@@ -86,14 +86,14 @@ class ScheduledKernel:
     stored: frozenset[str]
 
 
-Scheduled = ScheduledKernel | Extern
+Scheduled = ScheduledKernel | Extern | Attention
 
 
 def schedule(steps: Sequence[Step], needed: Iterable[str]) -> list[Scheduled]:
     """Groups of nests and calls, in an order that respects what reads what. `needed` are buffers that outlive the graph."""
-    entries: list[Group | Extern] = []
+    entries: list[Group | Extern | Attention] = []
     for step in steps:
-        if isinstance(step, Extern):
+        if not isinstance(step, Nest):
             entries.append(step)
             continue
         group = group_of(step)
@@ -109,7 +109,7 @@ def schedule(steps: Sequence[Step], needed: Iterable[str]) -> list[Scheduled]:
             readers.setdefault(name, set()).add(position)
     scheduled: list[Scheduled] = []
     for position, entry in enumerate(entries):
-        if isinstance(entry, Extern):
+        if not isinstance(entry, Group):
             scheduled.append(entry)
             continue
         targets = entry.produces().keys() | entry.changes().keys()
@@ -124,16 +124,16 @@ def group_of(nest: Nest) -> Group:
     return Group((nest,), nest.order, frozenset(axis.symbol for axis in nest.reduced))
 
 
-def _place(entries: list[Group | Extern], new: Group) -> tuple[int, Group | None]:
+def _place(entries: list[Group | Extern | Attention], new: Group) -> tuple[int, Group | None]:
     """The last entry that the new group can join, without passing one that it depends on. What is written in part is complete
     only after the kernel of its last part, and is not begun before the kernel that fills it ends."""
     reads, changes = new.reads(), new.changes()
     uses = reads | changes.keys()
     for position in range(len(entries) - 1, -1, -1):
         entry = entries[position]
-        if isinstance(entry, Extern):
-            made = {output.buffer.name for output in entry.outputs if output.buffer is not None}
-            if entry.writes or uses & made:
+        if not isinstance(entry, Group):
+            made = {buffer.name for buffer in buffers_made(entry)}
+            if uses & made or (isinstance(entry, Extern) and entry.writes):
                 return -1, None
             continue
         made_here, changed_here = entry.produces().keys(), entry.changes()

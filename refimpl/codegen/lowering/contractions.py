@@ -88,7 +88,7 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
         for mine, other in (sides, reversed(sides))
     )
     is_dot = bool(over) and has_sides and spec.dtype in DOT_DTYPES
-    _choose(state, guess(spec.multiply_adds), "dot" if is_dot else "sum", target.device)
+    check_size(state, guess(spec.multiply_adds), "dot" if is_dot else "sum", target.device)
     if is_dot:
         value: Scalar = Apply("dot", (left, right), accumulate)
     else:
@@ -117,7 +117,7 @@ def _reduction(spec: ContractionSpec, device: torch.device, *, is_dot: bool) -> 
     return Reduction("dot", "tf32" if is_tf32 else "ieee")
 
 
-def _choose(state: LoweringState, multiply_adds: int, kind: str, device: torch.device) -> None:
+def check_size(state: LoweringState, multiply_adds: int, kind: str, device: torch.device) -> None:
     """NotLowered if the caller or the size says that the operator's own kernel is to be called."""
     match state.options.contractions:
         case "template":

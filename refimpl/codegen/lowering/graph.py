@@ -15,6 +15,7 @@ from refimpl._torch import OpOverload, pytree
 from refimpl.codegen.indices import ONE, to_index
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
 from refimpl.codegen.lowering import (
+    attention,
     contractions,
     convolutions,
     indexing,
@@ -32,6 +33,7 @@ from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
 
 RULES: dict[Any, Rule] = {
+    **attention.RULES,
     **contractions.RULES,
     **convolutions.RULES,
     **indexing.RULES,

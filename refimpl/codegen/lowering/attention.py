@@ -1,0 +1,387 @@
+"""Rules of scaled dot product attention, which becomes one kernel, and of its gradients, which become two.
+
+Operators for several kinds of devices compute the same: they differ in what they return besides.
+
+| operator | mask | what else it returns |
+|---|---|---|
+| `_scaled_dot_product_flash_attention_for_cpu` | float, added to scores | logsumexp |
+| `_scaled_dot_product_efficient_attention` | any | logsumexp, longer than the queries are many; seed and offset |
+| `_scaled_dot_product_flash_attention` | none | logsumexp; lengths, and the state of random numbers |
+| `_scaled_dot_product_cudnn_attention` | any | logsumexp with a last dimension of 1; lengths, seed and offset |
+
+With dropout the operator's own kernel is called. Forward and backward have the same conditions, so that a logsumexp is read by
+the kind of kernel that has written it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.codegen.indices import ONE, ZERO, product, to_index
+from refimpl.codegen.loop_ir import Attention, Buffer, Operand
+from refimpl.codegen.lowering.contractions import DOT_DTYPES, check_size
+from refimpl.codegen.lowering.state import (
+    LoweringState,
+    NotLowered,
+    RuleTable,
+    apply,
+    cast,
+    literal,
+    opmath,
+    whole,
+)
+from refimpl.codegen.scalars import Scalar
+from refimpl.codegen.schedule import guess
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+
+aten = torch.ops.aten
+
+RULES = RuleTable()
+
+WIDEST_HEAD = 256
+MASK_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class _Call:
+    """What forward and backward of one call have in common: operands, and what the kernels are told."""
+
+    def __init__(
+        self,
+        state: LoweringState,
+        node: torch.fx.Node,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        dropout: float,
+        is_causal: bool,
+        scale: float | None,
+    ) -> None:
+        self.state = state
+        self.node = node
+        self.tensors = {"query": query, "key": key, "value": value}
+        self.mask = mask
+        self.is_causal = is_causal
+        self.check(dropout)
+        self.scale = 1 / math.sqrt(int(query.shape[3])) if scale is None else float(scale)
+        self.dtype, self.device = query.dtype, query.device
+        self.accumulate = opmath(self.dtype)
+
+    def check(self, dropout: float) -> None:
+        """NotLowered for what the kernels do not do."""
+        query, key, value = self.tensors.values()
+        if dropout != 0:
+            raise NotLowered("attention with dropout")
+        if any(len(tensor.shape) != 4 for tensor in self.tensors.values()):
+            raise NotLowered("attention of other than 4 dimensions")
+        if query.dtype not in DOT_DTYPES or any(tensor.dtype != query.dtype for tensor in (key, value)):
+            raise NotLowered(f"attention of {query.dtype}, {key.dtype} and {value.dtype}")
+        masks = [] if self.mask is None else [self.mask]
+        if any(tensor.device != query.device for tensor in (key, value, *masks)):
+            raise NotLowered("attention on several devices")
+        for tensor in (query, value):
+            width = tensor.shape[3]
+            if not width.is_Integer or not 1 <= width <= WIDEST_HEAD:
+                raise NotLowered(f"heads {width} wide")
+        is_whole = bool((query.shape[1] / key.shape[1]).is_integer) if key.shape[1] != 0 else False
+        same = (query.shape[0] == key.shape[0] == value.shape[0], key.shape[1:3] == value.shape[1:3])
+        if not is_whole or not all(same) or query.shape[3] != key.shape[3]:
+            raise NotLowered(f"attention of {query.shape}, {key.shape} and {value.shape}")
+        if self.mask is not None and (self.mask.dtype not in MASK_DTYPES or len(self.mask.shape) not in (2, 4)):
+            raise NotLowered(f"a mask of {self.mask.dtype} with {len(self.mask.shape)} dimensions")
+        scores = product((*query.shape[:3], key.shape[2]))
+        check_size(self.state, guess(scores * (query.shape[3] + value.shape[3])), "dot", query.device)
+
+    def inputs(self) -> dict[str, Operand]:
+        """Operands in memory."""
+        made = {name: self.stored(tensor).as_operand() for name, tensor in self.tensors.items()}
+        if self.mask is not None:
+            mask = self.stored(self.mask).as_operand()
+            missing = 4 - len(mask.shape)
+            made["mask"] = Operand(
+                mask.buffer,
+                (ONE,) * missing + mask.shape,
+                (ZERO,) * missing + mask.strides,
+                mask.offset,
+                is_whole=False,
+            )
+        return made
+
+    def stored(self, tensor: Tensor) -> Stored:
+        return self.state.store(tensor, origins=(self.node.name,))
+
+    def new(self, fake: torch.Tensor) -> Buffer:
+        """A buffer for a result, laid out as the fake."""
+        return self.state.new_buffer(fake.shape, fake.dtype, fake.device, fake.stride())
+
+    def step(self, kind: Any, inputs: dict[str, Operand], outputs: dict[str, Operand], made: Sequence[Buffer]) -> None:
+        """Adds a kernel."""
+        libraries: Any = torch.backends
+        is_tf32 = self.device.type == "cuda" and libraries.cuda.matmul.fp32_precision == "tf32"
+        self.state.steps.append(
+            Attention(
+                kind=kind,
+                inputs=inputs,
+                outputs=outputs,
+                made=tuple(made),
+                scale=self.scale,
+                is_causal=self.is_causal,
+                precision="tf32" if is_tf32 else "ieee",
+                origin=self.node.name,
+            )
+        )
+
+
+def _row_operand(tensor: Stored) -> Operand:
+    """A number for each batch, head and query: further dimensions of size 1 do not count."""
+    return Operand(tensor.buffer.name, tensor.shape[:3], tensor.strides[:3], tensor.offset, is_whole=False)
+
+
+def _forward(call: _Call, output: torch.Tensor, logsumexp: torch.Tensor) -> list[Stored]:
+    inputs = call.inputs()
+    made = [call.new(output)]
+    outputs = {"output": whole(made[0]).as_operand()}
+    made.append(call.new(logsumexp))
+    if 0 not in logsumexp.shape:
+        if logsumexp.dtype != call.accumulate:
+            raise NotLowered(f"a logsumexp of {logsumexp.dtype}")
+        outputs["logsumexp"] = _row_operand(whole(made[1]))
+        call.step("forward", inputs, outputs, made)
+        return [whole(buffer) for buffer in made]
+    call.step("forward", inputs, outputs, made[:1])
+    return [whole(made[0]), call.stored(_zeros(logsumexp))]
+
+
+def _zeros(fake: torch.Tensor) -> Computed:
+    """A result that only an operator's own kernel looks at."""
+    shape: Indices = tuple(to_index(size) for size in fake.shape)
+    return Computed(shape, fake.dtype, fake.device, lambda indices: literal(0, fake.dtype), 0)
+
+
+def _unread(fake: Any) -> Any:
+    """Results besides: numbers as they are, and tensors of no account."""
+    if isinstance(fake, torch.SymInt):
+        return to_index(fake)
+    return _zeros(fake) if isinstance(fake, torch.Tensor) else fake
+
+
+@RULES.rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def _for_cpu(
+    state: LoweringState,
+    node: torch.fx.Node,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    call = _Call(state, node, query, key, value, attn_mask, dropout, is_causal, scale)
+    return _forward(call, *node.meta["val"])
+
+
+@RULES.rule(aten._scaled_dot_product_efficient_attention.default)
+def _efficient(
+    state: LoweringState,
+    node: torch.fx.Node,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    has_logsumexp: bool,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> Any:
+    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
+    output, logsumexp, *rest = node.meta["val"]
+    return [*_forward(call, output, logsumexp), *map(_unread, rest)]
+
+
+@RULES.rule(aten._scaled_dot_product_flash_attention.default)
+def _flash(
+    state: LoweringState,
+    node: torch.fx.Node,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    has_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> Any:
+    if has_debug_mask:
+        raise NotLowered("attention that returns its weights")
+    call = _Call(state, node, query, key, value, None, dropout, is_causal, scale)
+    _check_square(call)
+    output, logsumexp, *rest = node.meta["val"]
+    return [*_forward(call, output, logsumexp), *map(_unread, rest)]
+
+
+@RULES.rule(aten._scaled_dot_product_cudnn_attention.default)
+def _cudnn(
+    state: LoweringState,
+    node: torch.fx.Node,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    has_logsumexp: bool,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    has_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> Any:
+    if has_debug_mask:
+        raise NotLowered("attention that returns its weights")
+    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
+    _check_square(call)
+    output, logsumexp, *rest = node.meta["val"]
+    return [*_forward(call, output, logsumexp), *map(_unread, rest)]
+
+
+def _check_square(call: _Call) -> None:
+    """Which keys are seen, where there are other numbers of queries and keys, is each library's own."""
+    query, key, _ = call.tensors.values()
+    if call.is_causal and query.shape[2] != key.shape[2]:
+        raise NotLowered("causal attention of other numbers of queries and keys")
+
+
+# ---- gradients
+
+
+def _backward(
+    call: _Call, grad: Tensor, output: Tensor, logsumexp: Tensor, fakes: Sequence[torch.Tensor]
+) -> list[Stored]:
+    """Gradients of query, key and value."""
+    if grad.dtype != call.dtype or output.dtype != call.dtype or logsumexp.dtype != call.accumulate:
+        raise NotLowered(f"gradients of {grad.dtype}, for results of {output.dtype} and {logsumexp.dtype}")
+    inputs = call.inputs()
+    stored = call.stored(grad)
+    accumulate = call.accumulate
+
+    def row_product(indices: Indices) -> Scalar:
+        return apply("mul", cast(stored.at(indices), accumulate), cast(output.at(indices), accumulate))
+
+    products = Computed(output.shape, accumulate, call.device, row_product, 1 + output.cost)
+    delta = call.state.reduce("sum", products, [3], accumulate, (call.node.name,))
+    inputs |= {
+        "grad_output": stored.as_operand(),
+        "logsumexp": _row_operand(call.stored(logsumexp)),
+        "delta": _row_operand(delta),
+    }
+    query, key, value = (call.new(fake) for fake in fakes)
+    call.step("grad_query", inputs, {"grad_query": whole(query).as_operand()}, [query])
+    outputs = {"grad_key": whole(key).as_operand(), "grad_value": whole(value).as_operand()}
+    call.step("grad_key_value", inputs, outputs, [key, value])
+    return [whole(buffer) for buffer in (query, key, value)]
+
+
+@RULES.rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+def _for_cpu_backward(
+    state: LoweringState,
+    node: torch.fx.Node,
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    dropout: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Any:
+    call = _Call(state, node, query, key, value, attn_mask, dropout, is_causal, scale)
+    return _backward(call, grad, output, logsumexp, node.meta["val"])
+
+
+@RULES.rule(aten._scaled_dot_product_efficient_attention_backward.default)
+def _efficient_backward(
+    state: LoweringState,
+    node: torch.fx.Node,
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    output: Tensor,
+    logsumexp: Tensor,
+    seed: Any,
+    offset: Any,
+    dropout: float,
+    wanted: Sequence[bool],
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> Any:
+    if wanted[3]:
+        raise NotLowered("the gradient of a mask")
+    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
+    *fakes, of_mask = node.meta["val"]
+    if not all(isinstance(fake, torch.Tensor) for fake in fakes):
+        raise NotLowered("gradients of some operands only")
+    return [*_backward(call, grad, output, logsumexp, fakes), _unread(of_mask)]
+
+
+@RULES.rule(aten._scaled_dot_product_flash_attention_backward.default)
+def _flash_backward(
+    state: LoweringState,
+    node: torch.fx.Node,
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    query_starts: Any,
+    key_starts: Any,
+    most_queries: Any,
+    most_keys: Any,
+    dropout: float,
+    is_causal: bool,
+    seed: Any,
+    offset: Any,
+    *,
+    scale: float | None = None,
+) -> Any:
+    call = _Call(state, node, query, key, value, None, dropout, is_causal, scale)
+    _check_square(call)
+    return _backward(call, grad, output, logsumexp, node.meta["val"])
+
+
+@RULES.rule(aten._scaled_dot_product_cudnn_attention_backward.default)
+def _cudnn_backward(
+    state: LoweringState,
+    node: torch.fx.Node,
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    seed: Any,
+    offset: Any,
+    mask: Tensor | None,
+    query_starts: Any,
+    key_starts: Any,
+    most_queries: Any,
+    most_keys: Any,
+    dropout: float,
+    is_causal: bool,
+    *,
+    scale: float | None = None,
+) -> Any:
+    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
+    _check_square(call)
+    return _backward(call, grad, output, logsumexp, node.meta["val"])
