@@ -21,7 +21,7 @@ from refimpl.codegen.loop_ir import Attention, Axis, Extern, Nest, Step, Write, 
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, walk
 
-MAX_NESTS = 24
+MAX_NESTS = 40
 MAX_BUFFERS = 24
 # A reduction over more values than this, of fewer results than these, is not joined by nests over all of the values: they
 # would wait for one another in a handful of programs.
