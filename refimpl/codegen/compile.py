@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from refimpl.codegen.autotune import TunerState
+from refimpl.codegen.cuda_graphs import Recorder
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph, plan
 from refimpl.codegen.levels.by_device import LevelByDevice
@@ -27,14 +28,16 @@ def compile_graph(
     strict: bool = False,
     options: CodegenOptions | None = None,
     tuner: TunerState | None = None,
+    recorder: Recorder | None = None,
 ) -> CompiledGraph:
     """A functional graph of aten overloads (nodes have `meta["val"]`) as kernels. It must return a tuple or list.
 
     level: what launches the kernels; where none is given, a GPU for tensors on one, the emulator for tensors on the CPU.
     strict: an operator without a rule is an error.
     tuner: what chooses configurations with `autotune`; where none is given, measurements on a GPU.
+    recorder: what records graphs with `cuda_graphs`; where none is given, CUDA.
     Raises UnsupportedByRefimpl in strict mode; calls raise LevelUnavailable for devices without a level.
     """
     chosen = options or CodegenOptions()
     lowered = lower_graph(graph_module, strict=strict, options=chosen)
-    return plan(lowered, LevelByDevice() if level is None else level, chosen, tuner)
+    return plan(lowered, LevelByDevice() if level is None else level, chosen, tuner, recorder)

@@ -20,6 +20,7 @@ import torch
 from refimpl._torch import pytree
 from refimpl.codegen.autotune import TunedLauncherState, TunerState, default_tuner
 from refimpl.codegen.configurations import Configuration
+from refimpl.codegen.cuda_graphs import CudaRecorder, RecordedCallState, Recorder, why_not
 from refimpl.codegen.kernel import Kernel, Launcher, Level, bound
 from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque, Operand, SizeExpression, buffers_made
 from refimpl.codegen.lowering.graph import LoweredGraph
@@ -54,15 +55,32 @@ class CompiledGraph:
     fallbacks: Counter[str]
     printed: tuple[PrintedKernel, ...] = ()
     """What is launched, in order, with the configurations that it may be launched with. A kernel may occur several times."""
+    unrecorded: str | None = None
+    """Why it is not replayed from a CUDA graph, where that was asked for."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.call(*inputs)
 
 
-def plan(graph: LoweredGraph, level: Level, options: CodegenOptions, tuner: TunerState | None = None) -> CompiledGraph:
-    """Schedule, print and bind a lowered graph to what launches its kernels. `tuner` chooses among their configurations if the
-    options say so."""
-    return _Plan(graph, level, options, tuner or default_tuner()).compiled()
+def plan(
+    graph: LoweredGraph,
+    level: Level,
+    options: CodegenOptions,
+    tuner: TunerState | None = None,
+    recorder: Recorder | None = None,
+) -> CompiledGraph:
+    """Schedule, print and bind a lowered graph to what launches its kernels. `tuner` chooses among their configurations, and
+    `recorder` records the graph, if the options say so."""
+    made = _Plan(graph, level, options, tuner or default_tuner()).compiled()
+    return _recorded(made, graph, recorder or CudaRecorder()) if options.cuda_graphs else made
+
+
+def _recorded(made: CompiledGraph, graph: LoweredGraph, recorder: Recorder) -> CompiledGraph:
+    """The same, replayed from a recording; or with the reason why it is not."""
+    reason = why_not(graph, recorder.device_type)
+    if reason is not None:
+        return replace(made, unrecorded=reason)
+    return replace(made, call=RecordedCallState(made.call, recorder))
 
 
 class _Plan:

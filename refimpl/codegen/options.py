@@ -33,6 +33,10 @@ class CodegenOptions:
     """Kernels are launched with the fastest of their configurations, which is measured on a GPU at the first launch for sizes of
     a kind, and kept on disk."""
 
+    cuda_graphs: bool = False
+    """Graphs on a GPU are recorded after some calls, and replayed: inputs that move are copied in, outputs are copied out. Graphs
+    with sizes or operators that cannot be recorded run as they are: `CompiledGraph.unrecorded` says why."""
+
     random: Random = "eager"
     """Random numbers of the operators' own kernels, which are eager's, or computed in kernels ("philox"): the same distributions,
     other numbers."""
