@@ -233,8 +233,11 @@ def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
 
 def has_composite_kernel(func: OpOverload) -> bool:
     """Whether the op has a kernel made of other operators, which may return an argument or a view of one. Kernel tables are only
-    readable through `torch._C`."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    readable through `torch._C`; some operators of TorchScript have none."""
+    name = func.name()
+    if not torch._C._dispatch_has_kernel(name):
+        return False
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
 def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:

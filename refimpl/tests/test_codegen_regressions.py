@@ -101,3 +101,13 @@ def test_windows_are_where_the_tensor_of_each_call_begins() -> None:
 def test_a_step_of_zero_is_the_operator_s_error() -> None:
     with pytest.raises(RuntimeError, match="slice step must be positive"):
         _compiled(lambda x: x.slice_scatter(x, 0, 0, 0, 0))(torch.arange(1.0))
+
+
+def test_a_place_that_is_read_for_a_tensor_of_one_element_is_a_block_all_the_same() -> None:
+    everywhere = torch.arange(3.0)[:1].expand(5)
+    _check(lambda x, at: x[at] + 1, everywhere, torch.tensor([[0, 4, 2]]))
+
+
+def test_operators_that_the_dispatcher_does_not_know_are_called() -> None:
+    compiled = refimpl.compile(lambda x, at: torch.take_along_dim(x, at, 0), backend=triton, dynamic=True)
+    assert compiled(torch.arange(2)[::2], torch.tensor([0])).tolist() == [0]

@@ -289,7 +289,8 @@ class ValuePrinter:
         spread = self.space.along(load.index.free_symbols)
         for symbol, value in load.indirect:
             self.indices.symbols[symbol] = self._emit(value)
-            spread |= self.spread.get(self.indices.symbols[symbol], frozenset())
+            if symbol in load.index.free_symbols:  # not in a tensor that is one element everywhere
+                spread |= self.spread.get(self.indices.symbols[symbol], frozenset())
         index = self.indices.place(load.index)
         pointer = self.names.pointer(load.buffer)
         masks = self._masks_of(load, is_wide=is_wide)

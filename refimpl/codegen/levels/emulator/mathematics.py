@@ -152,7 +152,7 @@ def _fmod(x: Tensor, y: Tensor) -> Tensor:
 
 _UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "acos": torch.acos, "acosh": torch.acosh, "asin": torch.asin, "asinh": torch.asinh, "atan": torch.atan,
-    "atanh": torch.atanh, "cbrt": _cbrt, "ceil": torch.ceil, "cos": torch.cos, "cosh": torch.cosh,
+    "atanh": torch.atanh, "cbrt": _cbrt, "ceil": torch.ceil, "cos": torch.cos, "cosh": _in_double(torch.cosh),
     "cospi": _in_double(lambda x: torch.cos(math.pi * torch.fmod(x, 2.0))),
     "sinpi": _in_double(lambda x: torch.sin(math.pi * torch.fmod(x, 2.0))),
     "cyl_bessel_i0": torch.special.i0, "cyl_bessel_i1": torch.special.i1, "erf": torch.erf, "erfc": torch.erfc,
@@ -161,11 +161,11 @@ _UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "fast_cosf": torch.cos, "fast_exp10f": _in_double(lambda x: torch.pow(10.0, x)), "fast_expf": torch.exp,
     "fast_log10f": torch.log10, "fast_log2f": torch.log2, "fast_logf": torch.log, "fast_sinf": torch.sin,
     "fast_tanf": torch.tan, "fast_tanhf": torch.tanh, "floor": torch.floor, "j0": torch.special.bessel_j0,
-    "j1": torch.special.bessel_j1, "lgamma": torch.lgamma, "log": torch.log, "log10": torch.log10, "log1p": torch.log1p,
-    "log2": torch.log2, "logb": _logb, "nearbyint": torch.round, "normcdf": torch.special.ndtr,
+    "j1": torch.special.bessel_j1, "lgamma": _in_double(torch.lgamma), "log": torch.log, "log10": torch.log10,
+    "log1p": torch.log1p, "log2": torch.log2, "logb": _logb, "nearbyint": torch.round, "normcdf": torch.special.ndtr,
     "normcdfinv": torch.special.ndtri, "rcbrt": _in_double(lambda x: 1.0 / _cbrt(x)), "rint": torch.round,
     "round": _rounded_away, "rsqrt": _in_double(torch.rsqrt), "rsqrt_rn": _in_double(torch.rsqrt),
-    "saturatef": lambda x: torch.nan_to_num(x, nan=0.0).clamp(0.0, 1.0), "sin": torch.sin, "sinh": torch.sinh,
+    "saturatef": lambda x: torch.nan_to_num(x, nan=0.0).clamp(0.0, 1.0), "sin": torch.sin, "sinh": _in_double(torch.sinh),
     "sqrt": _sqrt, "sqrt_rn": _sqrt, "tan": torch.tan, "tanh": torch.tanh, "tgamma": _tgamma,
     "trunc": torch.trunc, "y0": torch.special.bessel_y0, "y1": torch.special.bessel_y1, "rcp_rn": torch.reciprocal,
 }  # fmt: skip
