@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.codegen.loop_ir import Buffer, Extern, Opaque
+from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, buffers_made
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.errors import RefimplError
 
@@ -78,9 +78,7 @@ def why_not(graph: LoweredGraph, device_type: str) -> str | None:
     for step in graph.steps:
         if isinstance(step, Extern):
             reasons += _of_call(step, outside)
-            buffers += [output.buffer for output in step.outputs if output.buffer is not None]
-        else:
-            buffers.append(step.target)
+        buffers += buffers_made(step)
     for buffer in buffers:
         devices.add(buffer.device)
         if buffer.device.type != device_type:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 
-from refimpl.benchmarks import codegen_compile_time
+from refimpl.benchmarks import codegen_compile_time, codegen_speed
 from refimpl.benchmarks.partition_models import Mlp, Model
 
 
@@ -36,3 +39,61 @@ def test_cubins_are_compiled_each_time_anew() -> None:
     graphs = codegen_compile_time.compiled_graphs(Model(Mlp(F.relu), (torch.randn(4, 128),)))
     first, second = (codegen_compile_time.cubin_seconds(graphs[:1]) for _ in range(2))
     assert second > first / 10
+
+
+def test_speed_is_measured_of_programs_that_give_what_eager_gives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "speed.csv"
+    peers = ["--peers", "eager,ours,ours_tuned"]
+    codegen_speed.main(["--cpu", "--rounds", "1", "--only", "norm", "--csv", str(file), *peers])
+    rows = pd.read_csv(file).to_dict("records")
+    assert [row["program"] for row in rows] == ["layer norm", "rms norm of residual"]
+    assert all(row["ours_ms"] > 0 and row["eager_over_ours"] > 0 and row["of_copy"] >= 0 for row in rows)
+    assert all(pd.isna(row["wrong"]) and pd.isna(row["inductor_ms"]) for row in rows)
+    assert "these figures mean nothing" in capsys.readouterr().out
+
+
+def test_gradients_are_part_of_what_is_compared() -> None:
+    program = codegen_speed.programs(codegen_speed.TINY, "cpu", torch.float32)["transformer block, backward"]()
+    assert isinstance(program.function, torch.nn.Module)
+    assert len(codegen_speed.called(program, program.function)) == 1 + len(list(program.function.parameters()))
+
+
+def test_a_peer_that_is_wrong_or_raises_is_named_and_has_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def peers(function: object, chosen: object) -> dict[str, Callable[..., Any]]:
+        return {"eager": torch.sin, "ours": lambda x: torch.sin(x) * 1.1, "inductor": lambda x: x.no_such()}
+
+    monkeypatch.setattr(codegen_speed, "peers", peers)
+    program = codegen_speed.Program(torch.sin, (torch.ones(3),))
+    times, wrong = codegen_speed.measure(program, (), codegen_speed.bench_on_cpu, 1, 1e-3)
+    assert list(times) == ["eager"]
+    assert wrong["ours"] == "differs from eager by 1.0e-01 of the greatest value"
+    assert wrong["inductor"].startswith("AttributeError: 'Tensor' object has no attribute 'no_such'")
+
+
+def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as stopped:
+        codegen_speed.main([])
+    assert stopped.value.code == codegen_speed.NO_GPU == 2
+    said = capsys.readouterr().err
+    assert all(part in said for part in ("no CUDA device", "expected: a GPU", "what to do: "))
+
+
+def test_means_are_of_the_rows_that_have_a_ratio() -> None:
+    rows = [
+        {"eager_over_ours": ratio, "inductor_over_ours": math.nan, "inductor_max_over_tuned": 1.0, "of_copy": 0.5}
+        for ratio in (1.0, 4.0, math.nan)
+    ]
+    assert codegen_speed.geometric_means(rows) == {
+        "eager_over_ours": (2.0, 2), "inductor_max_over_tuned": (1.0, 3), "of_copy": (0.5, 3),
+    }  # fmt: skip
+
+
+@pytest.mark.gpu
+def test_speed_on_a_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "speed.csv"
+    codegen_speed.main(["--rounds", "3", "--only", "softmax", "--csv", str(file)])
+    rows = pd.read_csv(file).to_dict("records")
+    assert all(pd.isna(row["wrong"]) and row["inductor_over_ours"] > 0 for row in rows)

@@ -82,6 +82,14 @@ def test_gradients_are_replayed_too() -> None:
     assert [_recordings(graph) for graph in graphs] == [1, 1]
 
 
+def test_attention_is_replayed() -> None:
+    compiled, graphs = _compiled(lambda x: F.scaled_dot_product_attention(x, x, x) * 2, _FakeRecorder())
+    for _ in range(4):
+        x = torch.randn(1, 2, 5, 16)
+        torch.testing.assert_close(compiled(x), F.scaled_dot_product_attention(x, x, x) * 2)
+    assert _recordings(graphs[0]) == 1
+
+
 def test_an_input_that_moves_later_is_copied_from_then_on() -> None:
     compiled, graphs = _compiled(lambda x, w: x * w + 1, _FakeRecorder())
     x, weight = torch.randn(4), torch.randn(4)
