@@ -1,8 +1,8 @@
 """How fast compiled programs are: `python -m refimpl.benchmarks.codegen_speed [--rounds N] [--csv FILE] [--cpu]`.
 
 Eager, Inductor (its default, and max-autotune), and refimpl's kernels (the default, and `tuned`: with measured configurations
-and CUDA graphs), by turns, each run with a cold L2; milliseconds of the GPU's own clock, medians over rounds. Every peer's results
-are compared with eager's before it is measured; a peer that is wrong or raises has no figure, and is named.
+and CUDA graphs), by turns, each run with a cold L2; milliseconds of the GPU's own clock, medians over rounds. The results of
+every peer are compared with eager's before it is measured; a peer that is wrong or raises has no figure, and is named.
 
 `bandwidth`: what has to be read and written at least (inputs and outputs, each once) over our time; `of_copy`: as a part of what
 a copy on the device reaches. Ratios are Inductor's time over ours: above 1 ours is faster.
@@ -36,6 +36,7 @@ from refimpl.benchmarks.partition_models import ConvBlock, own_models, transform
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.codegen.autotune import Trial, bench_on_gpu, by_turns
+from refimpl.codegen.cuda_graphs import WARM_UPS
 from refimpl.codegen.options import CodegenOptions
 
 NO_GPU = 2  # exit code
@@ -216,8 +217,9 @@ def measure(
     wrong: dict[str, str] = {}
     for name, call in peers(program.function, chosen).items():
         try:
-            for _ in range(4):  # what is recorded is recorded after some calls
-                found = difference(expected, called(program, call))
+            for _ in range(WARM_UPS + 1):
+                called(program, call)
+            found = difference(expected, called(program, call))  # replayed, where there is a recording
         except Exception as error:  # a peer's failure is a row, not ours
             wrong[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:120]
             continue

@@ -36,8 +36,8 @@ _CACHE_BYTES = 64 << 20  # of a device that does not say how large its L2 is
 class Trial:
     """One way to do some work. `prepare` runs before each `run`, and is not measured."""
 
-    prepare: Callable[[], None]
-    run: Callable[[], None]
+    prepare: Callable[[], object]
+    run: Callable[[], object]
 
 
 # Milliseconds of each trial; infinity for one that cannot run.
