@@ -83,7 +83,8 @@ def looped_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -
 
 
 _LEAST_DOT = 16  # lengths of a block that tl.dot takes
-# By the bytes of a value: blocks of rows, of columns and of what is added up, warps and stages. None spills registers.
+# By the bytes of a value: blocks of rows, of columns and of what is added up, warps and stages. They fit in registers, all but
+# a few bytes.
 _DOT_BLOCKS: dict[int, tuple[tuple[int, int, int, int, int], ...]] = {
     2: (
         (128, 128, 64, 8, 3), (128, 64, 64, 4, 3), (64, 128, 64, 4, 3), (64, 64, 64, 4, 4), (32, 64, 128, 4, 3),
@@ -93,20 +94,24 @@ _DOT_BLOCKS: dict[int, tuple[tuple[int, int, int, int, int], ...]] = {
         (64, 64, 32, 8, 3), (128, 64, 32, 8, 3), (64, 128, 32, 8, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3),
         (32, 32, 64, 4, 3),
     ),
-    8: ((64, 64, 16, 8, 2), (32, 64, 16, 4, 2), (64, 32, 16, 4, 2), (32, 32, 32, 4, 2)),
+    8: ((64, 64, 16, 8, 2), (32, 64, 16, 4, 2), (64, 32, 16, 4, 2), (32, 32, 16, 4, 2)),
 }  # fmt: skip
 _FULL_GPU = 132  # programs that the default tries to have
 
 
-def contraction_configurations(rows: int, columns: int, depth: int, batch: int, itemsize: int) -> list[Configuration]:
+def contraction_configurations(
+    rows: int, columns: int, depth: int, batch: int, itemsize: int, *, is_guarded: bool = False
+) -> list[Configuration]:
     """Of tiles of a matrix product of values of so many bytes. The default is the first that gives enough programs, or the one
-    that gives most."""
+    that gives most. Guarded operands have masks of their own, which take registers that products of float32 need."""
 
     def made(blocks: tuple[int, int, int, int, int]) -> Configuration:
         lengths = [
             max(_LEAST_DOT, min(block, power_of_two(size)))
             for block, size in zip(blocks, (rows, columns, depth), strict=False)
         ]
+        if is_guarded and itemsize == 4:
+            lengths[2] = _LEAST_DOT
         warps = min(blocks[3], max(1, lengths[0] * lengths[1] // 256))
         return Configuration(tuple(zip(("MBLOCK", "NBLOCK", "KBLOCK"), lengths, strict=True)), warps, blocks[4])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,13 +11,16 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 from refimpl._torch import FakeTensorMode
-from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
+from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.loop_ir import Nest
+from refimpl.codegen.lowering.contractions import MOST_EMULATED
 from refimpl.codegen.lowering.graph import lower_graph
 from refimpl.codegen.options import CodegenOptions, Contractions
-from refimpl.pipeline import compile_aot
+from refimpl.codegen.printing.kernels import PrintedKernel
+from refimpl.tests.codegen_checks import Compiler, check_levels
 
 HALF_AND_FLOAT = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -32,18 +35,10 @@ def compiled_template(
     dynamic: bool = False,
     strict: bool = True,
     contractions: Contractions = "template",
-) -> tuple[Any, list[CompiledGraph]]:
-    graphs: list[CompiledGraph] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
-        options = CodegenOptions(contractions=contractions)
-        graphs.append(compile_graph(graph_module, example_inputs, strict=strict, options=options))
-        return graphs[-1]
-
-    compiled = compile_aot(
-        function, backend=backend, partition="min_cut", decompositions=codegen_decompositions(), dynamic=dynamic
-    )
-    return compiled, graphs
+) -> tuple[Any, Compiler]:
+    """By kernels on the emulator, which looks for races as well; and what was compiled."""
+    compiler = Compiler(strict=strict, options=CodegenOptions(contractions=contractions))
+    return compiler.compile(function, dynamic=dynamic), compiler
 
 
 def agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], tolerance: float | None = None) -> None:
@@ -67,9 +62,9 @@ def agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], toler
 
 
 def check(function: Callable[..., Any], *arguments: torch.Tensor, **options: Any) -> list[CompiledGraph]:
-    compiled, graphs = compiled_template(function, **options)
+    compiled, compiler = compiled_template(function, **options)
     agree(function, compiled, arguments)
-    return graphs
+    return compiler.graphs
 
 
 def values(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
@@ -179,9 +174,9 @@ def test_the_product_is_rounded_before_what_follows(dtype: torch.dtype) -> None:
         product = a @ b
         return product, product.float() * 3
 
-    compiled, graphs = compiled_template(function)
+    compiled, compiler = compiled_template(function)
     product, tripled = compiled(values(20, 30, dtype=dtype), values(30, 40, dtype=dtype, seed=1))
-    assert len(graphs[0].kernels) == 1
+    assert len(compiler.graphs[0].kernels) == 1
     assert torch.equal(tripled, product.float() * 3)
 
 
@@ -212,28 +207,30 @@ def test_one_compilation_serves_all_sizes() -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.linear(x, weight).relu() + x.sum(-1, keepdim=True)
 
-    compiled, graphs = compiled_template(function, dynamic=True)
+    compiled, compiler = compiled_template(function, dynamic=True)
     for rows, depth, columns in ((5, 48, 20), (7, 5, 90), (130, 64, 3)):
         agree(function, compiled, (values(rows, depth, grad=True), values(columns, depth, seed=1, grad=True)))
-    assert len(graphs) == 2
+    assert len(compiler.graphs) == 2
 
 
 def test_what_has_no_exact_kernel_is_called() -> None:
-    compiled, graphs = compiled_template(torch.mm, strict=False)
+    compiled, compiler = compiled_template(torch.mm, strict=False)
     a, b = torch.ones(3, 4, dtype=torch.complex64), torch.ones(4, 5, dtype=torch.complex64)
     agree(torch.mm, compiled, (a, b), 0)
-    assert graphs[0].fallbacks == {"aten.mm.default": 1}
+    assert compiler.graphs[0].fallbacks == {"aten.mm.default": 1}
 
 
 @pytest.mark.parametrize(
     ("contractions", "size", "calls"),
-    [("extern", 4, 1), ("template", 900, 0), ("measured", 4, 0), ("measured", 900, 1)],
+    [("extern", 20, 1), ("template", 21, 0), ("measured", 20, 0), ("measured", 21, 1)],
 )
-def test_large_products_are_calls_unless_asked_for(contractions: Contractions, size: int, calls: int) -> None:
-    compiled, graphs = compiled_template(torch.mm, strict=False, contractions=contractions)
-    a, b = torch.eye(size), values(size, size)
-    agree(torch.mm, compiled, (a, b))
-    assert graphs[0].fallbacks["aten.mm.default"] == calls
+def test_large_products_are_calls_unless_asked_for(
+    contractions: Contractions, size: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOST_EMULATED, "dot", 20**3)
+    compiled, compiler = compiled_template(torch.mm, strict=False, contractions=contractions)
+    agree(torch.mm, compiled, (values(size, size), values(size, size, seed=1)))
+    assert compiler.graphs[0].fallbacks["aten.mm.default"] == calls
 
 
 def _precisions(*fakes: torch.Tensor, target: Any, rest: Sequence[Any] = ()) -> list[str]:
@@ -273,3 +270,120 @@ def test_floats_are_cut_off_where_eager_does(device: str, flags: tuple[Any, Any]
         of_convolution = _precisions(image, weight, target=aten.convolution.default, rest=rest)
     cut_off = ["tf32" if device == "cuda" else "ieee"]
     assert (of_product, of_convolution) == ((cut_off, ["ieee"]) if is_product else (["ieee"], cut_off))
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "product": (lambda a, b: a @ b, [(40, 50), (50, 70)]),
+    "batches, turned": (lambda a, b: torch.bmm(a, b.transpose(1, 2)) * 2, [(3, 33, 20), (3, 17, 20)]),
+    "layer": (lambda x, w, b: F.gelu(F.linear(x, w, b)), [(64, 32), (48, 32), (48,)]),
+    "convolution": (lambda x, w: F.conv2d(x, w, stride=2, padding=1).relu(), [(2, 5, 9, 8), (34, 5, 3, 3)]),
+    "vector": (lambda a, b: (a @ b[0], b[:1] @ a.t()), [(40, 50), (40, 50)]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "vector"])
+def test_emulator_interpreter_and_compiler_agree(name: str, dtype: torch.dtype) -> None:
+    """Forward and backward."""
+    function, shapes = PROGRAMS[name]
+    compiled, compiler = compiled_template(function)
+    arguments = [values(*shape, seed=at, dtype=dtype, grad=True) for at, shape in enumerate(shapes)]
+    agree(function, compiled, arguments)
+    assert len(compiler.graphs) == 2
+    check_levels(compiler.recorded, tolerance=_tolerance(dtype))
+
+
+def _printed(dtype: torch.dtype, *, size: int) -> list[PrintedKernel]:
+    """Of a product, a layer and a convolution of so many values in each direction, which is not run."""
+    shapes = [(size, size), (size, size), (size,)]
+    layer = _compiled_only(
+        lambda x, w, b: F.gelu(F.linear(x, w, b)), *(torch.empty(shape, dtype=dtype) for shape in shapes)
+    )
+    images = [(4, size // 8, 28, 28), (size // 4, size // 8, 3, 3)]
+    convolution = _compiled_only(
+        lambda x, w: F.conv2d(x, w, padding=1), *(torch.empty(shape, dtype=dtype) for shape in images)
+    )
+    return [*layer.printed, *convolution.printed]
+
+
+class _NeverLaunched(Exception):
+    """In place of a launch."""
+
+
+class _NoLevel:
+    def launch(
+        self, kernel: Kernel, grid: tuple[int, ...], arguments: Sequence[Any], constants: Mapping[str, Any]
+    ) -> None:
+        raise _NeverLaunched
+
+
+def _compiled_only(function: Callable[..., Any], *arguments: torch.Tensor) -> CompiledGraph:
+    compiler = Compiler(options=CodegenOptions(contractions="template"), level=_NoLevel())
+    with pytest.raises(_NeverLaunched):
+        compiler.compile(function)(*arguments)
+    return compiler.graphs[0]
+
+
+def _compiles(dtype: torch.dtype, capability: int, *, every: bool) -> None:
+    kernels = [
+        (one.kernel_for(made), made.constants)
+        for one in _printed(dtype, size=512)
+        for made in (one.configurations if every else one.configurations[:1])
+    ]
+    assert len(kernels) >= (8 if every else 2)
+    for (kernel, constants), result in zip(
+        kernels, compile_batch(kernels, capability, has_aligned_tensors=True), strict=True
+    ):
+        assert isinstance(result, CompiledKernel), (kernel.source, constants, result)
+        assert result.spills <= 64, (kernel.source, constants)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_kernels_are_compiled_and_fit_in_registers(dtype: torch.dtype) -> None:
+    _compiles(dtype, 90, every=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
+def test_in_every_configuration_too(dtype: torch.dtype, capability: int) -> None:
+    _compiles(dtype, capability, every=True)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_configuration_gives_the_same(name: str) -> None:
+    """What masks leave out does not depend on the blocks that a kernel is launched with."""
+    function, shapes = PROGRAMS[name]
+    compiled, compiler = compiled_template(function)
+    compiled(*(values(*shape, seed=at) for at, shape in enumerate(shapes)))
+    launched = 0
+    for printed in compiler.graphs[0].printed:
+        recorded = zip(compiler.recorded.launches, compiler.recorded.results, strict=True)
+        launch, results = next((one, after) for one, after in recorded if one.kernel.source == printed.kernel.source)
+        for made in printed.configurations[1:]:
+            tensors = [value.clone() for value in launch.arguments if isinstance(value, torch.Tensor)]
+            assert len(tensors) == len(launch.arguments)
+            grid = tuple(int(size) for size in printed.grid_for(made))
+            EmulatorLevel(races=True, asserts=True).launch(printed.kernel_for(made), grid, tensors, made.constants)
+            launched += 1
+            for actual, expected in zip(tensors, results, strict=True):
+                torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    assert launched >= 2
+
+
+@pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
+def test_operands_computed_from_other_dtypes_are_compiled(dtype: torch.dtype) -> None:
+    """Triton has limits here that the emulator does not know: bfloat16 maxima are float32, float64 must be loaded as such."""
+
+    def function(x: torch.Tensor, flags: torch.Tensor, whole: torch.Tensor) -> Any:
+        return (
+            x.relu() @ whole.to(dtype),
+            torch.where(flags, x, 0.0) @ x,
+            x @ x.clamp(-1, 1),
+            x.half().to(dtype) @ flags.to(dtype),
+        )
+
+    compiled, compiler = compiled_template(function)
+    x = values(20, 20, dtype=dtype)
+    agree(function, compiled, (x, x > 0, (x * 3).to(torch.int8)), 20 * _tolerance(dtype))
+    check_levels(compiler.recorded, tolerance=_tolerance(dtype))

@@ -46,23 +46,36 @@ class CompiledKernel:
 
 
 def compile_to_cubin(
-    kernel: Kernel, constants: Mapping[str, Any], capability: int = 90, *, fp_fusion: bool = False
+    kernel: Kernel,
+    constants: Mapping[str, Any],
+    capability: int = 90,
+    *,
+    fp_fusion: bool = False,
+    has_aligned_tensors: bool = False,
 ) -> CompiledKernel:
-    """Compile for a GPU of this capability (80, 90), which need not be there. WouldNotCompile with the compiler's words."""
-    (result,) = compile_batch([(kernel, constants)], capability, fp_fusion=fp_fusion)
+    """Compile for a GPU of this capability (80, 90), which need not be there; with `has_aligned_tensors` for tensors that begin
+    where allocators put them, at multiples of 16 bytes. WouldNotCompile with the compiler's words."""
+    (result,) = compile_batch(
+        [(kernel, constants)], capability, fp_fusion=fp_fusion, has_aligned_tensors=has_aligned_tensors
+    )
     if isinstance(result, KernelError):
         raise result
     return result
 
 
 def compile_batch(
-    kernels: Sequence[tuple[Kernel, Mapping[str, Any]]], capability: int = 90, *, fp_fusion: bool = False
+    kernels: Sequence[tuple[Kernel, Mapping[str, Any]]],
+    capability: int = 90,
+    *,
+    fp_fusion: bool = False,
+    has_aligned_tensors: bool = False,
 ) -> list[CompiledKernel | WouldNotCompile]:
     """The same for many, those not yet in the cache in one process. What cannot be compiled is an error in its place."""
     version = require_triton("cubin")
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    requests = [_request(kernel, constants, capability, fp_fusion, version) for kernel, constants in kernels]
+    options = {"capability": capability, "fp_fusion": fp_fusion, "has_aligned_tensors": has_aligned_tensors}
+    requests = [_request(kernel, constants, options, version) for kernel, constants in kernels]
     missing = {key: request for key, request in requests if not (folder / f"{key}.json").exists()}
     for key, request in missing.items():  # one at a time: a compiler that dies takes one kernel with it
         _worker.ask({"key": key, "folder": str(folder), **request}, TIMEOUT_S)
@@ -77,7 +90,7 @@ def cache_folder() -> Path:
 
 
 def _request(
-    kernel: Kernel, constants: Mapping[str, Any], capability: int, fp_fusion: bool, version: str
+    kernel: Kernel, constants: Mapping[str, Any], options: Mapping[str, Any], version: str
 ) -> tuple[str, dict[str, Any]]:
     names = {parameter.name for parameter in kernel.constants}
     if names != set(constants):
@@ -85,7 +98,7 @@ def _request(
             kernel.name, seen=f"constants {sorted(constants)}", expected=f"{sorted(names)}", do="give each by its name"
         )
     values = {name: constant_to_json(kernel.name, name, value) for name, value in sorted(constants.items())}
-    request = {"kernel": kernel_to_json(kernel), "constants": values, "capability": capability, "fp_fusion": fp_fusion}
+    request = {"kernel": kernel_to_json(kernel), "constants": values, **options}
     facts = json.dumps([_FORMAT, version, request], sort_keys=True)
     return hashlib.blake2b(facts.encode(), digest_size=20).hexdigest(), request
 
@@ -143,13 +156,15 @@ def _answer(request: Mapping[str, Any]) -> Any:
     kernel = kernel_from_json(request["kernel"])
     constants = {name: constant_from_json(value, _language_type) for name, value in request["constants"].items()}
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", request["capability"], 32)
+    is_aligned = request["has_aligned_tensors"]
+    aligned = [at for at, parameter in enumerate(kernel.parameters) if is_aligned and parameter.is_pointer]
     printed, files = io.StringIO(), {}
     knobs = importlib.import_module("triton.knobs")
     start = sum(os.times()[:4])
     try:
         # A cache of Triton's own would answer without asking ptxas, which then says nothing.
         with tempfile.TemporaryDirectory(prefix="triton-") as knobs.cache.dir, contextlib.redirect_stdout(printed):
-            compiled = compile_source(kernel, constants, target, fp_fusion=request["fp_fusion"])
+            compiled = compile_source(kernel, constants, target, fp_fusion=request["fp_fusion"], aligned=aligned)
     except Exception as error:
         facts: dict[str, Any] = {"error": _reason(error)}
     else:

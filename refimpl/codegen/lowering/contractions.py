@@ -147,8 +147,17 @@ def _order(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], operands: tuple[Sc
 
 
 def operand(state: LoweringState, node: torch.fx.Node, tensor: Tensor) -> Tensor:
-    """The tensor, in memory if it is too dear to compute each time it is read."""
-    return state.store(tensor, origins=(node.name,)) if tensor.cost > CHEAP_OPERAND else tensor
+    """The tensor, in memory if it is too dear to compute each time it is read, or is float64 made of other dtypes: Triton does
+    not compile the product then."""
+    is_dear = tensor.cost > CHEAP_OPERAND
+    if tensor.dtype == torch.float64 and not is_dear:
+        loads = [part for part in walk(tensor.at(_stand_ins(tensor))) if isinstance(part, Load)]
+        is_dear = any(load.dtype != torch.float64 for load in loads)
+    return state.store(tensor, origins=(node.name,)) if is_dear else tensor
+
+
+def _stand_ins(tensor: Tensor) -> Indices:
+    return tuple(sympy.Symbol(f"operand{dim}", integer=True, nonnegative=True) for dim in range(len(tensor.shape)))
 
 
 def check_operands(node: torch.fx.Node, *tensors: Tensor, allow_integers: bool = False) -> None:

@@ -23,7 +23,7 @@ from refimpl.codegen.loop_ir import Axis, Buffer
 from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
 from refimpl.codegen.printing.kernels import PrintedKernel, fits_int32, kernel_source, programs
 from refimpl.codegen.printing.values import Dimension, KernelNamesState, ScopeState, Space, ValuePrinter
-from refimpl.codegen.scalars import Apply, Guarded, Load, Scalar, index_symbols
+from refimpl.codegen.scalars import Apply, Guarded, Load, Scalar, index_symbols, walk
 from refimpl.codegen.schedule import Group, ScheduledKernel, merged
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 
@@ -74,7 +74,9 @@ class _Printer:
 
     def _candidates(self) -> list[Configuration]:
         sizes = [max(self.facts.guess(size), 1) for size in (self.m.size, self.n.size, self.k.size, self._batch_size())]
-        return contraction_configurations(sizes[0], sizes[1], sizes[2], sizes[3], self.left.dtype.itemsize)
+        is_guarded = any(isinstance(part, Guarded) for part in walk(self.left, self.right))
+        rows, columns, depth, batch = sizes
+        return contraction_configurations(rows, columns, depth, batch, self.left.dtype.itemsize, is_guarded=is_guarded)
 
     def _is_allowed(self, blocks: dict[str, int]) -> bool:
         """Whether the masks that were left out are not needed with these blocks either."""

@@ -71,7 +71,8 @@ def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.d
             return f"tl.{function}({arguments[0]})"
         case "maximum" | "minimum":
             nan = ", propagate_nan=tl.PropagateNan.ALL" if first.is_floating_point else ""
-            return f"tl.{function}({arguments[0]}, {arguments[1]}{nan})"
+            text = f"tl.{function}({arguments[0]}, {arguments[1]}{nan})"
+            return f"{text}.to(tl.bfloat16)" if first == torch.bfloat16 else text  # which Triton makes float32
         case "not":
             return f"{arguments[0]} == 0" if first == torch.bool else f"~{arguments[0]}"
         case "fma":

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refimpl.codegen.levels.emulator.types import PointerType, Type, fp32, fp64, int1, int32, int64, uint64
+from refimpl.codegen.levels.emulator.types import PointerType, Type, bf16, fp32, fp64, int1, int32, int64, uint64
 from refimpl.codegen.levels.emulator.values import (
     Rejected,
     Unsupported,
@@ -303,6 +303,8 @@ def where(condition: Any, x: Any, y: Any) -> Value:
 def _extremum(a: Any, b: Any, propagate_nan: Any, *, is_maximum: bool) -> Value:
     x, y, type_ = operands(a, b)
     x, y = as_tensor(x, type_), as_tensor(y, type_)
+    if type_ is bf16:  # Triton gives float32 for it
+        x, y, type_ = x.float(), y.float(), fp32
     if type_ is uint64:
         return Value(_unsigned(np.maximum if is_maximum else np.minimum, x, y), type_)
     if type_.is_int():
