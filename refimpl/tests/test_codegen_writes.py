@@ -54,6 +54,11 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {  # of (5, 6
     "scatter_reduce, mean": lambda x, v: (
         x.scatter_reduce(0, _at(5, 4, 6), v, "mean"), x.scatter_reduce(1, _at(6, 4, 6), v, "mean", include_self=False)
     ),
+    "scatter_reduce, amax": lambda x, v: (
+        x.scatter_reduce(0, _at(5, 4, 6), v, "amax"), x.scatter_reduce(1, _at(6, 4, 6), v, "amin", include_self=False)
+    ),
+    "index_reduce": lambda x, v: x.index_reduce(0, _at(5, 4), v, "amax"),
+    "zeros written": lambda x, v: x.scatter(0, _at(5, 4, 6), v * 0) + x.index_put((ROWS,), torch.zeros(4, 6, dtype=x.dtype)),
     "index_add": lambda x, v: (x.index_add(0, _at(5, 4), v, alpha=2), x.index_add(1, _at(6, 2), v[:1, :2].expand(5, 2))),
     "index_copy": lambda x, v: (x.index_copy(0, _at(5, 4), v), x.index_copy(1, _at(6, 2), v.view(-1)[:10].view(5, 2))),
     "index_fill": lambda x, v: (x.index_fill(0, ROWS, 3.0), x.index_fill(1, ROWS, v[0, 0].detach())),
@@ -98,6 +103,20 @@ def test_scatter_reduce_of_every_dtype(dtype: torch.dtype, reduce: str, *, inclu
 
     tolerance = 2e-2 if dtype.is_floating_point else 0.0
     check(function, _x(5, 6, dtype=dtype), _x(7, 6, seed=1, dtype=dtype), tolerance=tolerance, strict=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_extremes_of_special_floats(dtype: torch.dtype, reduce: str, *, include_self: bool) -> None:
+    values = torch.tensor([1.5, -2.5, float("inf"), -float("inf"), float("nan"), 0.0, -1e-7, 6e4, -6e4], dtype=dtype)
+    every = torch.cartesian_prod(values, values)
+
+    def function(x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(len(source)).view(-1, 1).expand(-1, 2) // 2
+        return x.scatter_reduce(0, places, source, reduce, include_self=include_self)
+
+    check(function, every[: len(every) // 2 + 1].flip(0).contiguous(), every)
 
 
 def test_truth_values() -> None:

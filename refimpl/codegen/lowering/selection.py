@@ -77,8 +77,8 @@ def _topk(
 def _taken(
     state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, k: int, *, largest: bool
 ) -> list[tuple[Tensor, Tensor]]:
-    """Values and places of the first k, with size 1 in the dimension, in dtypes to compute in. Of equal ones the first one wins; NaN
-    is the greatest."""
+    """Values and places of the first k, with size 1 in the dimension, in dtypes to compute in. Of equal ones the first one wins;
+    NaN is the greatest."""
     source = x if isinstance(x, Stored) else state.store(x, origins=(node.name,))
     compute = opmath(x.dtype)
     is_float = compute.is_floating_point

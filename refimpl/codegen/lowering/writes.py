@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from typing import Literal as Either
 
 import sympy
 import torch
 
 from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, product
-from refimpl.codegen.loop_ir import Write
+from refimpl.codegen.loop_ir import Write, identity
 from refimpl.codegen.lowering.indexing import AdvancedIndex, indirect, new_place, read_at
 from refimpl.codegen.lowering.state import (
     KERNEL_DTYPES,
@@ -30,7 +31,7 @@ from refimpl.codegen.lowering.state import (
     opmath,
 )
 from refimpl.codegen.lowering.views import digits
-from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
+from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
 aten = torch.ops.aten
@@ -101,13 +102,13 @@ def _index_put(
     dims = list(index.by_dim)
     sizes = tuple(x.shape[dim] for dim in dims)
     winners = _winners(state, node, x, sizes, index.shape, lambda at: _only(index, at, dims), linear_of(index.shape))
-    source = state.store(values, origins=(node.name,))
+    source = _readable(state, node, values)
 
     def written(at: Indices) -> Scalar:
         symbol, last = _winner(winners, tuple(at[dim] for dim in dims))
         rest = [place for dim, place in enumerate(at) if dim not in dims]
         point = (*rest[: index.begin], *digits(symbol, index.shape), *rest[index.begin :])
-        return _replaced(x, at, last, read_at(source, broadcast_indices(point, source.shape), [(symbol, last)]))
+        return _replaced(x, at, source, broadcast_indices(point, source.shape), symbol, last)
 
     return computed_like(node, written, [x, winners, source], cost=4)
 
@@ -205,7 +206,7 @@ def _index_copy(
     at_dim = _dim(x, dim)
     if not source.shape or not index.shape:
         raise NotLowered("rows that are scalars")
-    rows = state.store(source, origins=(node.name,))
+    rows = _readable(state, node, source)
     limit = x.shape[at_dim]
 
     def place(at: Indices) -> Place:
@@ -216,7 +217,7 @@ def _index_copy(
 
     def written(at: Indices) -> Scalar:
         symbol, last = _winner(winners, (at[at_dim],))
-        return _replaced(x, at, last, read_at(rows, (*at[:at_dim], symbol, *at[at_dim + 1 :]), [(symbol, last)]))
+        return _replaced(x, at, rows, (*at[:at_dim], symbol, *at[at_dim + 1 :]), symbol, last)
 
     return computed_like(node, written, [x, winners, rows], cost=4)
 
@@ -235,11 +236,11 @@ def _scatter(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, ind
     at_dim = _dim(x, dim)
     place = _along(x, at_dim, index, is_row=False)
     winners = _winners(state, node, x, x.shape, index.shape, place, lambda at: at[at_dim])
-    source = state.store(src, origins=(node.name,))
+    source = _readable(state, node, src)
 
     def written(at: Indices) -> Scalar:
         symbol, last = _winner(winners, at)
-        return _replaced(x, at, last, read_at(source, (*at[:at_dim], symbol, *at[at_dim + 1 :]), [(symbol, last)]))
+        return _replaced(x, at, source, (*at[:at_dim], symbol, *at[at_dim + 1 :]), symbol, last)
 
     return computed_like(node, written, [x, winners, source], cost=4)
 
@@ -251,22 +252,18 @@ def _scatter_reduce(
 ) -> Tensor:  # fmt: skip
     _check_dtypes(x, src)
     place = _along(x, _dim(x, dim), index, is_row=False)
-    kinds: dict[str, Write] = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
-    kind = kinds.get(reduce)
-    if kind is None or (kind != "add" and x.dtype.is_floating_point):
+    if reduce in ("amax", "amin"):
+        return _extremes(state, node, "max" if reduce == "amax" else "min", x, index.shape, place, src, include_self)
+    if reduce not in ("sum", "mean") or x.dtype == torch.bool:
         raise NotLowered(f"{reduce} of {x.dtype} at indices")
-    if reduce == "mean" and x.dtype == torch.bool:
-        raise NotLowered("mean of truth values")
     dtype = accumulator(x.dtype)
-    if kind == "add":
-        _check_order(state, dtype)
+    _check_order(state, dtype)
     target = _copied(state, node, x, dtype)
     origins = (node.name,)
     if not include_self:
-        start = {"add": 0, "max": _limits(dtype)[0], "min": _limits(dtype)[1]}[kind]
-        state.write("part", target, index.shape, place, lambda at: literal(start, dtype), origins)
-    state.write(kind, target, index.shape, place, lambda at: cast(src.at(at), dtype), origins)
-    if reduce != "mean":
+        state.write("part", target, index.shape, place, lambda at: literal(0, dtype), origins)
+    state.write("add", target, index.shape, place, lambda at: cast(src.at(at), dtype), origins)
+    if reduce == "sum":
         return _from(node, target, x.dtype)
     counts = _filled(state, node, x, x.shape, 1 if include_self else 0, torch.int32)
     state.write("add", counts, index.shape, place, lambda at: literal(1, torch.int32), origins)
@@ -281,11 +278,47 @@ def _scatter_reduce(
     return computed_like(node, mean, [target, counts], cost=4)
 
 
-def _limits(dtype: torch.dtype) -> tuple[int, int]:
-    if dtype.is_floating_point:
-        return 0, 0
+def _extremes(
+    state: LoweringState, node: torch.fx.Node, how: Either["max", "min"], x: Tensor, points: Indices,
+    place: Callable[[Indices], Place], src: Tensor, include_self: bool,
+) -> Tensor:  # fmt: skip
+    """Maxima or minima, of floats as integers in the same order."""
+    accumulated = accumulator(x.dtype)
+    is_float = accumulated.is_floating_point
+    dtype = {torch.float32: torch.int32, torch.float64: torch.int64}.get(accumulated, accumulated)
+
+    def encoded(value: Scalar) -> Scalar:
+        value = cast(value, accumulated)
+        return _ordered(value, dtype, how) if is_float else value
+
+    target = state.copy(Computed(x.shape, dtype, x.device, lambda at: encoded(x.at(at)), x.cost + 4), (node.name,))
+    if not include_self:
+        least = literal(identity(how, dtype), dtype)
+        state.write("part", target, points, place, lambda at: least, (node.name,))
+    state.write(how, target, points, place, lambda at: encoded(src.at(at)), (node.name,))
+
+    def decoded(at: Indices) -> Scalar:
+        if not is_float:
+            return cast(target.at(at), x.dtype)
+        bits = _flipped(target.at(at))
+        return cast(Apply("bitcast", (bits,), accumulated), x.dtype)
+
+    return computed_like(node, decoded, [target], cost=4)
+
+
+def _ordered(value: Scalar, dtype: torch.dtype, how: Either["max", "min"]) -> Scalar:
+    """An integer that is greater for a greater float; of a NaN the one that wins."""
     info = torch.iinfo(dtype)
-    return info.min, info.max
+    nan = literal(info.max if how == "max" else info.min, dtype)
+    is_nan = Apply("ne", (value, value), torch.bool)
+    return apply("where", is_nan, nan, _flipped(Apply("bitcast", (value,), dtype)), dtype=dtype)
+
+
+def _flipped(bits: Scalar) -> Scalar:
+    """Floats below zero have their magnitude in the lower bits; twice, it is what it was."""
+    dtype = bits.dtype
+    is_negative = Apply("lt", (bits, literal(0, dtype)), torch.bool)
+    return apply("where", is_negative, apply("xor", bits, literal(torch.iinfo(dtype).max, dtype)), bits, dtype=dtype)
 
 
 def floor_divided(a: Scalar, b: Scalar) -> Scalar:
@@ -337,8 +370,21 @@ def _winner(winners: Stored, at: Indices) -> tuple[sympy.Symbol, Scalar]:
     return new_place(), cast(winners.at(at), torch.int64)
 
 
-def _replaced(x: Tensor, at: Indices, last: Scalar, new: Scalar) -> Scalar:
+def _readable(state: LoweringState, node: torch.fx.Node, values: Tensor) -> Tensor:
+    """Values that are read at places known by symbols: in memory, unless they are one number everywhere."""
+    if isinstance(values, Computed):
+        point = tuple(new_place() for _ in values.shape)
+        if not any(isinstance(part, (Load, FromIndex)) for part in walk(values.at(point))):
+            return values
+    return state.store(values, origins=(node.name,))
+
+
+def _replaced(x: Tensor, at: Indices, source: Tensor, point: Indices, symbol: sympy.Symbol, last: Scalar) -> Scalar:
+    """The source's element at a point with the symbol in it, where something is written."""
+    is_written = Apply("ge", (last, literal(0, torch.int64)), torch.bool)
+    if isinstance(source, Computed):
+        return apply("where", is_written, source.at(point), x.at(at), dtype=x.dtype)
     otherwise = literal(0, x.dtype)
     assert isinstance(otherwise, Literal)
-    is_written = Apply("ge", (last, literal(0, torch.int64)), torch.bool)
-    return apply("where", is_written, Guarded(is_written, new, otherwise), x.at(at), dtype=x.dtype)
+    new = Guarded(is_written, read_at(source, point, [(symbol, last)]), otherwise)
+    return apply("where", is_written, new, x.at(at), dtype=x.dtype)

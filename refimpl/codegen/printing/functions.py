@@ -43,7 +43,7 @@ _LIBDEVICE = frozenset(
     ]
 )  # fmt: skip
 FUNCTIONS = frozenset([*COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
-                       "floor", "ceil", "sqrt", "fma", *BOUNDS_MESSAGES, "checked_probability", "checked_deviation",
+                       "floor", "ceil", "sqrt", "fma", "bitcast", *BOUNDS_MESSAGES, "checked_probability", "checked_deviation",
                        *RANDOM_FUNCTIONS])  # fmt: skip
 
 
@@ -81,6 +81,8 @@ def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.d
             return f"tl.where({', '.join(arguments)})"
         case "cast":
             return _cast(arguments[0], first, dtype)
+        case "bitcast":
+            return f"{arguments[0]}.to({TRITON_DTYPES[dtype]}, bitcast=True)"
         case _:
             raise KeyError(function)
 
