@@ -254,7 +254,7 @@ def _compare_call(
             Severity.STRUCTURE, Status.FAIL_METADATA, call,
             f"output.structure is {subject.structure}, but should be {eager.structure}",
         )  # fmt: skip
-    is_chosen_otherwise = False
+    chosen_otherwise = ""  # what the choice is that the outputs show
     for section in SECTIONS:
         expected, seen = getattr(eager, section.name), getattr(subject, section.name)
         if not expected and not seen:
@@ -270,12 +270,14 @@ def _compare_call(
                     builder=builder,
                 )
         elif section is OUTPUTS and policy.invariant:
-            is_chosen_otherwise = _compare_up_to_symmetry(pairs, eager, subject, settings, builder)
+            if _compare_up_to_symmetry(pairs, eager, subject, settings, builder):
+                chosen_otherwise = f"that {policy.invariant!r} leaves open"
         elif section is OUTPUTS and policy.index_outputs:
-            _compare_with_indices(pairs, eager, subject, settings, builder)
-        elif section is GRADIENTS and is_chosen_otherwise:
+            if _compare_with_indices(pairs, eager, subject, settings, builder):
+                chosen_otherwise = "among equal elements"
+        elif section is GRADIENTS and chosen_otherwise:
             builder.count(tensors=sum(pair.eager.facts is not None for pair in pairs))
-            builder.explain(call, f"gradients depend on the choice that {policy.invariant!r} leaves open: not compared")
+            builder.explain(call, f"gradients depend on the choice {chosen_otherwise}: not compared")
         else:
             for pair in pairs:
                 compare_pair(pair, runs=settings.runs, builder=builder, flushes_denormals=settings.flushes_denormals)
@@ -342,7 +344,9 @@ def _compare_with_indices(
     subject: CallObservation,
     settings: _Settings,
     builder: FindingsBuilder,
-) -> None:
+) -> bool:
+    """Whether indices differ that point to the same values."""
+    is_chosen_otherwise = False
     for pair in pairs:
         spec = settings.policy.index_outputs.get(pair.path)
         attempt = FindingsBuilder()
@@ -353,6 +357,7 @@ def _compare_with_indices(
             if reason:
                 builder.take_counts(attempt)
                 builder.explain(pair.call, reason)
+                is_chosen_otherwise = True
                 continue
             # Other values behind the indices: still no finding if eager's own noise flips those very elements.
             attempt = FindingsBuilder()
@@ -361,6 +366,7 @@ def _compare_with_indices(
         builder.explained += attempt.explained
         builder.take_counts(attempt)
         builder.saw_ulp(attempt.max_ulp)
+    return is_chosen_otherwise
 
 
 def _leaf_at(call: CallObservation, path: str) -> Leaf | None:

@@ -73,6 +73,17 @@ def test_sorted_indices_must_not_name_one_of_two_ties_twice():
     assert verdict.status is Status.FAIL_ACCURACY
 
 
+def test_gradients_follow_the_choice_among_equal_elements():
+    """They are compared where the same elements were taken."""
+    x, policy = torch.tensor([2.0, 1.0, 2.0]), index_policy(dim=0)
+    first, last = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 1.0])
+    eager = returned(torch.tensor([0]), args=(x,), gradients={"args[0]": first})
+    other = returned(torch.tensor([2]), args=(x,), gradients={"args[0]": last})
+    assert judged(eager, other, policy=policy).status is Status.PASS
+    wrong = returned(torch.tensor([0]), args=(x,), gradients={"args[0]": last})
+    assert judged(eager, wrong, policy=policy).status is Status.FAIL_GRAD
+
+
 def test_indices_into_another_output_are_looked_up_in_it():
     """unique: values in another order, with an inverse that fits them."""
     policy = ComparePolicy(index_outputs={"output[1]": {"of": "output[0]", "dim": None}}, reason="inverse of unique")

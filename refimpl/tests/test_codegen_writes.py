@@ -145,6 +145,16 @@ def test_of_several_values_for_one_place_the_last_stays() -> None:
         assert compiled(x, values).tolist() == [4998.0, 4999.0, 4997.0]
 
 
+def test_what_is_read_may_be_one_element_everywhere() -> None:
+    """The gradient of a sum."""
+    x, values = _x(5, 6, grad=True), _x(8, seed=1, grad=True)
+    for accumulate in (True, False):
+        compiled = Compiler().compile(lambda x, v, accumulate=accumulate: x.put(_at(30, 8), v, accumulate=accumulate))
+        actual = torch.autograd.grad(compiled(x, values).sum(), (x, values))
+        expected = torch.autograd.grad(x.put(_at(30, 8), values, accumulate=accumulate).sum(), (x, values))
+        assert all(map(torch.equal, actual, expected))
+
+
 def test_inputs_are_left_alone() -> None:
     x, values = _x(5, 6), _x(4, 6, seed=1)
     before = x.clone()

@@ -28,7 +28,7 @@ def policy_for(info: OpInfo, *, one: SampleInput | None, kind: str, direction: s
         # Backward compares what upstream's output_process_fn_grad makes of the factors, which has no choice left in it.
         rule = INVARIANTS[name]
         return ComparePolicy(invariant=rule.invariant, is_random=rule.is_random, reason=rule.reason)
-    if name in INDICES and direction == "forward":
+    if name in INDICES:
         return _index_policy(INDICES[name], one)
     if name in RANDOM or (name in RANDOM_IN_TRAINING and _drops(RANDOM_IN_TRAINING[name], one)):
         return ComparePolicy(is_random=True, reason="draws from the generator, even where two draws happen to be equal")
