@@ -35,7 +35,7 @@ class JointProgram(NamedTuple):
     static: int
 
 
-class _TensorOutputs(nn.Module):
+class TensorOutputs(nn.Module):
     """A module that returns a tuple of the tensors the inner one returns."""
 
     def __init__(self, inner: nn.Module) -> None:
@@ -53,7 +53,7 @@ def _as_plain(result: Any) -> Any:
 def joint_program(model: Model) -> JointProgram:
     """The joint graph that compiling a model in training mode splits, with the program's mutations taken out of it."""
     torch.manual_seed(0)
-    module = _TensorOutputs(model.module.train())
+    module = TensorOutputs(model.module.train())
     found: list[tuple[torch.fx.GraphModule, int]] = []
 
     def partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int) -> Any:

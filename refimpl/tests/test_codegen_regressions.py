@@ -111,3 +111,9 @@ def test_a_place_that_is_read_for_a_tensor_of_one_element_is_a_block_all_the_sam
 def test_operators_that_the_dispatcher_does_not_know_are_called() -> None:
     compiled = refimpl.compile(lambda x, at: torch.take_along_dim(x, at, 0), backend=triton, dynamic=True)
     assert compiled(torch.arange(2)[::2], torch.tensor([0])).tolist() == [0]
+
+
+def test_memory_that_is_not_filled_has_the_strides_that_were_asked_for() -> None:
+    compiled = _compiled(lambda x: torch.empty_strided((2, 3, 5), (2, 0, 1)) * 0 + x, dynamic=False)
+    assert compiled(torch.ones(())).shape == (2, 3, 5)
+    assert _compiled(lambda: torch.empty_strided((2, 3, 5), (2, 0, 1)))().stride() == (2, 0, 1)

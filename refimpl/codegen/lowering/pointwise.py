@@ -15,6 +15,7 @@ from refimpl.codegen.lowering.state import (
     apply,
     broadcast_indices,
     cast,
+    check_apart,
     computed_like,
     fake_of,
     literal,
@@ -486,6 +487,7 @@ def _copy(state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, 
 )  # fmt: skip
 def _empty(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Any:
     """Whatever is in memory would do; zeros need none."""
+    check_apart(node)
     return computed_like(node, lambda indices: literal(0, fake_of(node).dtype), [], cost=0)
 
 

@@ -347,6 +347,14 @@ def fake_of(node: torch.fx.Node) -> torch.Tensor:
     return value
 
 
+def check_apart(node: torch.fx.Node) -> None:
+    """NotLowered for a result whose elements share memory: what is written to one of them is in the others."""
+    fake = fake_of(node)
+    numbers = (*fake.shape, *fake.stride())
+    if all(isinstance(number, int) for number in numbers) and are_overlapping(fake.shape, fake.stride()):
+        raise NotLowered("elements that share memory")
+
+
 def shape_of(fake: torch.Tensor) -> Indices:
     """Sizes as expressions."""
     return tuple(to_index(size) for size in fake.shape)

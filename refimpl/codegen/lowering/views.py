@@ -18,9 +18,9 @@ from refimpl.codegen.lowering.state import (
     NotLowered,
     RuleTable,
     apply,
-    are_overlapping,
     broadcast_indices,
     cast,
+    check_apart,
     computed_like,
     fake_of,
     literal,
@@ -354,14 +354,6 @@ def _constant_pad(state: LoweringState, node: torch.fx.Node, x: Tensor, pad: Seq
     return computed_like(node, value, [x], cost=2)
 
 
-def _check_apart(node: torch.fx.Node) -> None:
-    """Of a tensor that keeps the strides of what was written to: one place may be several elements."""
-    fake = fake_of(node)
-    numbers = (*fake.shape, *fake.stride())
-    if all(isinstance(number, int) for number in numbers) and are_overlapping(fake.shape, fake.stride()):
-        raise NotLowered("a write to elements that share memory")
-
-
 @RULES.rule(aten.slice_scatter.default)
 def _slice_scatter(
     state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, dim: int = 0, start: Any = None, end: Any = None,
@@ -369,7 +361,7 @@ def _slice_scatter(
 ) -> Computed:  # fmt: skip
     if source.dtype != x.dtype:
         raise NotLowered("slice_scatter of two dtypes")
-    _check_apart(node)
+    check_apart(node)
     if not to_index(step).is_positive:
         raise NotLowered(f"slice_scatter by steps of {step}")
     at = _dim(dim, len(x.shape))
@@ -396,7 +388,7 @@ def _select_scatter(
 ) -> Computed:
     if source.dtype != x.dtype:
         raise NotLowered("select_scatter of two dtypes")
-    _check_apart(node)
+    check_apart(node)
     at = _dim(dim, len(x.shape))
     place = to_index(index)
     if place.is_negative:
