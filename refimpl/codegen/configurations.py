@@ -126,9 +126,9 @@ def contraction_configurations(
 
 # Blocks of queries and of keys, warps and stages, by the bytes of a value, for heads up to so many values wide.
 _ATTENTION_BLOCKS: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {
-    2: {64: [(128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (64, 32, 4, 3)],
-        128: [(128, 64, 8, 2), (64, 32, 4, 2), (128, 32, 8, 2)],
-        256: [(64, 32, 8, 1), (32, 32, 4, 1), (64, 32, 4, 1)]},
+    2: {64: [(128, 64, 8, 2), (128, 64, 4, 2), (64, 64, 4, 2), (64, 32, 4, 3)],
+        128: [(128, 64, 8, 2), (64, 64, 8, 2), (64, 32, 4, 2)],
+        256: [(64, 32, 8, 1), (32, 32, 4, 1)]},
     4: {64: [(32, 32, 4, 1), (64, 32, 8, 1)],
         128: [(32, 32, 8, 1), (32, 16, 4, 1), (16, 32, 4, 1)],
         256: [(32, 16, 8, 1), (16, 16, 4, 1)]},
@@ -142,11 +142,13 @@ def attention_configurations(
     queries: int, keys: int, key_width: int, value_width: int, itemsize: int, *, is_forward: bool
 ) -> list[Configuration]:
     """Of blocks of queries and keys, whose heads are `key_width` and `value_width` wide with what is masked. Gradients hold twice
-    as much, and have blocks as of heads twice as wide."""
+    as much, and have blocks as of heads twice as wide, of at most 64 rows."""
     width = max(key_width, value_width) * (1 if is_forward else 2)
     candidates = _ATTENTION_BLOCKS[itemsize][min((known for known in (64, 128, 256) if known >= width), default=256)]
     made = []
     for rows, columns, warps, stages in candidates:
+        if rows > 64 and not is_forward:
+            continue
         lengths = [
             max(_LEAST_DOT, min(block, power_of_two(size))) for block, size in ((rows, queries), (columns, keys))
         ]
