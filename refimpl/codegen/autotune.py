@@ -125,21 +125,33 @@ class TunerState:
         self._folder = folder
         self._choices: dict[torch.device, ChoicesState] = {}
 
+    def measures(self, device: torch.device) -> bool:
+        """Whether it measures what is on this device, now."""
+        return self._bench is not None or (device.type == "cuda" and not torch.cuda.is_current_stream_capturing())
+
     def choose(
-        self, key: str, device: torch.device, names: Sequence[str], trials: Callable[[], Sequence[Trial]]
+        self,
+        key: str,
+        device: torch.device,
+        names: Sequence[str],
+        trials: Callable[[], Sequence[Trial]],
+        *,
+        otherwise: int = 0,
     ) -> int:
-        """The place of the fastest of several ways, which have these names."""
-        if self._bench is None and (device.type != "cuda" or torch.cuda.is_current_stream_capturing()):
-            return 0
+        """The place of the fastest of several ways, which have these names; `otherwise` where nothing is measured, or none can
+        run."""
+        if not self.measures(device):
+            return otherwise
         if device not in self._choices:
             self._choices[device] = ChoicesState(machine_of(device), self._folder)
         choices = self._choices[device]
         found = choices.find(key, names)
         if found is not None:
             return found
-        milliseconds = (self._bench or bench_on_gpu)(trials())
-        if min(milliseconds) == float("inf"):
-            return 0  # whose error is for the launch to raise
+        made = trials()
+        milliseconds = (self._bench or bench_on_gpu)(made) if made else []
+        if min(milliseconds, default=float("inf")) == float("inf"):
+            return otherwise
         return choices.keep(key, names, milliseconds)
 
 

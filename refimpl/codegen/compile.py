@@ -6,18 +6,19 @@ Differs: what has no rule is called as it is, one operator at a time, and counte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from refimpl.codegen.autotune import TunerState
+from refimpl.codegen.autotune import TunerState, default_tuner
 from refimpl.codegen.cuda_graphs import Recorder
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph, plan
 from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.codegen.lowering.graph import lower_graph
-from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.measured_contractions import contraction_choices
+from refimpl.codegen.options import CodegenOptions, Contractions
 
 
 def compile_graph(
@@ -39,5 +40,20 @@ def compile_graph(
     Raises UnsupportedByRefimpl in strict mode; calls raise LevelUnavailable for devices without a level.
     """
     chosen = options or CodegenOptions()
-    lowered = lower_graph(graph_module, strict=strict, options=chosen)
-    return plan(lowered, LevelByDevice() if level is None else level, chosen, tuner, recorder)
+    chosen_level = LevelByDevice() if level is None else level
+    choices = _contractions(graph_module, chosen_level, chosen, tuner)
+    lowered = lower_graph(graph_module, strict=strict, options=chosen, measured=choices)
+    return plan(lowered, chosen_level, chosen, tuner, recorder)
+
+
+def _contractions(
+    graph_module: torch.fx.GraphModule, level: Level, options: CodegenOptions, tuner: TunerState | None
+) -> Mapping[str, Contractions]:
+    """What was measured to be faster, if that is asked for."""
+    if not options.autotune or options.contractions != "measured":
+        return {}
+
+    def compile_one(alone: torch.fx.GraphModule, inputs: Sequence[Any], own: CodegenOptions) -> CompiledGraph:
+        return compile_graph(alone, inputs, level=level, options=own, tuner=tuner)
+
+    return contraction_choices(graph_module, options, tuner or default_tuner(), compile_one)

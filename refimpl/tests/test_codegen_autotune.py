@@ -114,6 +114,37 @@ def test_on_a_cpu_nothing_is_measured(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def _convolution(x: torch.Tensor) -> torch.Tensor:
+    return F.conv2d(x.view(1, 2, 6, 6), x.view(4, 2, 3, 3)) + 1
+
+
+@pytest.mark.parametrize("choice", ["template", "extern"])
+@pytest.mark.parametrize(
+    ("function", "operator", "shape"),
+    [(lambda x: (x @ x.t()).relu(), "aten.mm.default", (5, 7)), (_convolution, "aten.convolution.default", (72,))],
+    ids=["matrix product", "convolution"],
+)
+def test_a_product_is_a_kernel_or_a_call_as_is_measured(
+    function: Callable[..., Any], operator: str, shape: tuple[int, ...], choice: str, tmp_path: Path
+) -> None:
+    measured: list[int] = []
+
+    def bench(trials: Sequence[autotune.Trial]) -> list[float]:
+        measured.append(len(trials))
+        for trial in trials:
+            trial.run()
+        return [1.0 if at == (choice == "extern") else 2.0 for at in range(len(trials))]
+
+    x = torch.randn(shape)
+    for _ in range(2):
+        compiled, graphs = _compiled(function, TunerState(bench, tmp_path))
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-4)
+        assert graphs[-1].fallbacks[operator] == (choice == "extern")
+    (file,) = (tmp_path / "choices").iterdir()
+    assert sum(kept["choice"] == choice for kept in json.loads(file.read_text())["choices"].values()) == 1
+    assert 2 in measured
+
+
 # -------------------------------------------------------------------------------------------------------------------- on disk
 
 

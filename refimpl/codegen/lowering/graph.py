@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import sympy
@@ -28,7 +28,7 @@ from refimpl.codegen.lowering import (
     writes,
 )
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
-from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.options import CodegenOptions, Contractions
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
@@ -72,17 +72,30 @@ class LoweredGraph:
 
 
 def lower_graph(
-    graph_module: torch.fx.GraphModule, *, strict: bool = False, options: CodegenOptions | None = None
+    graph_module: torch.fx.GraphModule,
+    *,
+    strict: bool = False,
+    options: CodegenOptions | None = None,
+    measured: Mapping[str, Contractions] | None = None,
 ) -> LoweredGraph:
     """Lower a graph whose nodes have `meta["val"]`. With `strict` a call without a rule is an UnsupportedByRefimpl that names
-    the operator and the user's line."""
-    lowering = _GraphLowering(graph_module, strict=strict, options=options or CodegenOptions())
+    the operator and the user's line. `measured`: options of single nodes, by their names."""
+    lowering = _GraphLowering(graph_module, strict=strict, options=options or CodegenOptions(), measured=measured or {})
     return lowering.run()
 
 
 class _GraphLowering:
-    def __init__(self, graph_module: torch.fx.GraphModule, *, strict: bool, options: CodegenOptions) -> None:
+    def __init__(
+        self,
+        graph_module: torch.fx.GraphModule,
+        *,
+        strict: bool,
+        options: CodegenOptions,
+        measured: Mapping[str, Contractions],
+    ) -> None:
         self.graph_module = graph_module
+        self.options = options
+        self.measured = measured
         self.strict = strict
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self.state = LoweringState(options, facts=facts_of(node.meta.get("val") for node in placeholders))
@@ -181,6 +194,9 @@ class _GraphLowering:
             function, reason = None, "an argument that is no strided tensor and no whole number"
         if function is not None:
             mark = len(self.state.steps), len(self.state.buffers)
+            if self.measured:
+                chosen = self.measured.get(node.name, self.options.contractions)
+                self.state.options = replace(self.options, contractions=chosen)
             try:
                 result = function(self.state, node, *arguments, **keywords)
             except NotLowered as not_lowered:
