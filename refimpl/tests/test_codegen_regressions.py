@@ -117,3 +117,31 @@ def test_memory_that_is_not_filled_has_the_strides_that_were_asked_for() -> None
     compiled = _compiled(lambda x: torch.empty_strided((2, 3, 5), (2, 0, 1)) * 0 + x, dynamic=False)
     assert compiled(torch.ones(())).shape == (2, 3, 5)
     assert _compiled(lambda: torch.empty_strided((2, 3, 5), (2, 0, 1)))().stride() == (2, 0, 1)
+
+
+def test_lists_that_share_tensors_are_written_one_after_the_other() -> None:
+    def function(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
+        torch._foreach_copy_([a, b], [b, c])
+        torch._foreach_addcmul_([a, b], [b, a], [c, a])
+        return a, b
+
+    numbers = [torch.arange(3.0) + at for at in range(3)]
+    expected = function(*[number.clone() for number in numbers])
+    for ours, eager in zip(_compiled(function)(*numbers), expected, strict=True):
+        assert torch.equal(ours, eager)
+
+
+def test_a_gradient_has_eager_s_constant() -> None:
+    _check(torch.nn.functional.hardsigmoid, torch.arange(-4.0, 4.0, dtype=torch.float64).requires_grad_())
+
+
+def test_the_weight_of_one_class_is_read_in_the_kernel() -> None:
+    weight = torch.rand(3)
+    loss = torch.nn.functional.nll_loss
+    _check(lambda x, at: loss(x, at, weight), torch.arange(3.0).requires_grad_(), torch.tensor(1))
+
+
+def test_products_and_embeddings_of_nothing() -> None:
+    _check(torch.addbmm, torch.zeros(1, 0), torch.ones(1, 1, 1), torch.ones(1, 1, 0))
+    weight = torch.zeros(0, 0, requires_grad=True)
+    _check(torch.nn.functional.embedding, torch.zeros(0, dtype=torch.int64), weight)

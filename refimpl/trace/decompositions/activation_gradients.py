@@ -21,6 +21,9 @@ from refimpl.trace.decompositions.registry import aten, rule
 
 Tensor = torch.Tensor
 
+# In single precision, whatever the dtype: eager's kernel has no other.
+_SIXTH = float(torch.tensor(1 / 6, dtype=torch.float32))
+
 
 @pointwise(aten.sigmoid_backward.default, accepts=FLOATS_AND_COMPLEX)
 def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
@@ -86,7 +89,7 @@ def hardtanh_backward(grad: Tensor, x: Tensor, min_val: float, max_val: float) -
 
 @pointwise(aten.hardsigmoid_backward.default)
 def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
-    return torch.where((x > -3) & (x < 3), grad / 6, 0)
+    return torch.where((x > -3) & (x < 3), grad * _SIXTH, 0)
 
 
 @pointwise(aten.hardswish_backward.default)

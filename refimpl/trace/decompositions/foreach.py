@@ -69,18 +69,23 @@ def _tensor_by_tensor(variant: OpOverload, function: OnTensors, *, is_in_place: 
         count = len(lists[0])
         if any(len(values) != count for values in lists):
             return NotImplemented  # eager raises
-        results = []
-        for i in range(count):
+
+        def result(i: int) -> Tensor:
             taken = [value[i] if _is_list(a) else value for value, a in zip(args, arguments, strict=False)]
-            results.append(function(*taken, **kwargs))
+            return function(*taken, **kwargs)
+
+        results = [result(i) for i in range(count)]
         if not is_in_place:
             return results
         if any(
             r.shape != x.shape or not torch.can_cast(r.dtype, x.dtype) for r, x in zip(results, args[0], strict=True)
         ):
             return NotImplemented  # eager raises
-        for x, result in zip(args[0], results, strict=True):
-            aten.copy_.default(x, result)
+        # One after the other, as eager: a tensor that was written may be read for a later one.
+        given = [id(value) for values in lists for value in values]
+        is_apart = len(set(given)) == len(given)
+        for i, x in enumerate(args[0]):
+            aten.copy_.default(x, results[i] if i == 0 or is_apart else result(i))
         return None
 
     each.__name__ = each.__qualname__ = f"{variant} tensor by tensor"

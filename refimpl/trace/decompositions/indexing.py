@@ -171,7 +171,7 @@ def embedding_dense_backward(
 ) -> Tensor:
     width = grad.shape[-1]
     dtype = computation_dtype(grad.dtype)
-    rows, index = cast(grad, dtype).reshape(-1, width), indices.reshape(-1)
+    rows, index = cast(grad, dtype).reshape(indices.numel(), width), indices.reshape(-1)
     if scale_grad_by_freq:
         counts = torch.zeros([num_weights], dtype=dtype, device=grad.device)
         counts = aten.index_put.default(counts, [index], torch.ones_like(index, dtype=dtype), True)

@@ -84,9 +84,9 @@ def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: 
 @rule(aten.addbmm.default)
 def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """The sum of the products is one product of matrices: the batch joins the inner dimension."""
-    n, p = batch1.shape[1], batch2.shape[2]
-    left = batch1.transpose(0, 1).reshape(n, -1)
-    return _plus(beta, x, alpha, torch.mm(left, batch2.reshape(-1, p)))
+    count, n, inner = batch1.shape
+    left = batch1.transpose(0, 1).reshape(n, count * inner)
+    return _plus(beta, x, alpha, torch.mm(left, batch2.reshape(count * inner, batch2.shape[2])))
 
 
 @rule(aten.linalg_cross.default)

@@ -186,7 +186,7 @@ def _class_dim(x: Tensor) -> int:
 
 def _weights_of(weight: Tensor | None, x: Tensor, index: Tensor) -> Tensor | None:
     """The weight of each target's class, in the shape of `index`."""
-    return None if weight is None else cast(weight, computation_dtype(x.dtype))[index]
+    return None if weight is None else aten.index.Tensor(cast(weight, computation_dtype(x.dtype)), [index])
 
 
 @rule(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
