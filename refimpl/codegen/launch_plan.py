@@ -40,6 +40,7 @@ from refimpl.codegen.printing.contractions import print_contraction
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
 from refimpl.codegen.tensors import Stored
+from refimpl.codegen.traffic import Movement
 from refimpl.errors import RefimplError
 from refimpl.symbolic.guards import python_source
 
@@ -57,6 +58,8 @@ class CompiledGraph:
     """What is launched, in order, with the configurations that it may be launched with. A kernel may occur several times."""
     unrecorded: str | None = None
     """Why it is not replayed from a CUDA graph, where that was asked for."""
+    movement: Movement | None = None
+    """Which bytes are moved."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.call(*inputs)
@@ -103,6 +106,7 @@ class _Plan:
         self.read_by_place: set[str] = set()  # buffers of which elements are found by their strides
         self.written: set[str] = set()  # by operators, in place
         self.memory = MemoryPlan({}, {})
+        self.movement: Movement | None = None
         self.allocated: set[str] = set()
         self.known: set[sympy.Symbol] = set()  # that have a value where the next line stands
 
@@ -130,6 +134,9 @@ class _Plan:
                 self.read_by_place |= entry.group.reads()
         self.read_by_place |= {v.buffer.name for v in graph.outputs if isinstance(v, Stored) and not v.is_whole}
         made = [entry if isinstance(entry, Extern) else self._print(entry) for entry in entries]
+        names = [entry.origin if isinstance(entry, Extern) else entry.kernel.name for entry in made]
+        outside = {value.name for value in graph.inputs if isinstance(value, Buffer)} | graph.constants.keys()
+        self.movement = Movement(tuple(entries), tuple(names), self.buffers, graph.facts, frozenset(outside), needed)
         self.memory = self._plan_memory(entries, made, needed)
         self._unpack()
         for position, entry in enumerate(made):
@@ -159,6 +166,7 @@ class _Plan:
             self.graph.lowered,
             self.graph.fallbacks,
             tuple(self.printed),
+            movement=self.movement,
         )
 
     def _is_constant(self, name: str) -> bool:

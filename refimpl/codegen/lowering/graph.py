@@ -12,8 +12,8 @@ import sympy
 import torch
 
 from refimpl._torch import OpOverload, pytree
-from refimpl.codegen.indices import ONE, to_index
-from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step
+from refimpl.codegen.indices import ONE, ZERO, product, to_index
+from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step, new_axis
 from refimpl.codegen.lowering import (
     attention,
     contractions,
@@ -29,6 +29,7 @@ from refimpl.codegen.lowering import (
 )
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
 from refimpl.codegen.options import CodegenOptions, Contractions
+from refimpl.codegen.scalars import Load, walk
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
@@ -49,6 +50,9 @@ RULES: dict[Any, Rule] = {
 
 # A node with several users is put into memory if an element of it costs more than this many functions.
 CHEAP = 2
+# Unless it costs no more than this, and computing it reads no more than reading it would: then the kernel that makes it need not
+# write it.
+AFFORDABLE = 12
 
 
 @dataclass(frozen=True)
@@ -217,10 +221,33 @@ class _GraphLowering:
 
     def _kept(self, node: torch.fx.Node, value: Any) -> Any:
         """Put into memory where computing it for every user costs too much."""
-        if isinstance(value, Computed) and len(node.users) > 1 and value.cost > CHEAP:
+        if (
+            isinstance(value, Computed)
+            and len(node.users) > 1
+            and value.cost > CHEAP
+            and not self._is_affordable(value)
+        ):
             fake = node.meta["val"]
             return self.state.store(value, _storable_strides(fake), (node.name,))
         return value
+
+    def _is_affordable(self, value: Computed) -> bool:
+        """Whether each user may as well compute it."""
+        if value.cost > AFFORDABLE or ZERO in value.shape:
+            return False
+        axes = [new_axis(size) for size in value.shape]
+        loads: set[tuple[str, sympy.Expr]] = set()
+        read = 0
+        for part in walk(value.at(tuple(axis.symbol for axis in axes))):
+            if not isinstance(part, Load) or (part.buffer, part.index) in loads:
+                continue
+            if part.indirect:
+                return False
+            loads.add((part.buffer, part.index))
+            points = product(axis.size for axis in axes if axis.symbol in part.index.free_symbols)
+            read += self.state.facts.guess(points) * part.dtype.itemsize
+        whole = self.state.facts.guess(product(value.shape)) * value.dtype.itemsize
+        return read * 8 <= whole * 9  # numbers for each row are read beside
 
     def _extern(self, node: torch.fx.Node, arguments: Any, keywords: Any, reason: str) -> Any:
         if self.strict:
@@ -310,7 +337,8 @@ class _GraphLowering:
             return item
         value: Any = self.values[item]
         if isinstance(value, (Stored, Computed)):
-            return self._in_memory(value, item.meta["val"], item.name)
+            self.values[item] = self._in_memory(value, item.meta["val"], item.name)  # once, if it is several outputs
+            return self.values[item]
         return SizeExpression(value) if isinstance(value, sympy.Expr) else value
 
 

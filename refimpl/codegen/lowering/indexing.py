@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl.codegen.indices import ONE
+from refimpl.codegen.indices import ONE, product
 from refimpl.codegen.lowering.state import (
     LoweringState,
     NotLowered,
@@ -21,8 +21,9 @@ from refimpl.codegen.lowering.state import (
     computed_like,
     fake_of,
     literal,
+    shape_of,
 )
-from refimpl.codegen.scalars import Apply, FromIndex, Scalar, indirect_scalar
+from refimpl.codegen.scalars import Apply, FromIndex, Scalar, indirect_scalar, with_places
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
 aten = torch.ops.aten
@@ -50,9 +51,26 @@ def new_place() -> sympy.Symbol:
     return sympy.Symbol(f"indirect{next(_SYMBOLS)}", integer=True, nonnegative=True)
 
 
-def read_at(x: Stored, indices: Indices, symbols: Sequence[tuple[sympy.Symbol, Scalar]]) -> Scalar:
+def read_at(x: Tensor, indices: Indices, symbols: Sequence[tuple[sympy.Symbol, Scalar]]) -> Scalar:
     """An element whose place is known by symbols."""
-    return indirect_scalar(x.at(indices), symbols)
+    if isinstance(x, Stored):
+        return indirect_scalar(x.at(indices), symbols)
+    value = with_places(x.at(indices), symbols)
+    assert value is not None
+    return value
+
+
+def readable(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequence[int], points: Indices) -> Tensor:
+    """A tensor that can be read at so many points, whose places along `dims` are values: itself, computed only where it is read,
+    if there are fewer such points than elements; else in memory."""
+    if isinstance(x, Computed) and state.facts.guess(product(points)) < state.facts.guess(product(x.shape)):
+        places = [(new_place(), literal(0, torch.int64)) for _ in dims]
+        indices = [sympy.Symbol(f"at{dim}", integer=True, nonnegative=True) for dim in range(len(x.shape))]
+        for dim, (symbol, _) in zip(dims, places, strict=True):
+            indices[dim] = symbol
+        if with_places(x.at(tuple(indices)), places) is not None:
+            return x
+    return state.store(x, origins=(node.name,))
 
 
 @dataclass(frozen=True)
@@ -112,7 +130,7 @@ def broadcast_shape(shapes: Sequence[Indices]) -> Indices:
 @RULES.rule(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(state: LoweringState, node: torch.fx.Node, x: Tensor, indices: Sequence[Tensor | None]) -> Computed:
     index = AdvancedIndex.of(x.shape, indices)
-    source = state.store(x, origins=(node.name,))
+    source = readable(state, node, x, list(index.by_dim), index.points)
     assert len(fake_of(node).shape) == len(index.points)
 
     def value(at: Indices) -> Scalar:
@@ -125,8 +143,8 @@ def _index(state: LoweringState, node: torch.fx.Node, x: Tensor, indices: Sequen
 def _index_select(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, index: Tensor) -> Computed:
     if not x.shape:
         raise NotLowered("index_select of a scalar")
-    source = state.store(x, origins=(node.name,))
     at_dim = dim + len(x.shape) if dim < 0 else dim
+    source = readable(state, node, x, [at_dim], shape_of(fake_of(node)))
 
     def value(at: Indices) -> Scalar:
         place = index.at((at[at_dim],) if index.shape else ())
@@ -142,8 +160,8 @@ def _gather(
 ) -> Computed:
     if not x.shape or not index.shape:
         raise NotLowered("gather of a scalar")
-    source = state.store(x, origins=(node.name,))
     at_dim = dim + len(x.shape) if dim < 0 else dim
+    source = readable(state, node, x, [at_dim], shape_of(fake_of(node)))
 
     def value(at: Indices) -> Scalar:
         symbol = indirect(index.at(at), source.shape[at_dim], wraps=False, check="checked_place")
@@ -156,7 +174,7 @@ def _gather(
 def _embedding(
     state: LoweringState, node: torch.fx.Node, weight: Tensor, index: Tensor, padding_idx: Any = -1, *_: Any
 ) -> Computed:
-    source = state.store(weight, origins=(node.name,))
+    source = readable(state, node, weight, [0], shape_of(fake_of(node)))
 
     def value(at: Indices) -> Scalar:
         symbol = indirect(index.at(at[:-1]), source.shape[0], wraps=False)

@@ -29,9 +29,9 @@ ENOUGH_PROGRAMS = 128
 
 MANY_PROGRAMS = 512
 SHORTEST = 32768
-"""Reductions of fewer values are left in one piece."""
+"""Reductions of which a program reads fewer values are left in one piece."""
 
-_SHORTEST_PART = 2048
+_SHORTEST_PART = 2048  # of what a program reads
 _COLUMNS = 64  # of a program that reduces what does not lie side by side
 
 
@@ -49,12 +49,11 @@ def split_of(shape: Indices, dims: Sequence[int], facts: SizeFacts) -> Split | N
     """How to split a reduction over `dims`, if at all."""
     reduced = facts.guess(product(shape[dim] for dim in dims))
     kept = facts.guess(product(size for dim, size in enumerate(shape) if dim not in dims))
-    if reduced < SHORTEST:
+    columns = 1 if len(shape) - 1 in dims else min(kept, _COLUMNS)
+    programs, values = -(-kept // max(columns, 1)), columns * reduced
+    if values < SHORTEST or programs >= ENOUGH_PROGRAMS:
         return None
-    programs = kept if len(shape) - 1 in dims else -(-kept // _COLUMNS)
-    if programs >= ENOUGH_PROGRAMS:
-        return None
-    wanted = min(MANY_PROGRAMS // max(programs, 1), reduced // _SHORTEST_PART)
+    wanted = min(MANY_PROGRAMS // programs, values // _SHORTEST_PART)
     sizes = {dim: facts.guess(shape[dim]) for dim in dims}
     dim = next((dim for dim in sorted(dims) if sizes[dim] >= wanted), max(sizes, key=lambda dim: sizes[dim]))
     if min(wanted, sizes[dim]) < 2:

@@ -36,7 +36,9 @@ class IndexTextState:
         return self.text(expr)
 
     def _joined(self, expr: Any, name: str, axes: tuple[Axis, ...]) -> Any:
-        terms = affine_terms(expr, frozenset(axis.symbol for axis in axes)) if len(axes) > 1 else None
+        if len(axes) < 2:
+            return expr
+        terms = affine_terms(expr, frozenset(axis.symbol for axis in axes))
         if terms is None or axes[-1].symbol not in terms[0]:
             return expr
         factors, rest = terms
