@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from refimpl.codegen.levels.by_device import LevelByDevice
+from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.tests.codegen_checks import Compiler, check, check_agreement, check_levels
@@ -153,6 +154,45 @@ def test_what_is_read_may_be_one_element_everywhere() -> None:
         actual = torch.autograd.grad(compiled(x, values).sum(), (x, values))
         expected = torch.autograd.grad(x.put(_at(30, 8), values, accumulate=accumulate).sum(), (x, values))
         assert all(map(torch.equal, actual, expected))
+
+
+def test_what_only_the_next_write_reads_is_not_copied() -> None:
+    places = _at(5, 4)
+
+    def chain(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return x.index_add(0, places, v).index_add(0, places, v * 2).scatter(0, places[:, None], 7.0)
+
+    def branches(x: torch.Tensor, v: torch.Tensor) -> Any:
+        first = x.index_add(0, places, v)
+        return first, first.index_add(0, places, v * 2), first.scatter(0, places[:, None], 7.0)
+
+    x, values = _x(5, 6), _x(4, 6, seed=1)
+    compiler = check(chain, x, values, tolerance=1e-6)
+    assert len(compiler.graphs[0].kernels) == 3  # a copy, the sums, the numbers
+    check(branches, x, values, tolerance=1e-6)
+
+
+def test_kernels_that_write_into_one_buffer_are_kept_apart() -> None:
+    """Though they read the same places, and so do those that read the result."""
+    rows = torch.tensor([1, 0, 3, 1, 2])
+    check(lambda x: x.index_add(0, rows, x), _x(5, 6), tolerance=1e-6)
+    check(lambda x: x.index_add(0, rows, x) * x, _x(5, 6), tolerance=1e-6)
+    check(lambda x: x.index_fill(0, rows, 2.0).index_add(0, rows, x) * x, _x(5, 6), tolerance=1e-6)
+
+
+def test_nothing_is_written_out_of_bounds_where_assertions_are_off() -> None:
+    """As on a GPU."""
+    for rows in ([5], [-1], [7]):
+        for function in (
+            lambda x, at: x.index_add(0, at, x[:1]),
+            lambda x, at: x.t().index_add(0, at, x.t()[:1]),
+            lambda x, at: x.scatter(0, at[:, None], 2.0),
+            lambda x, at: x.scatter(1, at[:, None], x),
+        ):
+            x, places = _x(5, 5), torch.tensor(rows)
+            compiled = Compiler(level=EmulatorLevel(races=True)).compile(function)
+            actual = compiled(x, places)
+            assert torch.equal(actual, x) or torch.equal(actual, x.t())
 
 
 def test_inputs_are_left_alone() -> None:

@@ -90,6 +90,8 @@ class LoweringState:
     options: CodegenOptions = field(default_factory=CodegenOptions)
     steps: list[Step] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)
+    copies: set[str] = field(default_factory=set)
+    """Buffers that `copy` has made."""
     facts: SizeFacts = NO_FACTS
     seeds: dict[torch.device, Extern] = field(default_factory=dict)
     """Calls that draw one number for each call of the graph, before all steps."""
@@ -154,7 +156,9 @@ class LoweringState:
     def copy(self, tensor: Tensor, origins: tuple[str, ...] = ()) -> Stored:
         """The tensor in memory of its own, without gaps, which `write` may change."""
         computed = Computed(tensor.shape, tensor.dtype, tensor.device, tensor.at, tensor.cost)
-        return self.store(computed, origins=origins)
+        stored = self.store(computed, origins=origins)
+        self.copies.add(stored.buffer.name)
+        return stored
 
     def write(
         self,

@@ -68,6 +68,12 @@ def _from(node: torch.fx.Node, source: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _copied(state: LoweringState, node: torch.fx.Node, x: Tensor, dtype: torch.dtype) -> Stored:
+    """What may be changed: a copy, or the tensor itself if it is one and nothing else reads it."""
+    source = node.args[0]
+    is_last = isinstance(source, torch.fx.Node) and len(source.users) == 1
+    if is_last and isinstance(x, Stored) and x.is_whole and x.dtype == dtype and x.buffer.name in state.copies:
+        return x
+
     def value(at: Indices) -> Scalar:
         return cast(x.at(at), dtype)
 
