@@ -6,8 +6,8 @@ goes over the queries (gradients of key and value): nothing is added up by atomi
 row so far and the sum of its weights are corrected as greater ones are met. Operands are read where they are, whatever their
 strides; `d` and `e`, the dimensions of a head of keys and of values, are padded to powers of two under masks.
 
-A weight e**x, x being the score less the row's greatest, is computed as 2**(x log2 e) in float32: it is off by at most (5 + 3
-|x|) 2**-24 of itself, and so by at most 5 * 2**-24 of the greatest weight of the row.
+Of half types a weight e**x, x being the score less the row's greatest, is computed as 2**(x log2 e) in float32: it is off by at
+most (5 + 3 |x|) 2**-24 of itself, and so by at most 5 * 2**-24 of the greatest weight of the row. Otherwise it is libdevice's.
 
 Counterpart: torch/_inductor/kernel/flex/flex_attention.py
 Differs: only the masks that scaled_dot_product_attention has; a row without a single key to see gives zeros, as in eager.
@@ -186,7 +186,7 @@ class _Printer:
         return f'tl.dot({a}, {b}{more}, input_precision="{self.attention.precision}"{out})'
 
     def _exp(self, difference: str) -> str:
-        if self.accumulate == torch.float64:
+        if self.dtype == self.accumulate:
             return f"libdevice.exp({difference})"
         return f"libdevice.exp2(({difference}) * {LOG2_E!r})"
 
