@@ -94,8 +94,8 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 
 @pointwise(aten.softshrink.default)
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    # x * 0 is NaN for NaN
-    return torch.where(x > lambd, x - lambd, torch.where(x < -lambd, x + lambd, x * 0))
+    between = torch.where(x != x, x, 0)
+    return torch.where(x > lambd, x - lambd, torch.where(x < -lambd, x + lambd, between))
 
 
 @pointwise(aten.softplus.default)

@@ -44,8 +44,8 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
 @pointwise(aten.lerp.Scalar, aten.lerp.Tensor, accepts=FLOATS_AND_COMPLEX)
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
     """From whichever end is nearer, so that weight 1 gives the end exactly."""
-    difference = end - start
-    from_start, from_end = start + weight * difference, end - difference * (1 - weight)
+    difference = start - end  # in the layout of the start, as the result
+    from_start, from_end = start - weight * difference, difference * (1 - weight) + end
     if isinstance(weight, torch.Tensor):
         return torch.where(torch.abs(weight) < 0.5, from_start, from_end)
     return from_start if abs(weight) < 0.5 else from_end
