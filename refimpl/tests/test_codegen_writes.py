@@ -63,6 +63,11 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {  # of (5, 6
     "index_add": lambda x, v: (x.index_add(0, _at(5, 4), v, alpha=2), x.index_add(1, _at(6, 2), v[:1, :2].expand(5, 2))),
     "index_copy": lambda x, v: (x.index_copy(0, _at(5, 4), v), x.index_copy(1, _at(6, 2), v.view(-1)[:10].view(5, 2))),
     "index_fill": lambda x, v: (x.index_fill(0, ROWS, 3.0), x.index_fill(1, ROWS, v[0, 0].detach())),
+    "diagonals": lambda x, v: (
+        x.diagonal_scatter(v[0, :5]), x.diagonal_scatter(v[1, :4], -1),
+        x.view(5, 3, 2).diagonal_scatter(v.reshape(-1)[:10].view(5, 2), 1, 2, 1)
+        + x.view(5, 3, 2).diagonal_scatter(v.reshape(-1)[:10].view(5, 2), -1, 1, 2),
+    ),
     "gradient of gather": lambda x, v: x.gather(1, _at(6, 5, 4)) * v.view(-1)[:20].view(5, 4),
     "gradient of indices": lambda x, v: x[ROWS] * v + x[ROWS, _at(6, 4)][:, None],
     "gradient of embedding": lambda x, v: F.embedding(_at(5, 4), x, padding_idx=0) * v,
@@ -193,6 +198,12 @@ def test_nothing_is_written_out_of_bounds_where_assertions_are_off() -> None:
             compiled = Compiler(level=EmulatorLevel(races=True)).compile(function)
             actual = compiled(x, places)
             assert torch.equal(actual, x) or torch.equal(actual, x.t())
+
+
+def test_a_diagonal_of_another_length_is_eager_s_error() -> None:
+    compiled = Compiler(strict=False).compile(lambda x, v: x.diagonal_scatter(v))
+    with pytest.raises(RuntimeError, match="src"):
+        compiled(_x(5, 6), _x(1))
 
 
 def test_inputs_are_left_alone() -> None:

@@ -404,6 +404,30 @@ def _select_scatter(
     return computed_like(node, value, [x, source], cost=2)
 
 
+@RULES.rule(aten.diagonal_scatter.default)
+def _diagonal_scatter(
+    state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Computed:
+    if source.dtype != x.dtype:
+        raise NotLowered("diagonal_scatter of two dtypes")
+    rank = len(x.shape)
+    first, second = _dim(dim1, rank), _dim(dim2, rank)
+    down, right = max(-offset, 0), max(offset, 0)
+    length = sympy.Min(x.shape[first] - down, x.shape[second] - right)
+    rests = (*(size for dim, size in enumerate(x.shape) if dim not in (first, second)), length)
+    if len(source.shape) != len(rests) or not all(map(is_provably_equal, source.shape, rests)):
+        raise NotLowered("diagonal_scatter of another shape")  # an error of eager's
+
+    def value(indices: Indices) -> Scalar:
+        place, across = indices[first] - down, indices[second] - right
+        rest = tuple(index for dim, index in enumerate(indices) if dim not in (first, second))
+        chosen = apply("and", compared("eq", place, across), compared("ge", place, 0))
+        taken = guarded([chosen], source.at((*rest, place)), literal(0, x.dtype))
+        return apply("where", chosen, taken, x.at(indices), dtype=x.dtype)
+
+    return computed_like(node, value, [x, source], cost=3)
+
+
 @RULES.rule(aten.arange.start_step, torch.ops.prims.iota.default)
 def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Computed:
     fake = fake_of(node)
