@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from refimpl._torch import FakeTensorMode
 from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
 from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.loop_ir import Nest
@@ -54,7 +55,10 @@ def agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], toler
         return
     gradients = []
     for outputs in (expected, actual):
-        sums = [(output * torch.linspace(-1, 1, output.shape[-1], dtype=output.dtype)).sum() for output in outputs]
+        sums = [
+            (output * torch.linspace(-1, 1, output.shape[-1], dtype=output.dtype, device=output.device)).sum()
+            for output in outputs
+        ]
         gradients.append(torch.autograd.grad(torch.stack(sums).sum(), wanted))
     for a, b in zip(*gradients, strict=True):
         bound = 10 * _tolerance(a.dtype)
@@ -224,11 +228,13 @@ def test_what_has_no_exact_kernel_is_called() -> None:
     ("contractions", "size", "calls"),
     [("extern", 20, 1), ("template", 21, 0), ("measured", 20, 0), ("measured", 21, 1)],
 )
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_large_products_are_calls_unless_asked_for(
-    contractions: Contractions, size: int, calls: int, monkeypatch: pytest.MonkeyPatch
+    contractions: Contractions, size: int, calls: int, monkeypatch: pytest.MonkeyPatch, *, dynamic: bool
 ) -> None:
+    """Of sizes that are not known the hints count."""
     monkeypatch.setitem(MOST_EMULATED, "dot", 20**3)
-    compiled, compiler = compiled_template(torch.mm, strict=False, contractions=contractions)
+    compiled, compiler = compiled_template(torch.mm, strict=False, contractions=contractions, dynamic=dynamic)
     agree(torch.mm, compiled, (values(size, size), values(size, size, seed=1)))
     assert compiler.graphs[0].fallbacks["aten.mm.default"] == calls
 
@@ -387,3 +393,15 @@ def test_operands_computed_from_other_dtypes_are_compiled(dtype: torch.dtype) ->
     x = values(20, 20, dtype=dtype)
     agree(function, compiled, (x, x > 0, (x * 3).to(torch.int8)), 20 * _tolerance(dtype))
     check_levels(compiler.recorded, tolerance=_tolerance(dtype))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_on_a_gpu(name: str, dtype: torch.dtype, flags: tuple[Any, Any]) -> None:
+    for flag in flags:
+        flag.fp32_precision = "ieee"
+    function, shapes = PROGRAMS[name]
+    compiler = Compiler(options=CodegenOptions(contractions="template"), level=LevelByDevice())
+    arguments = [values(*shape, seed=at, dtype=dtype).cuda().requires_grad_() for at, shape in enumerate(shapes)]
+    agree(function, compiler.compile(function), arguments, 4 * _tolerance(dtype))

@@ -88,7 +88,7 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
         for mine, other in (sides, reversed(sides))
     )
     is_dot = bool(over) and has_sides and spec.dtype in DOT_DTYPES
-    check_size(state, guess(spec.multiply_adds), "dot" if is_dot else "sum", target.device)
+    check_size(state, state.facts.guess(spec.multiply_adds), "dot" if is_dot else "sum", target.device)
     if is_dot:
         value: Scalar = Apply("dot", (left, right), accumulate)
     else:
