@@ -313,8 +313,6 @@ def is_read_where_written(group: Group, written: str, read: str) -> bool:
     A point must not share the element with another one, and so both places depend on all axes of the kernel.
     """
     nest = group.produces()[written]
-    if {axis.symbol for axis in nest.order} != {axis.symbol for axis in group.order}:
-        return False
     if not {axis.symbol for axis in group.order} <= nest.index.free_symbols:
         return False
     for other in group.nests:
