@@ -1,6 +1,7 @@
 """The rule of topk for few results: one maximum after the other, each among what no earlier one has taken.
 
-Counterpart: torch/_inductor/lowering.py, where topk is a fallback
+Counterpart: torch/_inductor/lowering.py
+Differs: there topk is always a call of the operator.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Along each dimension windows say where their elements are, and which of them an element is in. So gradients are sums over windows
 as well: nothing is written twice, and they do not differ from run to run. Few elements are written out one after the other, in
 eager's order; many are a reduction.
+
+Counterpart: torch/_inductor/lowering.py max_pool2d_with_indices, avg_pool2d, _adaptive_avg_pool2d and their gradients
+Differs: gradients in three dimensions and of adaptive pooling are lowered as well; of equal maxima eager's is taken, NaN too.
 """
 
 from __future__ import annotations

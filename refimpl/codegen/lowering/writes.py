@@ -3,6 +3,9 @@
 What accumulates is added up atomically in a copy. What replaces is not stored by its points: of several that share a place the
 last one wins, as in eager on the CPU. Which one that is comes first, as the maximum over the points of each place; the result is
 then computed where it is read. An index out of bounds is an assertion in the kernel, and writes nothing.
+
+Counterpart: torch/_inductor/lowering.py index_put_, scatter_fallback, scatter_reduce_
+Differs: of several values for one place the last one stays; maxima and minima are atomics on integers, which a NaN wins.
 """
 
 from __future__ import annotations
