@@ -84,7 +84,8 @@ def _train(module: Callable[..., Any], inputs: Sequence[Any]) -> None:
 
 def cubin_seconds(graphs: Sequence[CompiledGraph]) -> float:
     """Of compiling all kernels of these. Raises the compiler's error for one that it refuses."""
-    kernels = [(printed.kernel, printed.default.constants) for graph in graphs for printed in graph.printed]
+    launches = [(printed.kernel, printed.default.constants) for graph in graphs for printed in graph.printed]
+    kernels = list({(kernel.hash, *constants.items()): (kernel, constants) for kernel, constants in launches}.values())
     with _environment("TORCH_ORACLE_KERNEL_CACHE"):
         compiled = compile_batch(kernels, CAPABILITY)
     total = 0.0

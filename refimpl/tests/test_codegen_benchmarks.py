@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +97,17 @@ def test_speed_on_a_gpu(tmp_path: Path) -> None:
     codegen_speed.main(["--rounds", "3", "--only", "softmax", "--csv", str(file)])
     rows = pd.read_csv(file).to_dict("records")
     assert all(pd.isna(row["wrong"]) and row["inductor_over_ours"] > 0 for row in rows)
+
+
+def test_a_kernel_that_is_launched_often_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    def compile_batch(kernels: Sequence[Any], capability: int) -> list[Any]:
+        counts.append(len(kernels))
+        return []
+
+    monkeypatch.setattr(codegen_compile_time, "compile_batch", compile_batch)
+    graphs = codegen_compile_time.compiled_graphs(Model(Mlp(F.gelu), (torch.randn(4, 128),)))
+    codegen_compile_time.cubin_seconds(graphs[:1])
+    assert counts == [len(graphs[0].kernels)]
+    assert counts[0] < len(graphs[0].printed)
