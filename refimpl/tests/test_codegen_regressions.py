@@ -152,3 +152,7 @@ def test_zeros_have_the_sign_and_results_the_layout_of_eager_s() -> None:
     _check(torch.nn.functional.softshrink, few.repeat(8))  # eager's loop over what is left of vectors has another zero
     for weight in (0.25, 1.0):
         _check(lambda x, y, weight=weight: torch.lerp(x, y, weight), torch.rand(3, 2), torch.rand(2, 3).t())
+
+
+def test_places_in_memory_are_read_of_the_base_of_a_view() -> None:
+    _check(lambda x: (x * 3 + 1)[:, 4].as_strided((4, 4), (0, 1)) + 1, torch.rand(7, 7))

@@ -103,6 +103,7 @@ class _GraphLowering:
         self.strict = strict
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self.state = LoweringState(options, facts=facts_of(node.meta.get("val") for node in placeholders))
+        self.bases = _bases(graph_module.graph)
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Buffer | sympy.Symbol | Opaque | None] = []
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
@@ -220,15 +221,12 @@ class _GraphLowering:
         return torch.fx.map_arg((node.args, dict(node.kwargs)), lambda argument: self.values[argument])
 
     def _kept(self, node: torch.fx.Node, value: Any) -> Any:
-        """Put into memory where computing it for every user costs too much."""
-        if (
-            isinstance(value, Computed)
-            and len(node.users) > 1
-            and value.cost > CHEAP
-            and not self._is_affordable(value)
-        ):
-            fake = node.meta["val"]
-            return self.state.store(value, _storable_strides(fake), (node.name,))
+        """Put into memory where computing it for every user costs too much, or where places in memory are read of it."""
+        if not isinstance(value, Computed):
+            return value
+        is_costly = len(node.users) > 1 and value.cost > CHEAP and not self._is_affordable(value)
+        if is_costly or node in self.bases:
+            return self.state.store(value, _storable_strides(node.meta["val"]), (node.name,))
         return value
 
     def _is_affordable(self, value: Computed) -> bool:
@@ -340,6 +338,18 @@ class _GraphLowering:
             self.values[item] = self._in_memory(value, item.meta["val"], item.name)  # once, if it is several outputs
             return self.values[item]
         return SizeExpression(value) if isinstance(value, sympy.Expr) else value
+
+
+def _bases(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """Nodes of which `as_strided` reads places in memory: its arguments, and what those are views of."""
+    found: set[torch.fx.Node] = set()
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
+        base = node.args[0]
+        while isinstance(base, torch.fx.Node) and base not in found:
+            found.add(base)
+            is_view = isinstance(base.target, OpOverload) and any(r.alias_info for r in base.target._schema.returns)
+            base = base.args[0] if is_view else None
+    return found
 
 
 def _repeated_dims(fake: torch.Tensor) -> list[int]:
