@@ -207,10 +207,11 @@ def _draws(program: Program, outcome: Outcome | None) -> bool:
 
 
 def _have_equal_values(one: Outcome | None, other: Outcome | None) -> bool:
-    """Whether two runs show the same values everywhere, NaN equal to NaN."""
-    if not isinstance(one, Returned) or not isinstance(other, Returned):
+    """Whether two runs show the same values everywhere, NaN equal to NaN; of runs that raise, before they do."""
+    if not isinstance(one, (Returned, Raised)) or type(one) is not type(other):
         return type(one) is type(other)
-    return all(
+    assert isinstance(other, (Returned, Raised))
+    return len(one.calls) == len(other.calls) and all(
         len(a) == len(b) and all(map(_leaves_are_equal, a, b))
         for mine, its in zip(one.calls, other.calls, strict=True)
         for a, b in (

@@ -222,6 +222,17 @@ def test_a_random_mask_of_one_element_is_random() -> None:
         assert verdict.status is Status.PASS, verdict
 
 
+def test_a_program_that_raises_in_the_end_is_random_before_it_does() -> None:
+    source = (
+        "def inputs(call): return (torch.ones(3 - 2 * call),), {}\n"
+        "def program(x): return (x.split(2)[1], torch.rand(3))[1]\n"
+    )
+    state = state_of(source, Call(), Call(), expects_raise=True)
+    verdict = judged(state, load(resolve("refimpl.triton[random=philox]"))).verdict
+    assert state.is_random
+    assert verdict.status is Status.PASS, verdict
+
+
 BOUND = (
     "def inputs(call): return (torch.ones(256),), {}\n"
     "def program(x):\n"
