@@ -206,6 +206,19 @@ def test_a_diagonal_of_another_length_is_eager_s_error() -> None:
         compiled(_x(5, 6), _x(1))
 
 
+@pytest.mark.parametrize("name", ["index_add", "index_copy"])
+@pytest.mark.parametrize("shape", [(3, 6), (4, 5), (4, 1), (4,)], ids=str)
+def test_rows_that_do_not_fit_are_eager_s_error(name: str, shape: tuple[int, ...]) -> None:
+    def function(x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return getattr(x, name)(0, _at(5, 4), source)
+
+    source = _x(*shape)
+    with pytest.raises((RuntimeError, IndexError)):
+        function(_x(5, 6), source)
+    with pytest.raises((RuntimeError, IndexError)):  # of index_copy, fake kernels raise the other one
+        Compiler(strict=False).compile(function)(_x(5, 6), source)
+
+
 def test_inputs_are_left_alone() -> None:
     x, values = _x(5, 6), _x(4, 6, seed=1)
     before = x.clone()

@@ -166,6 +166,14 @@ def _dim(x: Tensor, dim: int) -> int:
     return dim + len(x.shape) if dim < 0 else dim
 
 
+def _check_rows(x: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
+    """What does not fit is an error of eager's."""
+    count = product(index.shape)
+    rows = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    if len(source.shape) != len(rows) or not all(map(is_provably_equal, source.shape, rows)):
+        raise NotLowered("rows of another shape")
+
+
 def _along(x: Tensor, dim: int, index: Tensor, *, is_row: bool) -> Callable[[Indices], Place]:
     """A point's place, its index along one dimension read from a tensor of its shape, or from one of that dimension only."""
     check = "checked_index" if is_row else "checked_place"
@@ -198,11 +206,9 @@ def _index_add(
             return source.at(at)
         return cast(apply("mul", cast(source.at(at), compute), literal(alpha, compute)), x.dtype)
 
-    if not source.shape or x.dtype == torch.bool:
-        raise NotLowered("rows that are scalars" if not source.shape else "truth values times a number")
-    rows = (*x.shape[:at_dim], source.shape[at_dim], *x.shape[at_dim + 1 :])
-    if len(source.shape) != len(x.shape) or not all(map(is_provably_equal, source.shape, rows)):
-        raise NotLowered("rows of another shape")  # an error of eager's
+    if x.dtype == torch.bool:
+        raise NotLowered("truth values times a number")
+    _check_rows(x, at_dim, index, source)
     place = _along(x, at_dim, index, is_row=True)
     return _accumulated(state, node, "add", x, source.shape, place, value)
 
@@ -213,16 +219,15 @@ def _index_copy(
 ) -> Tensor:
     _check_dtypes(x, source)
     at_dim = _dim(x, dim)
-    if not source.shape or not index.shape:
-        raise NotLowered("rows that are scalars")
+    _check_rows(x, at_dim, index, source)
     rows = _readable(state, node, source)
     limit = x.shape[at_dim]
 
     def place(at: Indices) -> Place:
-        symbol = indirect(index.at(at), limit, wraps=False)
+        symbol = indirect(index.at(at if index.shape else ()), limit, wraps=False)
         return (symbol[0],), [symbol]
 
-    winners = _winners(state, node, x, (limit,), index.shape, place, linear_of(index.shape))
+    winners = _winners(state, node, x, (limit,), source.shape[at_dim : at_dim + 1], place, lambda at: at[0])
 
     def written(at: Indices) -> Scalar:
         symbol, last = _winner(winners, (at[at_dim],))
