@@ -53,6 +53,20 @@ def _interpreted() -> dict[str, tuple[Any, KernelError | None]]:
 
 
 @needs_triton
+def test_a_comparison_of_numbers_is_a_truth_value_as_a_block_too() -> None:
+    kernel = make_kernel(
+        "both", "x:*fp32 o:*i1",
+        "a = tl.load(x)\nb = tl.load(x + 1)\nblock = tl.full([1], 1.0, tl.float32) > 0\n"
+        "tl.store(o + tl.arange(0, 1), block & (a == b))",
+    )  # fmt: skip
+    for level in (EmulatorLevel(), InterpreterLevel()):
+        for values in ([1.0, 1.0], [1.0, 2.0]):
+            out = torch.zeros(1, dtype=torch.bool)
+            level.launch(kernel, (1,), [torch.tensor(values), out], {})
+            assert out.item() == (values[0] == values[1])
+
+
+@needs_triton
 def test_assertions_are_checked_where_they_are_on() -> None:
     kernel = make_kernel(
         "claim", "x:*fp32", 'v = tl.load(x)\ntl.device_assert(v > 0, "not above zero")\ntl.store(x, 2.0)'

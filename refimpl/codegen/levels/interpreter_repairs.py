@@ -5,6 +5,7 @@
 | fp32 to bf16 cuts off | rounded to nearest even |
 | bf16 operands: constants fail, arithmetic and dot work on bit patterns | computed in fp32, rounded after each operation |
 | functions of libdevice give None | computed by torch |
+| a comparison of two numbers has their type, as a block it is of floats | of truth values |
 | fp to int of NaN, infinities, large values: as the processor does | NaN to 0, others saturated |
 | maximum, minimum, clamp propagate NaN | fmax and fmin unless PropagateNan.ALL asks |
 | fma rounds twice | once (fp64 twice) |
@@ -103,10 +104,11 @@ _stock_dot, _stock_sum = Builder.create_dot, stock.ReduceOps.sum
 def _binary(self: Any, lhs: Any, rhs: Any, op: Any) -> Any:
     if not _is_bf16(lhs):
         with np.errstate(all="ignore"):
-            return _stock_binary(self, lhs, rhs, op)
+            handle = _stock_binary(self, lhs, rhs, op)
+        return Handle(handle.data, tl.int1) if handle.data.dtype == np.bool_ else handle
     with np.errstate(all="ignore"):
         result = op(widened(lhs.data), widened(rhs.data))
-    return Handle(result if result.dtype == np.bool_ else narrowed(result), tl.bfloat16)
+    return Handle(result, tl.int1) if result.dtype == np.bool_ else Handle(narrowed(result), tl.bfloat16)
 
 
 def _cast(self: Any, src: Any, dst_type: Any) -> Any:
