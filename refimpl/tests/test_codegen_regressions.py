@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +157,14 @@ def test_zeros_have_the_sign_and_results_the_layout_of_eager_s() -> None:
 
 def test_places_in_memory_are_read_of_the_base_of_a_view() -> None:
     _check(lambda x: (x * 3 + 1)[:, 4].as_strided((4, 4), (0, 1)) + 1, torch.rand(7, 7))
+
+
+def test_a_number_of_groups_divides_sizes_that_are_symbols() -> None:
+    compiled = refimpl.compile(
+        lambda x, weight: torch.nn.functional.conv2d(x, weight, groups=2),
+        backend=functools.partial(triton, options={"contractions": "template"}),
+        dynamic=True,
+    )
+    for channels in (12, 4):
+        x, weight = torch.arange(8.0).view(1, 2, 2, 2), torch.arange(2.0 * channels).view(channels, 1, 1, 2)
+        assert torch.equal(compiled(x, weight), torch.nn.functional.conv2d(x, weight, groups=2))
