@@ -168,3 +168,20 @@ def test_a_number_of_groups_divides_sizes_that_are_symbols() -> None:
     for channels in (12, 4):
         x, weight = torch.arange(8.0).view(1, 2, 2, 2), torch.arange(2.0 * channels).view(channels, 1, 1, 2)
         assert torch.equal(compiled(x, weight), torch.nn.functional.conv2d(x, weight, groups=2))
+
+
+def test_numbers_are_copied_as_tensors_are() -> None:
+    copied, converted = torch.ops.aten.copy.default, torch.ops.aten._to_copy.default
+    _check(
+        lambda x: (copied(x, 2.5), copied(x, x.shape[0]), converted(7, dtype=torch.float16), converted(0.1)),
+        torch.ones(3),
+    )
+
+
+def test_tensors_on_meta_are_in_no_kernel() -> None:
+    x = torch.ones(3)
+    on_meta, plus_one = _compiled(lambda x: (x.to("meta").exp().sum(0, keepdim=True), x + 1))(x)
+    assert on_meta.device.type == "meta"
+    assert on_meta.shape == (1,)
+    assert torch.equal(plus_one, x + 1)
+    _check(torch.func.jacfwd(lambda x: x.clone().mul_(2).cos()), x)

@@ -197,6 +197,8 @@ class _GraphLowering:
         reason = "no rule"
         if any(isinstance(leaf, Opaque) for leaf in pytree.tree_leaves((arguments, keywords))):
             function, reason = None, "an argument that is no strided tensor and no whole number"
+        if _is_on_meta(value) or any(_is_on_meta(source.meta.get("val")) for source in node.all_input_nodes):
+            function, reason = None, "tensors on the meta device"
         if function is not None:
             mark = len(self.state.steps), len(self.state.buffers)
             if self.measured:
@@ -371,6 +373,10 @@ def _opaque(name: str, fake: Any) -> Opaque:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether it is memory with strides, and nothing else."""
     return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+
+
+def _is_on_meta(value: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.device.type == "meta" for leaf in pytree.tree_leaves(value))
 
 
 def _is_arithmetic(target: Any) -> bool:

@@ -228,10 +228,16 @@ def _clone(state: LoweringState, node: torch.fx.Node, x: Tensor, *, memory_forma
 
 
 @RULES.rule(aten._to_copy.default, torch.ops.prims.convert_element_type.default)
-def _to_copy(state: LoweringState, node: torch.fx.Node, x: Tensor, *_: Any, **keywords: Any) -> Any:
+def _to_copy(state: LoweringState, node: torch.fx.Node, x: Any, *_: Any, **keywords: Any) -> Any:
     if keywords.get("layout") not in (None, torch.strided):
         raise NotLowered(f"layout {keywords['layout']}")
-    return pointwise(node, lambda value: value, x, compute=x.dtype)
+    return _copied(node, x)
+
+
+def _copied(node: torch.fx.Node, source: Tensor | sympy.Expr | float) -> Computed:
+    """Elements, or a number, in the node's dtype."""
+    is_tensor = isinstance(source, (Stored, Computed))
+    return pointwise(node, lambda value: value, source, compute=source.dtype if is_tensor else fake_of(node).dtype)
 
 
 # ---- two operands
@@ -477,8 +483,8 @@ def _pow(state: LoweringState, node: torch.fx.Node, x: Any, exponent: Any) -> An
 
 
 @RULES.rule(aten.copy.default)
-def _copy(state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
-    return pointwise(node, lambda value: value, source, compute=source.dtype)
+def _copy(state: LoweringState, node: torch.fx.Node, x: Tensor, source: Any, non_blocking: bool = False) -> Any:
+    return _copied(node, source)
 
 
 @RULES.rule(
