@@ -96,7 +96,7 @@ def _symbols(numbers: Iterable[sympy.Expr]) -> list[str]:
 
 
 def _of_outside(value: Any) -> str | None:
-    if isinstance(value, sympy.Symbol):
+    if isinstance(value, sympy.Expr):
         return f"symbolic sizes: {value}"
     if isinstance(value, Opaque):
         return f"an input that is no strided tensor: {value.name}"

@@ -108,7 +108,9 @@ class _Plan:
         self.memory = MemoryPlan({}, {})
         self.movement: Movement | None = None
         self.allocated: set[str] = set()
-        self.known: set[sympy.Symbol] = set()  # that have a value where the next line stands
+        self.known: set[Any] = set()  # symbols that have a value where the next line stands
+        self.facts = graph.facts
+        self.measured: dict[Any, sympy.Symbol] = {}  # sizes and strides of symbols without a value, by what they are
 
     def compiled(self) -> CompiledGraph:
         graph = self.graph
@@ -120,6 +122,8 @@ class _Plan:
             self.buffers[name] = buffer
             self.names[name] = tensor
         self.names.update(graph.opaque_constants)
+        self._unpack()
+        self.facts = replace(graph.facts, given=frozenset(self.measured))
         entries = schedule(graph.steps, needed)
         for step in graph.steps:
             self.buffers.update({buffer.name: buffer for buffer in buffers_made(step)})
@@ -138,7 +142,9 @@ class _Plan:
         outside = {value.name for value in graph.inputs if isinstance(value, Buffer)} | graph.constants.keys()
         self.movement = Movement(tuple(entries), tuple(names), self.buffers, graph.facts, frozenset(outside), needed)
         self.memory = self._plan_memory(entries, made, needed)
-        self._unpack()
+        for value in graph.inputs:
+            if isinstance(value, Buffer):
+                self.lines += self._laid_out(value)
         for position, entry in enumerate(made):
             if isinstance(entry, Extern):
                 self._call(entry)
@@ -176,10 +182,10 @@ class _Plan:
         """The same text is one kernel, launched from several places."""
         name = f"kernel_{len(self.kernels)}"
         if isinstance(entry, Attention):
-            printed = print_attention(name, entry, self.buffers, self.graph.facts)
+            printed = print_attention(name, entry, self.buffers, self.facts)
         else:
             print_one = print_kernel if entry.group.contraction is None else print_contraction
-            printed = print_one(name, entry, self.buffers, self.graph.facts)
+            printed = print_one(name, entry, self.buffers, self.facts)
         text = (
             re.sub(rf"\b{name}\b", "kernel", printed.kernel.source),
             printed.kernel.parameters,
@@ -213,24 +219,20 @@ class _Plan:
     # ---- sizes
 
     def _unpack(self) -> None:
-        """Names for inputs, and for the symbols that they give."""
+        """Names for inputs, and for the numbers that they give."""
         names = []
-        later: list[str] = []
         self.known |= {value for value in self.graph.inputs if isinstance(value, sympy.Symbol)}
+        tensors = [value for value in self.graph.inputs if isinstance(value, (Buffer, Opaque))]
         for position, value in enumerate(self.graph.inputs):
-            if isinstance(value, (Buffer, Opaque)):
+            if isinstance(value, (Buffer, Opaque, sympy.Symbol)):
                 names.append(value.name)
-                later += self._sizes_of(value, value.name)
-            elif isinstance(value, sympy.Symbol):
-                names.append(value.name)
+            elif isinstance(value, sympy.Expr):
+                names.append(self._measure(value).name)
             else:
                 names.append(f"unused_{position}")
         if names:
             self.lines.append(f"{''.join(f'{name}, ' for name in names)}= inputs")
-        self.lines += later
-        for value in self.graph.inputs:
-            if isinstance(value, Buffer):
-                self.lines += self._laid_out(value)
+        self.lines += self._sizes_of(tensors)
 
     def _laid_out(self, buffer: Buffer) -> list[str]:
         """A line that sees to it that a tensor from elsewhere lies in memory as its kernels expect."""
@@ -240,18 +242,37 @@ class _Plan:
             f"{buffer.name} = laid_out({buffer.name}, {self._numbers(buffer.shape)}, {self._numbers(buffer.strides)})"
         ]
 
-    def _sizes_of(self, buffer: Buffer | Opaque, name: str) -> list[str]:
-        """Lines that give symbols their values, of sizes and strides that are nothing but a symbol not seen before."""
+    def _sizes_of(self, tensors: Sequence[Buffer | Opaque]) -> list[str]:
+        """Lines that give symbols their values, of sizes and strides that are nothing but a symbol not seen before; and then
+        names to sizes and strides that follow from symbols which nothing gives."""
         lines = []
-        for kind, numbers in (("size", buffer.shape), ("stride", buffer.strides)):
-            for dim, number in enumerate(numbers):
-                if isinstance(number, sympy.Symbol) and number not in self.known:
-                    self.known.add(number)
-                    lines.append(f"{number.name} = {name}.{kind}({dim})")
+        numbers = [
+            (number, f"{tensor.name}.{kind}({dim})")
+            for kind in ("size", "stride")
+            for tensor in tensors
+            for dim, number in enumerate(tensor.shape if kind == "size" else tensor.strides)
+        ]
+        for number, text in numbers:
+            if isinstance(number, sympy.Symbol) and number not in self.known:
+                self.known.add(number)
+                lines.append(f"{number.name} = {text}")
+        for number, text in numbers:
+            if self._in_known(number).free_symbols - self.known:
+                lines.append(f"{self._measure(number)} = {text}")
         return lines
 
+    def _measure(self, number: sympy.Expr) -> sympy.Symbol:
+        """A name for a number of which some symbol has no value."""
+        name = self.measured[number] = sympy.Symbol(f"measured_{len(self.measured)}", integer=True)
+        self.known.add(name)
+        return name
+
+    def _in_known(self, expr: Any) -> Any:
+        expr = sympy.sympify(expr)
+        return expr if expr.free_symbols <= self.known else expr.xreplace(self.measured)
+
     def _number(self, expr: Any) -> str:
-        return python_source(sympy.sympify(expr))
+        return python_source(self._in_known(expr))
 
     def _numbers(self, values: Iterable[Any]) -> str:
         return f"({''.join(self._number(value) + ', ' for value in values)})"
@@ -351,14 +372,14 @@ class _Plan:
             if output.buffer is not None:
                 name = output.buffer.name
                 results.append(name)
-                after += self._sizes_of(output.buffer, name)
+                after += self._sizes_of([output.buffer])
                 after += self._laid_out(output.buffer)
             elif output.symbol is not None:
                 self.known.add(output.symbol)
                 results.append(output.symbol.name)
             elif output.opaque is not None:
                 results.append(output.opaque.name)
-                after += self._sizes_of(output.opaque, output.opaque.name)
+                after += self._sizes_of([output.opaque])
             else:
                 results.append(f"nothing_{position}")
         left = "".join(f"{name}, " for name in results) if extern.is_list else (results[0] if results else "nothing")

@@ -25,10 +25,12 @@ _UNHINTED = 128  # where there is no hint, for choices of speed only
 
 @dataclass(frozen=True)
 class SizeFacts:
-    """`ranges` and `hints` by symbol. Without a range a size is any number that is not negative."""
+    """`ranges` and `hints` by symbol. Without a range a size is any number that is not negative. `given`: numbers that are known
+    although no symbol in them is."""
 
     ranges: Mapping[sympy.Symbol, Range] = field(default_factory=dict)
     hints: Mapping[sympy.Symbol, int] = field(default_factory=dict)
+    given: frozenset[sympy.Expr] = frozenset()
 
     def guess(self, size: sympy.Expr) -> int:
         """What a size may be, for choices of speed only."""

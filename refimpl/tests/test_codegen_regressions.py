@@ -185,3 +185,27 @@ def test_tensors_on_meta_are_in_no_kernel() -> None:
     assert on_meta.shape == (1,)
     assert torch.equal(plus_one, x + 1)
     _check(torch.func.jacfwd(lambda x: x.clone().mul_(2).cos()), x)
+
+
+EVERY_SECOND = slice(None, None, 2)
+
+
+def test_sizes_that_follow_from_a_size_which_nothing_gives_are_read_where_they_are() -> None:
+    """The backward gets the step of the slice and the tangent, not the size of what was sliced."""
+
+    def program(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return x.square()[..., EVERY_SECOND] + bias
+
+    compiled = refimpl.compile(program, backend="triton", dynamic=True)
+    for size in (3, 6):
+        x, bias = torch.rand(4, size), torch.ones(1, requires_grad=True)
+        (gradient,) = torch.autograd.grad(compiled(x, bias).sum(), bias)
+        assert gradient.item() == 4 * ((size + 1) // 2)
+
+
+def test_a_number_of_groups_may_be_a_symbol() -> None:
+    conv = torch.nn.Conv2d(3, 6, 2, groups=3)
+    compiled = refimpl.compile(lambda x: conv(x), backend="triton", dynamic=True)
+    x = torch.rand(3, 2, 2)
+    actual, expected = (torch.autograd.grad(call(x).sum(), conv.weight)[0] for call in (compiled, conv))
+    torch.testing.assert_close(actual, expected)

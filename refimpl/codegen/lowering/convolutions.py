@@ -95,7 +95,7 @@ def _window(rank: int, stride: Sequence[Any], padding: Sequence[Any], dilation: 
 def _gathered(image: Tensor, weight: Tensor, window: Window, target: Buffer) -> ContractionSpec:
     """[n, groups * c, *image], [groups * o, c, *window] -> [n, groups * o, *places]"""
     groups, depth = window.groups, weight.shape[1]
-    columns = FloorDiv(weight.shape[0], sympy.Integer(groups))
+    columns = FloorDiv(weight.shape[0], groups)
 
     def pixel(kept: Indices, over: Indices) -> Scalar:
         return window.read(image, (kept[0], kept[1] * depth + over[0]), kept[3:], over[1:])
@@ -109,7 +109,7 @@ def _gathered(image: Tensor, weight: Tensor, window: Window, target: Buffer) -> 
 def _spread(image: Tensor, weight: Tensor, window: Window, target: Buffer) -> ContractionSpec:
     """[n, groups * c, *image], [groups * c, o, *window] -> [n, groups * o, *places]"""
     groups, columns = window.groups, weight.shape[1]
-    depth = FloorDiv(weight.shape[0], sympy.Integer(groups))
+    depth = FloorDiv(weight.shape[0], groups)
 
     def pixel(kept: Indices, over: Indices) -> Scalar:
         return window.read_below(image, (kept[0], kept[1] * depth + over[0]), kept[3:], over[1:])
@@ -146,7 +146,7 @@ def _spec(
 def _weighed(places: Tensor, image: Tensor, window: Window, target: Buffer) -> ContractionSpec:
     """[n, groups * o, *places], [n, groups * c, *image] -> [groups * o, c, *window]"""
     groups, depth = window.groups, target.shape[1]
-    rows = FloorDiv(target.shape[0], sympy.Integer(groups))
+    rows = FloorDiv(target.shape[0], groups)
 
     def left(kept: Indices, over: Indices) -> Scalar:
         return places.at((over[0], kept[0] * rows + kept[1], *over[1:]))

@@ -59,12 +59,12 @@ AFFORDABLE = 12
 class LoweredGraph:
     """Steps in order, and what the graph takes and gives.
 
-    `inputs`: a buffer for a tensor, a symbol for a number, None for what is not used. `outputs`: a Stored, a SizeExpression, an
-    Opaque, or a constant.
+    `inputs`: a buffer for a tensor, an expression of symbols for a number, None for what is not used. `outputs`: a Stored, a
+    SizeExpression, an Opaque, or a constant.
     """
 
     steps: tuple[Step, ...]
-    inputs: tuple[Buffer | sympy.Symbol | Opaque | None, ...]
+    inputs: tuple[Buffer | sympy.Expr | Opaque | None, ...]
     outputs: tuple[Any, ...]
     constants: dict[str, tuple[Buffer, torch.Tensor]]
     """Tensors of the graph module, by buffer name."""
@@ -105,7 +105,7 @@ class _GraphLowering:
         self.state = LoweringState(options, facts=facts_of(node.meta.get("val") for node in placeholders))
         self.bases = _bases(graph_module.graph)
         self.values: dict[torch.fx.Node, Any] = {}
-        self.inputs: list[Buffer | sympy.Symbol | Opaque | None] = []
+        self.inputs: list[Buffer | sympy.Expr | Opaque | None] = []
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
         self.opaque_constants: dict[str, Any] = {}
         self.opaque_count = 0
@@ -140,7 +140,7 @@ class _GraphLowering:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
             expr = to_index(value)
-            self.inputs.append(expr if isinstance(expr, sympy.Symbol) else None)
+            self.inputs.append(None if expr.is_Integer else expr)
             return expr
         if value is not None and not isinstance(value, (bool, int, float, str, torch.Tensor)):
             self.inputs.append(Opaque(node.name))

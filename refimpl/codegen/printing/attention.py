@@ -46,8 +46,8 @@ class _Printer:
         self.attention = attention
         self.buffers = buffers
         self.facts = facts
-        self.names = KernelNamesState()
-        self.indices = IndexTextState([], sizes=self.names.sizes)
+        self.names = KernelNamesState(given=facts.given)
+        self.indices = IndexTextState([], sizes=self.names.sizes, given=facts.given)
         self.batch, self.heads, self.queries, head_dim = attention.query.shape
         self.key_heads, self.keys = attention.key.shape[1:3]
         self.dims = {"m": self.queries, "n": self.keys, "d": head_dim, "e": attention.value.shape[3]}

@@ -63,7 +63,7 @@ class _Printer:
             d if d.is_filled(blocks[d.block]) else replace(d, mask=f"{d.name}mask") for d in (self.m, self.n, self.k)
         )
         self.configurations = allowed(candidates, self._is_allowed)
-        self.names = KernelNamesState()
+        self.names = KernelNamesState(given=facts.given)
         self.ka, self.kb = (
             replace(self.k, name=f"k{side}", mask=f"k{side}mask" if self.k.mask else None) for side in ("a", "b")
         )

@@ -20,12 +20,13 @@ from refimpl.symbolic.ranges import INFINITY, Range, bound
 @dataclass
 class IndexTextState:
     """`symbols` are axes and places read from memory, by the names they have in the kernel; `sizes` are numbers that are the same
-    for all points, which become parameters as they are met. `runs` are names of places on several axes as one run, outermost
-    first; `used` are the names of symbols that some text has."""
+    for all points, which become parameters as they are met, those of `given` as a whole. `runs` are names of places on several
+    axes as one run, outermost first; `used` are the names of symbols that some text has."""
 
     axes: Sequence[Axis]
     symbols: dict[sympy.Symbol, str] = field(default_factory=dict)
     sizes: dict[sympy.Expr, str] = field(default_factory=dict)
+    given: frozenset[sympy.Expr] = frozenset()
     runs: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -60,6 +61,8 @@ class IndexTextState:
         """Integer arithmetic as text."""
         if expr.is_Integer:
             return str(int(expr))
+        if expr in self.given:
+            return self._size(expr)
         if expr.is_Symbol:
             known = self.symbols.get(expr)
             if known is None:

@@ -164,7 +164,7 @@ class _Printer:
         outer = ScopeState()
         inner = ScopeState() if self.has_reduction and not self.is_persistent else outer
         space = Space(tuple(d for d in (self.y, self.x, self.r) if d is not None))
-        self.names = KernelNamesState()
+        self.names = KernelNamesState(given=facts.given)
         self.values = ValuePrinter(space, self.made, self.names, outer, inner)
         self.helpers: set[str] = set()
         self.pending: dict[str, list[str]] = {}  # reductions of the open phase: lines that finish them

@@ -120,11 +120,12 @@ def _shape(parts: Any) -> str:
 
 @dataclass
 class KernelNamesState:
-    """Names that hold in the whole of a kernel. `pointers`: parameters by buffer; `sizes`: parameters by number; `helpers`:
-    functions that are called."""
+    """Names that hold in the whole of a kernel. `pointers`: parameters by buffer; `sizes`: parameters by number, each of
+    `given` by itself; `helpers`: functions that are called."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     sizes: dict[sympy.Expr, str] = field(default_factory=dict)
+    given: frozenset[sympy.Expr] = frozenset()
     helpers: set[str] = field(default_factory=set)
     count: int = 0
 
@@ -165,7 +166,9 @@ class ValuePrinter:
         self.spread: dict[
             str, frozenset[str]
         ] = {}  # by name of a value: the dimensions in which its block is not of size 1
-        self.indices = IndexTextState([axis for d in space.dimensions for axis in d.axes], sizes=names.sizes)
+        self.indices = IndexTextState(
+            [axis for d in space.dimensions for axis in d.axes], sizes=names.sizes, given=names.given
+        )
         self._reduced = space.reduced
         self._is_in_reduced: dict[int, bool] = {}
         self._guard: str | None = None
