@@ -209,3 +209,10 @@ def test_a_number_of_groups_may_be_a_symbol() -> None:
     x = torch.rand(3, 2, 2)
     actual, expected = (torch.autograd.grad(call(x).sum(), conv.weight)[0] for call in (compiled, conv))
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("exponent", [0.5, -0.5])
+def test_powers_that_eager_takes_as_roots_are_roots(exponent: float, dtype: torch.dtype) -> None:
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), -1.0, 1.0, 4.0], dtype=dtype)
+    _check(lambda x: x**exponent, special.repeat(8))

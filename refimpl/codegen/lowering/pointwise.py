@@ -474,8 +474,13 @@ def _pow(state: LoweringState, node: torch.fx.Node, x: Any, exponent: Any) -> An
     dtype = promoted(x, exponent)
     if not dtype.is_floating_point:
         raise NotLowered(f"pow in {dtype}")
-    if isinstance(exponent, float) and exponent == 0.5:
-        return pointwise(node, _unary("sqrt"), x, compute=opmath(dtype))
+    roots = {
+        0.5: "sqrt",
+        -0.5: "rsqrt",
+    }  # of -0.0 and -inf they differ from the powers, which eager has for float16 on the CPU
+    is_power = dtype == torch.float16 and fake_of(node).device.type == "cpu"
+    if isinstance(exponent, float) and exponent in roots and not is_power:
+        return pointwise(node, _unary(roots[exponent]), x, compute=opmath(dtype))
     return pointwise(node, lambda a, b: apply("pow", a, b), x, exponent, compute=opmath(dtype))
 
 
