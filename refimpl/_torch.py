@@ -346,6 +346,11 @@ def is_inside_function_transform() -> bool:
     return _TRANSFORMS.peek_interpreter_stack() is not None
 
 
+def stands_for_another(tensor: torch.Tensor) -> bool:
+    """Whether it is a tensor of one of torch.func's transforms, which has no memory; it may outlive the transform."""
+    return _TRANSFORMS.is_functorch_wrapped_tensor(tensor)
+
+
 def autograd_sequence_number() -> int:
     """Of the next autograd node: what links a forward op with its backward in profiles and partitions."""
     return torch.autograd._get_sequence_nr()
@@ -565,6 +570,7 @@ __all__ = [
     "set_bits",
     "set_creation_of_view",
     "set_grad_enabled",
+    "stands_for_another",
     "storage_key",
     "swap_tensor_impl",
     "torch_checks",

@@ -19,6 +19,7 @@ from refimpl._torch import (
     inside_fake_kernel,
     is_traceable_wrapper_subclass,
     set_bits,
+    stands_for_another,
     storage_key,
 )
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
@@ -179,6 +180,8 @@ def _check_kind(tensor: torch.Tensor, source: Source) -> None:
         what = "a nested tensor"
     elif tensor.is_quantized:
         what = "a quantized tensor"
+    elif stands_for_another(tensor):
+        what = "a tensor of a transform of torch.func"
     elif not is_plain:
         what = f"a {kind.__module__}.{kind.__qualname__}"
     elif tensor.layout not in (torch.strided, torch.sparse_coo):

@@ -216,3 +216,13 @@ def test_a_number_of_groups_may_be_a_symbol() -> None:
 def test_powers_that_eager_takes_as_roots_are_roots(exponent: float, dtype: torch.dtype) -> None:
     special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), -1.0, 1.0, 4.0], dtype=dtype)
     _check(lambda x: x**exponent, special.repeat(8))
+
+
+def test_a_tensor_of_a_transform_that_has_ended_is_left_to_eager() -> None:
+    def function(x: torch.Tensor) -> Any:
+        y, pull = torch.func.vjp(lambda x: x.sigmoid() * 2, x)
+        return y, pull(y)[0] + 1
+
+    x = torch.linspace(-1, 1, 9)
+    for ours, eager in zip(refimpl.compile(function, backend=triton)(x), function(x), strict=True):
+        torch.testing.assert_close(ours, eager)
