@@ -226,3 +226,30 @@ def test_a_tensor_of_a_transform_that_has_ended_is_left_to_eager() -> None:
     x = torch.linspace(-1, 1, 9)
     for ours, eager in zip(refimpl.compile(function, backend=triton)(x), function(x), strict=True):
         torch.testing.assert_close(ours, eager)
+
+
+class _Flat(torch.autograd.Function):
+    """Not differentiable as a view, so that what is a view of it is in the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.view(2, 3)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_in_a_graph_share_memory_with_inputs_and_other_results(*, dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x + 1
+        flat = _Flat.apply(x)
+        return flat[1], flat.chunk(2)[1], flat.view(3, 2).t().unsqueeze(0), y, _Flat.apply(y).view(3, 2)[1]
+
+    x = torch.rand(2, 3, requires_grad=True)
+    for results in (function(x), _compiled(function, dynamic=dynamic)(x)):
+        y = results[3]
+        assert [r.data_ptr() - x.data_ptr() for r in results[:3]] == [4, 12, 0]
+        assert results[4].data_ptr() - y.data_ptr() == 8
+    _check(function, x, dynamic=dynamic)

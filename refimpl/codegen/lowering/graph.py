@@ -27,7 +27,7 @@ from refimpl.codegen.lowering import (
     windows,
     writes,
 )
-from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, whole
+from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, have_strides, whole
 from refimpl.codegen.options import CodegenOptions, Contractions
 from refimpl.codegen.scalars import Load, walk
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
@@ -105,6 +105,7 @@ class _GraphLowering:
         self.state = LoweringState(options, facts=facts_of(node.meta.get("val") for node in placeholders))
         self.bases = _bases(graph_module.graph)
         self.values: dict[torch.fx.Node, Any] = {}
+        self.returned: set[torch.fx.Node] = set()
         self.inputs: list[Buffer | sympy.Expr | Opaque | None] = []
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
         self.opaque_constants: dict[str, Any] = {}
@@ -120,7 +121,9 @@ class _GraphLowering:
             elif node.op == "get_attr":
                 self.values[node] = self._constant(node)
             elif node.op == "output":
-                outputs = tuple(self._output(item) for item in _as_sequence(node.args[0]))
+                items = _as_sequence(node.args[0])
+                self.returned.update(item for item in items if isinstance(item, torch.fx.Node))
+                outputs = tuple(self._output(item) for item in items)
             else:
                 self.values[node] = self._kept(node, self._call(node))
         return LoweredGraph(
@@ -332,10 +335,33 @@ class _GraphLowering:
         )
         return Stored(made.buffer, value.shape, steps, made.offset, is_whole=False)
 
+    def _in_place(self, node: torch.fx.Node) -> Stored | None:
+        """A result that is a view of an input, or of another result, where that one is in memory. None if it is no such view."""
+        value: Any = self.values[node]
+        if isinstance(value, Stored):
+            return value
+        call, position = cast(Any, node.args) if node.target is operator.getitem else (node, None)
+        source = call.args[0] if _is_view(call) else None
+        if not isinstance(value, Computed) or not isinstance(source, torch.fx.Node):
+            return None
+        if source in self.returned and isinstance(self.values[source], Computed):
+            self._output(source)
+        base = self._in_place(source)
+        if base is None or not have_strides(base, source.meta["val"].stride()):
+            return None
+        if call.target is torch.ops.aten.view.default:
+            fake = node.meta["val"]
+            shape, steps = (tuple(to_index(number) for number in numbers) for numbers in (fake.shape, fake.stride()))
+            return Stored(base.buffer, shape, steps, base.offset, is_whole=False)
+        arguments, keywords = self._lowered_arguments(call)
+        viewed = RULES[call.target](self.state, call, base, *arguments[1:], **keywords)
+        viewed = viewed if position is None else viewed[position]
+        return viewed if isinstance(viewed, Stored) else None
+
     def _output(self, item: Any) -> Any:
         if not isinstance(item, torch.fx.Node):
             return item
-        value: Any = self.values[item]
+        value: Any = self._in_place(item) or self.values[item]
         if isinstance(value, (Stored, Computed)):
             self.values[item] = self._in_memory(value, item.meta["val"], item.name)  # once, if it is several outputs
             return self.values[item]
@@ -349,9 +375,12 @@ def _bases(graph: torch.fx.Graph) -> set[torch.fx.Node]:
         base = node.args[0]
         while isinstance(base, torch.fx.Node) and base not in found:
             found.add(base)
-            is_view = isinstance(base.target, OpOverload) and any(r.alias_info for r in base.target._schema.returns)
-            base = base.args[0] if is_view else None
+            base = base.args[0] if _is_view(base) else None
     return found
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and any(result.alias_info for result in node.target._schema.returns)
 
 
 def _repeated_dims(fake: torch.Tensor) -> list[int]:
