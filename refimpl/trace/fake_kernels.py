@@ -29,6 +29,7 @@ from refimpl._torch import (
     set_bits,
     storage_key,
 )
+from refimpl.trace.elementwise_layouts import result_strides
 from refimpl.trace.tracker import TrackerState
 
 # What an op gives must follow from signature and arguments alone. These read or change the storage behind the tensor.
@@ -135,18 +136,30 @@ class FakeKernelsState:
         if _has_effect(func):
             return _without_values(func, args, kwargs, tensors)
         if not self.is_caching or not self._is_repeatable(func):
-            return func(*args, **kwargs)
+            return self._call(func, args, kwargs)
         return self._remembered(func, args, kwargs, tensors, tracker)
 
     def run_below_autograd(self, func: Any, args: Any, kwargs: Any, tracker: TrackerState) -> Any:
         """The result of an op that autograd or a composite op has called, whose tensors the tracer may not know."""
         if not self._is_repeatable(func):
-            return func(*args, **kwargs)
+            return self._call(func, args, kwargs)
         tensors: list[torch.Tensor] = []
         _append_tensors(args, tensors)
         for value in kwargs.values():
             _append_tensors(value, tensors)
         return self._remembered(func, args, kwargs, tensors, tracker, is_below=True)
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The fake kernel's result, in the layout that the kernel gives it."""
+        result = func(*args, **kwargs)
+        if type(result) is not FakeTensor or result.constant is not None:
+            return result
+        strides = result_strides(func, result.shape, args)
+        if strides is None or strides == result.stride():
+            return result
+        with inside_fake_kernel(self.fake_mode):
+            meta = torch.empty_strided(result.shape, strides, dtype=result.dtype, device="meta")
+        return FakeTensor(self.fake_mode, meta, result.fake_device)
 
     def _remembered(
         self,
@@ -172,7 +185,7 @@ class FakeKernelsState:
                 if fake is not None:
                     replaced[id(tensor)] = tensors[index] = fake
             if signature is None:
-                return func(*args, **kwargs)
+                return self._call(func, args, kwargs)
             signatures.append(signature)
         if len(tensors) > 1:
             signatures.append(_sharing(tensors))
@@ -183,9 +196,9 @@ class FakeKernelsState:
             results = self._symbolic_results if is_symbolic else _STATIC_RESULTS
             remembered = results.get(key, _MISS)
         except TypeError:  # an argument that has no hash, such as a generator
-            return func(*args, **kwargs)
+            return self._call(func, args, kwargs)
         if remembered is _MISS:
-            result = func(*args, **kwargs)
+            result = self._call(func, args, kwargs)
             # An op that resizes what it writes to (`out=`) has to do so every time.
             is_kept = all(map(operator.eq, map(self.signature, tensors), signatures))
             remembered = _recipe(result, tensors) if is_kept else None
@@ -194,7 +207,7 @@ class FakeKernelsState:
             results[key] = remembered
             return result
         if remembered is None:  # known not to be repeatable
-            return func(*args, **kwargs)
+            return self._call(func, args, kwargs)
         return self._repeat(remembered, tensors)
 
     def _fake_of(self, tensor: torch.Tensor) -> tuple[FakeTensor | None, Hashable]:

@@ -26,6 +26,7 @@ from refimpl.trace.decompositions.promotion import (
     pointwise,
 )
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.elementwise_layouts import in_layout_of
 
 Tensor = torch.Tensor
 INF = math.inf
@@ -126,7 +127,7 @@ def sgn(x: Tensor) -> Tensor:
 def heaviside(x: Tensor, values: Tensor) -> Tensor:
     if x.dtype is not values.dtype or x.is_complex():
         return NotImplemented  # eager raises
-    return torch.where(x == 0, values, cast(x > 0, x.dtype))
+    return in_layout_of(aten.heaviside.default, torch.where(x == 0, values, cast(x > 0, x.dtype)), (x, values))
 
 
 @rule(aten.nan_to_num.default)

@@ -20,6 +20,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import RuleT, aten, rule
+from refimpl.trace.elementwise_layouts import in_layout_of
 
 BOOL, INT, FLOAT, COMPLEX = "bool", "int", "float", "complex"
 FLOATS = frozenset({FLOAT})
@@ -104,7 +105,7 @@ def pointwise(
                 return NotImplemented
             if isinstance(out, tuple):
                 return tuple(cast(x, result or dtype) for x in out)
-            return cast(out, result or dtype)
+            return in_layout_of(overloads[0], cast(out, result or dtype), args)
 
         return rule(*overloads)(promoted)  # type: ignore[return-value]
 

@@ -1,0 +1,165 @@
+"""Strides of results of elementwise operators over random layouts: worked out, traced and compiled, against eager's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.pipeline import compile_aot
+from refimpl.trace.decompositions import decomposition_table
+from refimpl.trace.elementwise_layouts import elementwise_strides, result_strides
+from refimpl.trace.make_fx import make_fx
+
+aten = torch.ops.aten
+
+_OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
+    (aten.copysign.Tensor, 2, (), {}),
+    (aten.copysign.Scalar, 1, (2.0,), {}),
+    (aten.div.Tensor_mode, 2, (), {"rounding_mode": "floor"}),
+    (aten.div.Scalar_mode, 1, (2.0,), {"rounding_mode": "floor"}),
+    (aten.floor_divide.default, 2, (), {}),
+    (aten.heaviside.default, 2, (), {}),
+    (aten.lerp.Scalar, 2, (0.25,), {}),
+    (aten.lerp.Tensor, 3, (), {}),
+    (aten.logaddexp.default, 2, (), {}),
+    (aten.logaddexp2.default, 2, (), {}),
+    (aten.logical_and.default, 2, (), {}),
+    (aten.logical_or.default, 2, (), {}),
+    (aten.logical_xor.default, 2, (), {}),
+    (aten.special_xlog1py.default, 2, (), {}),
+    (aten.xlogy.Tensor, 2, (), {}),
+    (aten.binary_cross_entropy.default, 2, (None, 0), {}),
+    (aten.huber_loss.default, 2, (0,), {}),
+]
+_ON_NUMBERS = [(aten.pow.Scalar, 2), (aten.normal.float_Tensor, 2.0)]
+_OF_ONE_SHAPE = (aten.binary_cross_entropy.default, aten.huber_loss.default)
+
+
+def _operand(rng: random.Random, shape: list[int], *, is_whole: bool) -> torch.Tensor:
+    """Ones in a random order of dimensions, some with gaps or expanded; not whole: some broadcast, some without dimensions."""
+    if not is_whole and rng.random() < 0.3:
+        shape = [1 if rng.random() < 0.4 else size for size in shape]
+        if rng.random() < 0.4:
+            shape = shape[rng.randrange(len(shape) + 1) :]
+    order = list(range(len(shape)))
+    rng.shuffle(order)
+    has_gaps = rng.random() < 0.2
+    strides, step = [0] * len(shape), 1
+    for dim in order:
+        strides[dim] = step
+        step *= shape[dim] * (2 if has_gaps and rng.random() < 0.5 else 1)
+    for dim, size in enumerate(shape):
+        if rng.random() < 0.12:
+            strides[dim] = 0
+        elif size == 1 and rng.random() < 0.3:
+            strides[dim] = rng.choice([1, 2, 3, 7])
+    return torch.ones(step).as_strided(shape, strides)
+
+
+def _operands(rng: random.Random, count: int, *, is_whole: bool = False) -> list[torch.Tensor]:
+    shape = [rng.choice([1, 2, 3, 1, 2]) for _ in range(rng.randrange(1, 5))]
+    return [_operand(rng, shape, is_whole=is_whole) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("function", "count"), [(torch.sin, 1), (torch.add, 2), (torch.atan2, 2), (torch.addcmul, 3)], ids=lambda x: str(x)
+)
+def test_operands_decide_as_in_eager(function: Callable[..., torch.Tensor], count: int) -> None:
+    rng = random.Random(0)
+    for _ in range(1500):
+        operands = _operands(rng, count)
+        result = function(*operands)
+        layouts = [(tuple(x.shape), x.stride()) for x in operands]
+        assert elementwise_strides(result.shape, layouts) == result.stride(), layouts
+
+
+def test_results_without_elements_and_of_channels_last() -> None:
+    image = torch.ones(2, 3, 1, 4).to(memory_format=torch.channels_last)
+    for x in (image, image[:, :1], image[:0], torch.ones(3, 0, 2).permute(2, 0, 1), torch.ones(1, 3, 1, 1)):
+        assert elementwise_strides(x.shape, [(tuple(x.shape), x.stride())] * 2) == (x + x).stride()
+
+
+def _cases(rng: random.Random, count: int) -> Any:
+    for operator, arity, rest, kwargs in _OPERATORS:
+        for _ in range(count):
+            yield operator, [*_operands(rng, arity, is_whole=operator in _OF_ONE_SHAPE), *rest], kwargs
+    for operator, number in _ON_NUMBERS:
+        for _ in range(count):
+            yield operator, [number, *_operands(rng, 1)], {}
+
+
+def _telling(x: torch.Tensor) -> list[int]:
+    return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size != 1]
+
+
+def test_the_table_of_operators_is_eagers() -> None:
+    for operator, args, kwargs in _cases(random.Random(1), 200):
+        expected = operator(*args, **kwargs)
+        assert result_strides(operator, expected.shape, args) == expected.stride(), (operator, args)
+
+
+def test_operands_of_several_dtypes_keep_their_word() -> None:
+    rng = random.Random(3)
+    known = 0
+    for operator, args, kwargs in _cases(rng, 150):
+        if operator in _OF_ONE_SHAPE or operator in (aten.lerp.Scalar, aten.lerp.Tensor, aten.heaviside.default):
+            continue  # of one dtype only
+        if operator is aten.normal.float_Tensor or "logaddexp" in str(operator):
+            continue
+        mixed = [a.to(torch.int64) if isinstance(a, torch.Tensor) and rng.random() < 0.5 else a for a in args]
+        expected = operator(*mixed, **kwargs)
+        strides = result_strides(operator, expected.shape, mixed)
+        known += strides is not None
+        assert strides in (None, expected.stride()), (
+            operator,
+            [a.stride() for a in mixed if isinstance(a, torch.Tensor)],
+        )
+    assert known > 800
+
+
+@pytest.mark.parametrize("is_decomposed", [False, True])
+def test_traced_results_have_eagers_strides(is_decomposed: bool) -> None:
+    table = decomposition_table if is_decomposed else {}
+    for operator, args, kwargs in _cases(random.Random(2), 12):
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+
+        def program(
+            *given: torch.Tensor, operator: Any = operator, args: Any = args, kwargs: Any = kwargs
+        ) -> torch.Tensor:
+            rest = iter(given)
+            return operator(*[next(rest) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
+
+        graph = make_fx(program, decomposition_table=table, tracing_mode="fake")(*tensors)
+        (returned,) = graph.graph.find_nodes(op="output")[0].args
+        expected = _telling(program(*tensors))
+        assert _telling(returned.meta["val"]) == expected, (operator, [(x.shape, x.stride()) for x in tensors])
+        assert _telling(graph(*tensors)) == expected or not is_decomposed
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.floor_divide,
+        torch.logical_xor,
+        torch.xlogy,
+        torch.special.xlog1py,
+        torch.heaviside,
+        torch.copysign,
+        lambda x, y: torch.nn.functional.binary_cross_entropy(x, y, reduction="none"),
+        lambda x, y: 2**y,
+    ],
+)
+def test_compiled_results_have_eagers_strides(function: Callable[..., torch.Tensor]) -> None:
+    compiled = compile_aot(function, backend=compile_graph, decompositions=codegen_decompositions())
+    row, column = torch.rand(2).expand(3, 2), torch.rand(2, 3).t()
+    for x, y in ((row, column), (column, row), (column, torch.rand(3, 2))):
+        expected = function(x, y)
+        result = compiled(x, y)
+        torch.testing.assert_close(result, expected)
+        assert result.stride() == expected.stride()

@@ -1,0 +1,179 @@
+"""Strides of fresh results, for operators whose fake kernel or decomposition orders dimensions otherwise than the kernel does.
+
+Kernels of elementwise operators order the dimensions of a result by the strides of the operands: the first operand that can
+tell two dimensions apart decides. Strides of 0 tell nothing, which is where broadcast and expanded operands leave the word to
+the next one. Fake kernels written in Python judge the same questions by other rules.
+
+Counterpart: torch/_prims_common/__init__.py compute_elementwise_output_strides
+Differs: follows the kernels where the two disagree; sizes and strides are integers, never symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import OpOverload
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
+
+aten = torch.ops.aten
+
+# By all tensors among the arguments, in order.
+_ELEMENTWISE = frozenset(
+    [
+        aten.complex.default,
+        aten.copysign.Scalar,
+        aten.copysign.Tensor,
+        aten.div.Scalar_mode,
+        aten.div.Tensor_mode,
+        aten.floor_divide.default,
+        aten.heaviside.default,
+        aten.lerp.Scalar,
+        aten.lerp.Tensor,
+        aten.logaddexp.default,
+        aten.logaddexp2.default,
+        aten.logical_and.default,
+        aten.logical_or.default,
+        aten.logical_xor.default,
+        aten.polar.default,
+        aten.special_xlog1py.default,
+        aten.xlogy.Tensor,
+    ]
+)
+# By the first tensor alone.
+_LIKE_FIRST = frozenset([aten.binary_cross_entropy.default, aten.huber_loss.default])
+# Whatever the operands are.
+_CONTIGUOUS = frozenset([aten.pow.Scalar, aten.normal.float_Tensor, aten.rrelu_with_noise.default])
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tuple[int, ...]:
+    """Strides of a new result of this shape, to which the operands broadcast, in elements."""
+    if all(tuple(own) == tuple(shape) for own, _ in operands):
+        strides = _strides_of_all(shape, operands)
+        if strides is not None:
+            return strides
+    order = _fastest_first(shape, operands)
+    if order == list(reversed(range(len(shape)))):
+        return contiguous_strides(shape)
+    strides, step = [0] * len(shape), 1
+    for dim in order:
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides)
+
+
+def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tuple[int, ...] | None:
+    """Strides of an operator's result, where this module knows better than the fake kernel; None where it does not.
+
+    None also for symbolic sizes, and for operands with gaps or repeated elements that a kernel may convert first.
+    """
+    if func not in _ELEMENTWISE and func not in _LIKE_FIRST and func not in _CONTIGUOUS:
+        return None
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
+    numbers = [*shape, *(n for layout in layouts for part in layout for n in part)]
+    if not tensors or any(type(number) is not int for number in numbers):
+        return None
+    if func in _CONTIGUOUS:
+        return contiguous_strides(shape)
+    if func in _LIKE_FIRST:
+        own, strides = layouts[0]
+        if own != tuple(shape):
+            return None
+        return strides if _is_dense(shape, strides) else elementwise_strides(shape, layouts[:1])
+    is_converting = len({tensor.dtype for tensor in tensors}) > 1 or not tensors[0].dtype.is_floating_point
+    if is_converting and not all(_is_dense(*layout) for layout in layouts):
+        return None
+    if len(tensors) == 1 and any(isinstance(arg, (int, float)) for arg in args):
+        layouts.append(((), ()))  # a number is a tensor without dimensions
+    return elementwise_strides(shape, layouts)
+
+
+def in_layout_of(func: OpOverload, out: torch.Tensor, args: Iterable[Any]) -> torch.Tensor:
+    """What a decomposition of the operator gave, in the layout that the operator gives."""
+    strides = result_strides(func, out.shape, args)
+    if strides is None or out.numel() == 0 or _agree(out.shape, out.stride(), strides):
+        return out
+    order = sorted(range(out.ndim), key=lambda dim: -strides[dim])
+    inverse = [order.index(dim) for dim in range(out.ndim)]
+    return out.permute(order).contiguous().permute(inverse)
+
+
+def _agree(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides, others, strict=True))
+
+
+def _strides_of_all(shape: Sequence[int], operands: Sequence[Layout]) -> tuple[int, ...] | None:
+    """The strides that operands of one shape share, if they have no gaps; strides along a size of 1 need not agree."""
+    if 0 in shape:  # which is contiguous whatever the strides
+        return contiguous_strides(shape)
+    for format_strides in (contiguous_strides(shape), _channels_last_strides(shape)):
+        if format_strides is not None and all(_agree(shape, strides, format_strides) for _, strides in operands):
+            return format_strides
+    first = tuple(operands[0][1])
+    if all(tuple(strides) == first for _, strides in operands) and _is_dense(shape, first):
+        return first
+    return None
+
+
+def _channels_last_strides(shape: Sequence[int]) -> tuple[int, ...] | None:
+    if len(shape) != 4:
+        return None
+    n, h, w, c = contiguous_strides([shape[0], shape[2], shape[3], shape[1]])
+    return n, c, h, w
+
+
+def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each place between the first and the last holds one element."""
+    step = 1
+    for stride, size in sorted((t, s) for s, t in zip(shape, strides, strict=True) if s != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def _fastest_first(shape: Sequence[int], operands: Sequence[Layout]) -> list[int]:
+    """Dimensions from the fastest on: an insertion sort, as comparisons that tell nothing make the order partial."""
+    everywhere = [_broadcast(shape, layout) for layout in operands]
+    order = list(reversed(range(len(shape))))
+    for i in range(1, len(order)):
+        at = i
+        for before in range(i - 1, -1, -1):
+            sign = _compare(shape, everywhere, order[before], order[at])
+            if sign > 0:
+                order[before], order[at] = order[at], order[before]
+                at = before
+            elif sign < 0:
+                break
+    return order
+
+
+def _broadcast(shape: Sequence[int], layout: Layout) -> list[int]:
+    own, strides = layout
+    inner = shape[len(shape) - len(own) :]
+    stretched = [0 if a == 1 and b != 1 else t for a, b, t in zip(own, inner, strides, strict=True)]
+    return [0] * (len(shape) - len(own)) + stretched
+
+
+def _compare(shape: Sequence[int], operands: Sequence[Sequence[int]], a: int, b: int) -> int:
+    """1 if dimension a is slower than b, -1 if it is faster, 0 if no operand tells."""
+    for strides in operands:
+        if strides[a] == 0 or strides[b] == 0:
+            continue
+        if strides[a] != strides[b]:
+            return 1 if strides[a] > strides[b] else -1
+        if shape[a] > shape[b]:
+            return 1
+    return 0
