@@ -253,3 +253,11 @@ def test_views_in_a_graph_share_memory_with_inputs_and_other_results(*, dynamic:
         assert [r.data_ptr() - x.data_ptr() for r in results[:3]] == [4, 12, 0]
         assert results[4].data_ptr() - y.data_ptr() == 8
     _check(function, x, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("function", [torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data])
+def test_the_gradient_of_a_softmax_has_the_dtype_of_what_flows_in(function: Any) -> None:
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    for dtype, of_input in ((torch.float16, torch.float32), (torch.float64, torch.float32)):
+        y = _compiled(lambda x, of_input=of_input: function(x, x, -1, of_input))(x.to(dtype))
+        assert y.dtype == function(x.to(dtype), x.to(dtype), -1, of_input).dtype

@@ -152,16 +152,21 @@ def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     return torch.where((x >= eps) & (x <= 1 - eps), derivative, 0)
 
 
+def _of_gradient(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the gradient of a softmax: the CPU's kernels have one dtype only."""
+    return grad.dtype if grad.device.type == "cpu" else input_dtype
+
+
 @rule(aten._softmax_backward_data.default)
 def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    inner = computation_dtype(y.dtype)
+    inner, dtype = computation_dtype(y.dtype), _of_gradient(grad, input_dtype)
     grad, y = cast(grad, inner).contiguous(), cast(y, inner).contiguous()
     product = grad * y
-    return cast(product - y * torch.sum(product, dim, keepdim=True), input_dtype)
+    return cast(product - y * torch.sum(product, dim, keepdim=True), dtype)
 
 
 @rule(aten._log_softmax_backward_data.default)
 def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
-    inner = computation_dtype(y.dtype)
+    inner, dtype = computation_dtype(y.dtype), _of_gradient(grad, input_dtype)
     grad, y = cast(grad, inner).contiguous(), cast(y, inner).contiguous()
-    return cast(grad - torch.exp(y) * torch.sum(grad, dim, keepdim=True), input_dtype)
+    return cast(grad - torch.exp(y) * torch.sum(grad, dim, keepdim=True), dtype)
