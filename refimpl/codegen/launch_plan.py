@@ -95,6 +95,7 @@ class _Plan:
         self.buffers: dict[str, Buffer] = {}
         self.names: dict[str, Any] = {
             "math": math,
+            "torch": torch,
             "empty": torch.empty_strided,
             "as_strided": torch.as_strided,
             "laid_out": _laid_out,
@@ -238,9 +239,8 @@ class _Plan:
         """A line that sees to it that a tensor from elsewhere lies in memory as its kernels expect."""
         if buffer.name not in self.read_by_place or buffer.name in self.written:
             return []
-        return [
-            f"{buffer.name} = laid_out({buffer.name}, {self._numbers(buffer.shape)}, {self._numbers(buffer.strides)})"
-        ]
+        said = f"{self._numbers(buffer.shape)}, {self._numbers(buffer.strides)}, {buffer.dtype}"
+        return [f"{buffer.name} = laid_out({buffer.name}, {said})"]
 
     def _sizes_of(self, tensors: Sequence[Buffer | Opaque]) -> list[str]:
         """Lines that give symbols their values, of sizes and strides that are nothing but a symbol not seen before; and then
@@ -327,7 +327,6 @@ class _Plan:
             return
         device = f"{buffer.device.type}_{buffer.device.index or 0}"
         self.names[device] = buffer.device
-        self.names.setdefault("torch", torch)
         self.lines.append(
             f"{buffer.name} = empty({self._numbers(buffer.shape)}, {self._numbers(buffer.strides)}, "
             f"dtype={buffer.dtype}, device={device})"
@@ -401,10 +400,11 @@ class _Plan:
         return name
 
 
-def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A tensor as the graph says it is in memory: operators may lay out results in another way than their fakes say."""
+def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Any:
+    """A tensor as the graph says it is in memory: operators may lay out results in another way than their fakes say, and hooks on
+    saved tensors may give them back in another dtype."""
     try:
-        if tensor.stride() == strides and tensor.shape == shape:
+        if tensor.stride() == strides and tensor.shape == shape and tensor.dtype == dtype:
             return tensor
     except AttributeError:  # no tensor: a gradient that there is none of
         return tensor
@@ -413,6 +413,6 @@ def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     is_as_said = all(
         size == 1 or mine == said for size, mine, said in zip(shape, tensor.stride(), strides, strict=True)
     )
-    if is_as_said or tensor.numel() == 0:
+    if (is_as_said or tensor.numel() == 0) and tensor.dtype == dtype:
         return tensor
-    return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=tensor.device).copy_(tensor)

@@ -130,3 +130,18 @@ def test_a_launch_is_one_call_and_its_allocations(*, reuse: bool) -> None:
 def test_the_benchmark_of_overhead_gives_microseconds(capsys: pytest.CaptureFixture[str]) -> None:
     codegen_overhead.main(["--launches", "2", "--rounds", "1"])
     assert capsys.readouterr().out.count("us for each launch") == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_saved_values_that_hooks_give_back_in_another_dtype_are_converted(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.cos() * x.t() + x.amin(0)).sum()
+
+    def pack(saved: torch.Tensor) -> torch.Tensor:
+        return saved * 1 if saved.dtype == torch.bool else saved.to(dtype)
+
+    x = torch.arange(4.0).view(2, 2).requires_grad_()
+    (expected,) = torch.autograd.grad(function(x), x)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+        result = _compiled(function)[0](x)
+    torch.testing.assert_close(torch.autograd.grad(result, x)[0], expected, rtol=4e-3, atol=4e-3)
