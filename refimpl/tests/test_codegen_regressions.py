@@ -261,3 +261,10 @@ def test_the_gradient_of_a_softmax_has_the_dtype_of_what_flows_in(function: Any)
     for dtype, of_input in ((torch.float16, torch.float32), (torch.float64, torch.float32)):
         y = _compiled(lambda x, of_input=of_input: function(x, x, -1, of_input))(x.to(dtype))
         assert y.dtype == function(x.to(dtype), x.to(dtype), -1, of_input).dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_exponents_are_integers_of_32_bits_and_products_are_rounded_once(dtype: torch.dtype) -> None:
+    exponents = torch.cat([torch.arange(-700, 700, 3), torch.tensor([2**63 - 1, -(2**63), 2**31, 2**32 + 5])])
+    for number in (-1.7, 1e-40, 3e38, -0.0, float("inf")):
+        _check(torch.ldexp, torch.full(exponents.shape, number).to(dtype), exponents)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import has_composite_kernel
 from refimpl.trace.decompositions.promotion import (
     ANY,
     COMPLEX,
@@ -30,6 +31,9 @@ from refimpl.trace.elementwise_layouts import in_layout_of
 
 Tensor = torch.Tensor
 INF = math.inf
+
+# Its product with a power of two of this size is infinite, or zero; in float64 neither.
+_ALL_OF_FLOAT32 = 400
 
 
 @pointwise(aten.addcmul.default, accepts=NUMBERS)
@@ -263,6 +267,14 @@ def fmin(x: Tensor, y: Tensor) -> Tensor:
 
 @rule(aten.ldexp.Tensor)
 def ldexp(x: Tensor, other: Tensor) -> Tensor:
+    """Since torch 2.13 integers are exponents of C's ldexp: kept in an int32, and the product is rounded once."""
+    if kind_of(x.dtype) == "float" and kind_of(other.dtype) == "int" and not has_composite_kernel(aten.ldexp.Tensor):
+        if x.dtype == torch.float64:
+            return NotImplemented
+        power = torch.pow(
+            2.0, cast(torch.clamp(cast(other, torch.int32), -_ALL_OF_FLOAT32, _ALL_OF_FLOAT32), torch.float64)
+        )
+        return cast(cast(x, torch.float64) * power, x.dtype)
     dtype = torch.result_type(x, other)
     dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
     return (x * torch.pow(2.0, other)).to(
