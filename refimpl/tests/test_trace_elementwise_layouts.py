@@ -19,12 +19,17 @@ from refimpl.trace.make_fx import make_fx
 aten = torch.ops.aten
 
 _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
+    (aten.clamp.Tensor, 2, (), {}),
+    (aten.clamp.Tensor, 3, (), {}),
     (aten.copysign.Tensor, 2, (), {}),
     (aten.copysign.Scalar, 1, (2.0,), {}),
     (aten.div.Tensor_mode, 2, (), {"rounding_mode": "floor"}),
     (aten.div.Scalar_mode, 1, (2.0,), {"rounding_mode": "floor"}),
     (aten.floor_divide.default, 2, (), {}),
+    (aten.fmax.default, 2, (), {}),
+    (aten.fmin.default, 2, (), {}),
     (aten.heaviside.default, 2, (), {}),
+    (aten.hypot.default, 2, (), {}),
     (aten.lerp.Scalar, 2, (0.25,), {}),
     (aten.lerp.Tensor, 3, (), {}),
     (aten.logaddexp.default, 2, (), {}),
@@ -36,9 +41,10 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
     (aten.xlogy.Tensor, 2, (), {}),
     (aten.binary_cross_entropy.default, 2, (None, 0), {}),
     (aten.huber_loss.default, 2, (0,), {}),
+    (aten.soft_margin_loss.default, 2, (0,), {}),
 ]
 _ON_NUMBERS = [(aten.pow.Scalar, 2), (aten.normal.float_Tensor, 2.0)]
-_OF_ONE_SHAPE = (aten.binary_cross_entropy.default, aten.huber_loss.default)
+_OF_ONE_SHAPE = (aten.binary_cross_entropy.default, aten.huber_loss.default, aten.soft_margin_loss.default)
 
 
 def _operand(rng: random.Random, shape: list[int], *, is_whole: bool) -> torch.Tensor:
@@ -110,7 +116,7 @@ def test_operands_of_several_dtypes_keep_their_word() -> None:
     for operator, args, kwargs in _cases(rng, 150):
         if operator in _OF_ONE_SHAPE or operator in (aten.lerp.Scalar, aten.lerp.Tensor, aten.heaviside.default):
             continue  # of one dtype only
-        if operator is aten.normal.float_Tensor or "logaddexp" in str(operator):
+        if operator is aten.normal.float_Tensor or "logaddexp" in str(operator) or "hypot" in str(operator):
             continue
         mixed = [a.to(torch.int64) if isinstance(a, torch.Tensor) and rng.random() < 0.5 else a for a in args]
         expected = operator(*mixed, **kwargs)
@@ -151,6 +157,9 @@ def test_traced_results_have_eagers_strides(is_decomposed: bool) -> None:
         torch.special.xlog1py,
         torch.heaviside,
         torch.copysign,
+        torch.fmax,
+        torch.hypot,
+        lambda x, y: torch.nn.functional.soft_margin_loss(x, y, reduction="none"),
         lambda x, y: torch.nn.functional.binary_cross_entropy(x, y, reduction="none"),
         lambda x, y: 2**y,
     ],

@@ -24,13 +24,17 @@ aten = torch.ops.aten
 # By all tensors among the arguments, in order.
 _ELEMENTWISE = frozenset(
     [
+        aten.clamp.Tensor,
         aten.complex.default,
         aten.copysign.Scalar,
         aten.copysign.Tensor,
         aten.div.Scalar_mode,
         aten.div.Tensor_mode,
         aten.floor_divide.default,
+        aten.fmax.default,
+        aten.fmin.default,
         aten.heaviside.default,
+        aten.hypot.default,
         aten.lerp.Scalar,
         aten.lerp.Tensor,
         aten.logaddexp.default,
@@ -43,10 +47,12 @@ _ELEMENTWISE = frozenset(
         aten.xlogy.Tensor,
     ]
 )
-# By the first tensor alone.
+# By the first tensor alone, as the kernel of one operand; below, as `empty_like`, which keeps strides along sizes of 1 too.
+_BY_FIRST = frozenset([aten.soft_margin_loss.default])
 _LIKE_FIRST = frozenset([aten.binary_cross_entropy.default, aten.huber_loss.default])
 # Whatever the operands are.
 _CONTIGUOUS = frozenset([aten.pow.Scalar, aten.normal.float_Tensor, aten.rrelu_with_noise.default])
+_KNOWN = _ELEMENTWISE | _BY_FIRST | _LIKE_FIRST | _CONTIGUOUS
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -78,7 +84,7 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
 
     None also for symbolic sizes, and for operands with gaps or repeated elements that a kernel may convert first.
     """
-    if func not in _ELEMENTWISE and func not in _LIKE_FIRST and func not in _CONTIGUOUS:
+    if func not in _KNOWN:
         return None
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
@@ -87,11 +93,12 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
         return None
     if func in _CONTIGUOUS:
         return contiguous_strides(shape)
-    if func in _LIKE_FIRST:
+    if func in _LIKE_FIRST or func in _BY_FIRST:
         own, strides = layouts[0]
         if own != tuple(shape):
             return None
-        return strides if _is_dense(shape, strides) else elementwise_strides(shape, layouts[:1])
+        is_kept = func in _LIKE_FIRST and _is_dense(shape, strides)
+        return strides if is_kept else elementwise_strides(shape, layouts[:1])
     is_converting = len({tensor.dtype for tensor in tensors}) > 1 or not tensors[0].dtype.is_floating_point
     if is_converting and not all(_is_dense(*layout) for layout in layouts):
         return None
