@@ -43,6 +43,26 @@ def descriptor(x: torch.Tensor) -> Any:
     return holder.value, sorted(vars(holder))
 
 
+class Scaled(Doubling):
+    """The same, which on the class gives a number."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return getattr(instance, self.slot, 1) * 1.5
+
+
+class ScaledHolder(Holder):
+    value = Scaled()
+
+
+class InheritedHolder(ScaledHolder):
+    pass
+
+
+def descriptor_that_hides_on_the_class(x: torch.Tensor) -> Any:
+    holder = InheritedHolder(x)
+    return holder.value + ScaledHolder(x + 1).value
+
+
 def added(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.value + x
 
@@ -141,6 +161,7 @@ def a_tree(x: torch.Tensor) -> Any:
 
 PROGRAMS = (
     descriptor,
+    descriptor_that_hides_on_the_class,
     bound_by_hand,
     cause_of_an_error,
     sliced_parameters,

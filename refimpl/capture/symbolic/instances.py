@@ -16,7 +16,7 @@ import torch
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.sources import AttributeSource, KeptSource, Source, class_source
+from refimpl.capture.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_named_tuple
@@ -180,7 +180,10 @@ class SymbolicInstances(SymbolicBase):
         function, class_ = in_mro(type(found), method_name), args[0].class_
         if not isinstance(function, FunctionType):
             unsupported(f"descriptor {name}", args[0])
-        way = AttributeSource(KeptSource(class_, class_.__qualname__), name)
+        owner = next(base for base in class_.__mro__ if name in base.__dict__)
+        way = OwnAttributeSource(
+            KeptSource(owner, owner.__qualname__), name
+        )  # read off the class it may give something else
         method = self.state.wrap(function, AttributeSource(class_source(found), method_name))
         return self.enter_function(method, [self.state.wrap(found, way), *args], {})
 
