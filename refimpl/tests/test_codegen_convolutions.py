@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -100,3 +101,19 @@ def test_one_compilation_serves_all_sizes() -> None:
     for batch, size in ((2, 9), (3, 12), (4, 20)):
         agree(function, compiled, (values(batch, 3, size, size, grad=True), values(4, 3, 3, 3, seed=1, grad=True)))
     assert len(compiler.graphs) == 2
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_infinite_weights_count_only_where_a_window_lies(stride: int) -> None:
+    """In groups of one channel, whose gradients are plain sums."""
+    weight = torch.tensor([float("inf"), 1.0, -2.0, -float("inf")]).view(2, 1, 1, 2, 1)
+    x = torch.arange(8.0).view(1, 2, 1, 4, 1).requires_grad_()
+
+    def gradient(convolution: Callable[..., torch.Tensor]) -> torch.Tensor:
+        return torch.autograd.grad(convolution(x, weight).sum(), x)[0]
+
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.conv3d(x, weight, None, (1, stride, 1), groups=2)
+
+    compiled, _ = compiled_template(function)
+    torch.testing.assert_close(gradient(compiled), gradient(function), rtol=0, atol=0)

@@ -30,7 +30,7 @@ from refimpl.codegen.lowering.state import (
     whole,
 )
 from refimpl.codegen.nests import normalised
-from refimpl.codegen.scalars import Apply, Load, Scalar, index_symbols, walk
+from refimpl.codegen.scalars import Apply, Guarded, Literal, Load, Scalar, index_symbols, walk
 from refimpl.codegen.schedule import guess
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
@@ -65,6 +65,8 @@ class ContractionSpec:
     dtype: torch.dtype
     strides: Indices
     is_convolution: bool = False
+    skips_guarded: bool = False
+    """Whether an operand that is not there counts as nothing in a plain reduction, where the other one is infinite, too."""
 
     @property
     def multiply_adds(self) -> sympy.Expr:
@@ -92,7 +94,7 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
     if is_dot:
         value: Scalar = Apply("dot", (left, right), accumulate)
     else:
-        value = apply("mul", cast(left, accumulate), cast(right, accumulate))
+        value = _multiplied(left, right, accumulate, skips_guarded=spec.skips_guarded)
     nest = Nest(
         axes=axes,
         reduced=over,
@@ -105,6 +107,22 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
     )  # fmt: skip
     state.steps.append(normalised(nest))
     return whole(target)
+
+
+def _multiplied(left: Scalar, right: Scalar, dtype: torch.dtype, *, skips_guarded: bool) -> Scalar:
+    """The product; with `skips_guarded` zero where an operand is not there."""
+    conditions: list[Scalar] = []
+    factors: list[Scalar] = []
+    for side in (left, right):
+        factor = side
+        if skips_guarded and isinstance(side, Guarded):
+            conditions.append(side.condition)
+            factor = side.value
+        factors.append(cast(factor, dtype))
+    value: Scalar = apply("mul", *factors)
+    for condition in conditions:
+        value = Guarded(condition, value, Literal(0.0, dtype))
+    return value
 
 
 def _reduction(spec: ContractionSpec, device: torch.device, *, is_dot: bool) -> Reduction:

@@ -11,7 +11,7 @@ Differs: any number of dimensions, transposed ones and gradients included; nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -117,7 +117,8 @@ def _spread(image: Tensor, weight: Tensor, window: Window, target: Buffer) -> Co
     def factor(kept: Indices, over: Indices) -> Scalar:
         return weight.at((kept[1] * depth + over[0], kept[2], *over[1:]))
 
-    return _spec(pixel, factor, image.dtype, target, groups, columns, (depth, *weight.shape[2:]))
+    spec = _spec(pixel, factor, image.dtype, target, groups, columns, (depth, *weight.shape[2:]))
+    return replace(spec, skips_guarded=True)
 
 
 def _spec(
