@@ -18,7 +18,7 @@ import torch
 from refimpl.codegen.kernel import Kernel, KernelError, Parameter
 from refimpl.codegen.levels import choice
 from refimpl.codegen.levels.choice import AlsoCompiled
-from refimpl.codegen.levels.cubin import compile_batch, compile_to_cubin
+from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch, compile_to_cubin
 from refimpl.codegen.levels.device import DeviceLevel
 from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable, TooManySpills, WouldNotCompile
@@ -312,3 +312,21 @@ def test_device_computes_what_the_emulator_does(case: KernelCase) -> None:
         if isinstance(seen, torch.Tensor):
             rtol = max(case.rtol, 1e-5) if seen.is_floating_point() else 0.0
             torch.testing.assert_close(seen.cpu(), expected, rtol=rtol, atol=rtol, equal_nan=True)
+
+
+@needs_triton
+def test_cubins_are_compiled_for_tensors_that_begin_where_those_of_the_launch_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+
+    def compile_one(*arguments: Any, has_aligned_tensors: bool) -> CompiledKernel:
+        asked.append(has_aligned_tensors)
+        return compile_to_cubin(*arguments, has_aligned_tensors=has_aligned_tensors)
+
+    monkeypatch.setattr(choice, "compile_to_cubin", compile_one)
+    kernel = make_kernel("small", "x:*fp32", "tl.store(x, 2.0)")
+    level, memory = AlsoCompiled(EmulatorLevel(), [90]), torch.zeros(16)
+    for begin in (0, 4, 1, 2):  # in elements of four bytes
+        level.launch(kernel, (1,), [memory[begin : begin + 1]], {})
+    assert asked == [True, False]

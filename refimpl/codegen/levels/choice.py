@@ -18,6 +18,8 @@ from refimpl.codegen.levels.interpreter import InterpreterLevel, check_interpret
 LevelName = Literal["emulator", "interpreter", "device"]
 # Bytes for each thread. A kernel that keeps more than this outside of its registers has blocks that are too large for it.
 MOST_SPILLS = 1024
+# Of addresses, in bytes: what a GPU's launcher tells Triton of.
+ALIGNMENT = 16
 
 
 class AlsoCompiled:
@@ -40,10 +42,11 @@ class AlsoCompiled:
         constants: Mapping[str, Any],
     ) -> None:
         """See Level."""
-        key = kernel.hash, *sorted(constants.items())
+        is_aligned = all(a.data_ptr() % ALIGNMENT == 0 for a in arguments if isinstance(a, torch.Tensor))
+        key = kernel.hash, is_aligned, *sorted(constants.items())
         if key not in self._compiled:
             for capability in self._capabilities:
-                made = compile_to_cubin(kernel, constants, capability)
+                made = compile_to_cubin(kernel, constants, capability, has_aligned_tensors=is_aligned)
                 if made.spills > MOST_SPILLS:
                     raise TooManySpills(kernel.name, made.spills, capability, MOST_SPILLS)
             self._compiled.add(key)
