@@ -129,6 +129,16 @@ def test_operands_of_several_dtypes_keep_their_word() -> None:
     assert known > 800
 
 
+@pytest.mark.parametrize(
+    "function", [torch.heaviside, torch.logical_and, torch.maximum, torch.floor_divide, torch.fmax, torch.clamp]
+)
+def test_expanded_integers_keep_their_word(function: Callable[..., torch.Tensor]) -> None:
+    compiled = compile_aot(function, backend=compile_graph, decompositions=codegen_decompositions())
+    row, column = torch.ones(2, dtype=torch.int64).expand(3, 2), torch.ones(2, 3, dtype=torch.int64).t()
+    for x, y in ((row, column), (column, row)):
+        assert compiled(x, y).stride() == function(x, y).stride()
+
+
 @pytest.mark.parametrize("is_decomposed", [False, True])
 def test_traced_results_have_eagers_strides(is_decomposed: bool) -> None:
     table = decomposition_table if is_decomposed else {}

@@ -47,6 +47,8 @@ _ELEMENTWISE = frozenset(
         aten.xlogy.Tensor,
     ]
 )
+# Of these, those that compute with integers as with floats.
+_IN_FLOATS = frozenset([aten.copysign.Scalar, aten.copysign.Tensor, aten.special_xlog1py.default, aten.xlogy.Tensor])
 # By the first tensor alone, as the kernel of one operand; below, as `empty_like`, which keeps strides along sizes of 1 too.
 _BY_FIRST = frozenset([aten.soft_margin_loss.default])
 _LIKE_FIRST = frozenset([aten.binary_cross_entropy.default, aten.huber_loss.default])
@@ -99,7 +101,9 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
             return None
         is_kept = func in _LIKE_FIRST and _is_dense(shape, strides)
         return strides if is_kept else elementwise_strides(shape, layouts[:1])
-    is_converting = len({tensor.dtype for tensor in tensors}) > 1 or not tensors[0].dtype.is_floating_point
+    is_one_dtype = len({tensor.dtype for tensor in tensors}) == 1
+    becomes_float = func in _IN_FLOATS or any(isinstance(arg, float) for arg in args)
+    is_converting = not is_one_dtype or (becomes_float and not tensors[0].dtype.is_floating_point)
     if is_converting and not all(_is_dense(*layout) for layout in layouts):
         return None
     if len(tensors) == 1 and any(isinstance(arg, (int, float)) for arg in args):
