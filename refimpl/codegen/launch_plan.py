@@ -257,8 +257,17 @@ class _Plan:
                 self.known.add(number)
                 lines.append(f"{number.name} = {text}")
         for number, text in numbers:
-            if self._in_known(number).free_symbols - self.known:
+            unknown = self._in_known(number).free_symbols - self.known
+            if not unknown:
+                continue
+            symbol = min(unknown, key=str)
+            solved = _solved(number, symbol) if len(unknown) == 1 else None
+            if solved is None:
                 lines.append(f"{self._measure(number)} = {text}")
+                continue
+            factor, rest = solved
+            lines.append(f"{symbol} = ({text} - ({self._number(rest)})) // {factor}")
+            self.known.add(symbol)
         return lines
 
     def _measure(self, number: sympy.Expr) -> sympy.Symbol:
@@ -416,3 +425,13 @@ def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dty
     if (is_as_said or tensor.numel() == 0) and tensor.dtype == dtype:
         return tensor
     return torch.empty_strided(shape, strides, dtype=dtype, device=tensor.device).copy_(tensor)
+
+
+def _solved(number: sympy.Expr, symbol: Any) -> tuple[int, Any] | None:
+    """The factor and the addend where a number is a symbol times the one plus the other."""
+    expanded: Any = number.expand()
+    factor = expanded.coeff(symbol)
+    rest = (expanded - factor * symbol).expand()
+    if not factor.is_Integer or factor == 0 or symbol in rest.free_symbols:
+        return None
+    return int(factor), rest

@@ -268,3 +268,12 @@ def test_exponents_are_integers_of_32_bits_and_products_are_rounded_once(dtype: 
     exponents = torch.cat([torch.arange(-700, 700, 3), torch.tensor([2**63 - 1, -(2**63), 2**31, 2**32 + 5])])
     for number in (-1.7, 1e-40, 3e38, -0.0, float("inf")):
         _check(torch.ldexp, torch.full(exponents.shape, number).to(dtype), exponents)
+
+
+def test_a_size_that_nothing_gives_follows_from_one_that_is_more() -> None:
+    """The backward gets the tangent of what was padded."""
+    compiled = refimpl.compile(lambda x: torch.nn.functional.pad(x, (1, 2)), backend="triton", dynamic=True)
+    for size in (1, 2, 5):
+        x = torch.rand(size, requires_grad=True)
+        (gradient,) = torch.autograd.grad(compiled(x).square().sum(), x)
+        assert torch.equal(gradient, 2 * x.detach())
