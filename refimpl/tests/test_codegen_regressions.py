@@ -236,8 +236,8 @@ class _Flat(torch.autograd.Function):
         return x.view(-1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient.view(2, 3)
+    def backward(ctx: Any, *gradients: Any) -> torch.Tensor:
+        return gradients[0].view(2, 3)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
