@@ -288,7 +288,7 @@ def test_threads_that_share_a_point_do_not_write_over_what_they_read() -> None:
         (torch.empty_strided, False),
         (torch.sin, True),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_which_results_may_share_memory_with_arguments(target: Any, *, expected: bool) -> None:
     assert may_alias(target) == expected

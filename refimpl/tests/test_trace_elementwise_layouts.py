@@ -74,7 +74,9 @@ def _operands(rng: random.Random, count: int, *, is_whole: bool = False) -> list
 
 
 @pytest.mark.parametrize(
-    ("function", "count"), [(torch.sin, 1), (torch.add, 2), (torch.atan2, 2), (torch.addcmul, 3)], ids=lambda x: str(x)
+    ("function", "count"),
+    [(torch.sin, 1), (torch.add, 2), (torch.atan2, 2), (torch.addcmul, 3)],
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_operands_decide_as_in_eager(function: Callable[..., torch.Tensor], count: int) -> None:
     rng = random.Random(0)
