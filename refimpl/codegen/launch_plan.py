@@ -155,7 +155,7 @@ class _Plan:
             dead = [name for name, last in last_uses if last == position and not self._is_constant(name)]
             if dead:
                 self.lines.append(f"del {', '.join(sorted(dead))}")
-        self.lines.append(f"return ({''.join(self._result(value) + ', ' for value in graph.outputs)})")
+        self._return()
         return self._function()
 
     def _function(self) -> CompiledGraph:
@@ -394,6 +394,18 @@ class _Plan:
         assignment = f"{left} = " if left else ""
         self.lines.append(f"{assignment}{function}({', '.join(arguments)})  # {extern.origin}: {extern.reason}")
         self.lines += after
+
+    def _return(self) -> None:
+        """The results. A view that is one several times is one tensor: what takes over gradients tells by that what is shared."""
+        texts = [self._result(value) for value in self.graph.outputs]
+        views = [
+            text
+            for text, value in zip(texts, self.graph.outputs, strict=True)
+            if isinstance(value, Stored) and not value.is_whole
+        ]
+        names = {text: f"view_{at}" for at, text in enumerate(dict.fromkeys(views)) if views.count(text) > 1}
+        self.lines += [f"{name} = {text}" for text, name in names.items()]
+        self.lines.append(f"return ({''.join(names.get(text, text) + ', ' for text in texts)})")
 
     def _result(self, value: Any) -> str:
         if isinstance(value, Stored):

@@ -277,3 +277,19 @@ def test_a_size_that_nothing_gives_follows_from_one_that_is_more() -> None:
         x = torch.rand(size, requires_grad=True)
         (gradient,) = torch.autograd.grad(compiled(x).square().sum(), x)
         assert torch.equal(gradient, 2 * x.detach())
+
+
+def test_gradients_that_are_one_view_are_one_tensor() -> None:
+    """Autograd keeps a gradient that nobody else has, and adds to it in place later."""
+    parameters = [torch.nn.Parameter(torch.tensor(value)) for value in (2.0, 0.5)]
+
+    def program(angle: torch.Tensor) -> torch.Tensor:
+        return torch.polar(torch.ones_like(angle), angle + parameters[0] + parameters[1])
+
+    compiled = refimpl.compile(program, backend="triton")
+    for _ in range(2):
+        torch.view_as_real(compiled(torch.tensor(0.3))).sum().backward()
+    gradients = [parameter.grad for parameter in parameters]
+    (expected,) = torch.autograd.grad(torch.view_as_real(program(torch.tensor(0.3))).sum(), parameters[:1])
+    for gradient in gradients:
+        torch.testing.assert_close(gradient, 2 * expected)
