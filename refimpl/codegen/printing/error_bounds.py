@@ -49,8 +49,8 @@ _OUTSIDE = {
 }
 # Integers for some of them; whatever the dtype, what is given is the result.
 _EXACT_FUNCTIONS = (
-    *COMPARISONS, "add", "sub", "mul", "and", "or", "xor", "truncdiv", "mod", "neg", "abs", "maximum", "minimum", "not", "where", "bitcast",
-    "floor", "ceil", "trunc", "rint", "copysign", "fmod", "div", "sqrt", *BOUNDS_MESSAGES, "checked_probability",
+    *COMPARISONS, "add", "sub", "mul", "and", "or", "xor", "truncdiv", "mod", "neg", "abs", "maximum", "minimum", "not", "where",
+    "bitcast", "floor", "ceil", "trunc", "rint", "copysign", "fmod", "div", "sqrt", *BOUNDS_MESSAGES, "checked_probability",
     "checked_deviation",
 )  # fmt: skip
 
