@@ -46,6 +46,10 @@ class CodegenOptions:
             value = getattr(self, name)
             if value not in choices:
                 raise BadParameter(seen=f"{name}={value!r}", expected=f"one of {', '.join(choices)}")
+        for name in ("deterministic", "reuse_buffers", "autotune", "cuda_graphs"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise BadParameter(seen=f"{name}={value!r}", expected="True or False")
 
 
 def codegen_options(given: CodegenOptions | Mapping[str, Any] | None) -> CodegenOptions:

@@ -21,6 +21,8 @@ def test_what_is_no_option_is_named() -> None:
         codegen_options({"speed": 11})
     with pytest.raises(BadParameter, match="one of template, extern, measured"):
         codegen_options({"contractions": "fast"})
+    with pytest.raises(BadParameter, match="autotune='no'"):
+        codegen_options({"autotune": "no"})
 
 
 def test_torch_compile_hands_them_on() -> None:
