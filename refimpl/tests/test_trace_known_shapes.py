@@ -86,19 +86,3 @@ def test_least_squares_of_too_few_dimensions_is_refused():
     with pytest.raises((RuntimeError, DynamicShapeInTrace)) as caught:
         refimpl.make_fx(torch.linalg.lstsq, tracing_mode="fake")(torch.ones(3), torch.ones(3))
     assert not isinstance(caught.value, ValueError)
-
-
-@pytest.mark.parametrize("is_expanded", [True, False])
-def test_an_expanded_output_is_refused_as_in_eager_mode(is_expanded):
-    x, index = torch.arange(3.0), torch.tensor([0, 2])
-    out = torch.zeros(1).expand(2) if is_expanded else torch.zeros(2)
-
-    def program(x, index, out):
-        return torch.index_select(x, 0, index, out=out)
-
-    if not is_expanded:
-        refimpl.make_fx(program, tracing_mode="fake")(x, index, out)
-        return
-    for run in (program, refimpl.make_fx(program, tracing_mode="fake")):
-        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
-            run(x, index, out)

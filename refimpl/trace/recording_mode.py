@@ -387,8 +387,7 @@ class RecordingMode(TorchDispatchMode):
         try:
             if self._kernels is None or self._has_values:
                 return func(*args, **kwargs)
-            if kwargs:
-                check_outputs(func, kwargs)
+            check_outputs(func, args, kwargs)
             result = known_result(func, args, kwargs)
             if result is not NotImplemented:
                 return result

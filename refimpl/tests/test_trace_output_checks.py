@@ -1,0 +1,85 @@
+"""What a call may write to: traced and captured programs raise eager mode's errors, and only these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import refimpl
+
+_INDEX = torch.tensor([0, 2])
+
+
+def _doubles(size: int = 2) -> torch.Tensor:
+    return torch.zeros(size, dtype=torch.float64)
+
+
+def _expanded(x: torch.Tensor, size: int = 2) -> torch.Tensor:
+    return x[:1].expand(size)
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "index_select, other dtype": (lambda x, i: torch.index_select(x, 0, i, out=_doubles()), "same scalar type"),
+    "index_select, its input": (lambda x, i: torch.index_select(x, 0, i, out=x[:2]), "some elements of the input"),
+    "index_select, expanded": (lambda x, i: torch.index_select(x, 0, i, out=_expanded(x + 1)), "more than one element"),
+    "take, its input": (lambda x, i: torch.take(x, i, out=x[:2]), "some elements of the input"),
+    "take, other dtype": (lambda x, i: torch.take(x, i, out=i), "same dtype"),
+    "complex, other dtype": (lambda x, i: torch.complex(x, x, out=_doubles(6).to(torch.complex128)), "ComplexDouble"),
+    "multinomial, other dtype": (lambda x, i: torch.multinomial(x, 2, out=torch.zeros(2)), "expects Long tensor"),
+    "add, shifted": (lambda x, i: torch.add(x[1:], 1, out=x[:-1]), "some elements of the input"),
+    "add, integers": (lambda x, i: torch.add(x, x, out=i), "cast"),
+    "sort, indices of floats": (lambda x, i: torch.sort(x, out=(x * 2, torch.zeros(6))), "dtype"),
+    "copy_, shifted": (lambda x, i: x[1:].copy_(x[:-1]), "some elements of the input"),
+    "scatter_, expanded": (lambda x, i: _expanded(x, 4).scatter_(0, i, 2.0), "more than one element"),
+}
+ACCEPTED: dict[str, Any] = {
+    "index_select, larger memory": lambda x, i: torch.index_select(x, 0, i, out=torch.ones(8)[2:4]),
+    "add, its input": lambda x, i: torch.add(x, 1, out=x),
+    "add, the other half": lambda x, i: torch.add(x[:3], 1, out=x[3:]),
+    "add, wider": lambda x, i: torch.add(x, 1, out=_doubles(6)),
+    "mm, resized": lambda x, i: torch.mm(x.view(2, 3), x.view(3, 2), out=torch.zeros(0)),
+    "fill_, expanded": lambda x, i: _expanded(x + 1).fill_(2.0),
+    "multinomial": lambda x, i: torch.multinomial(x, 2, out=torch.zeros(2, dtype=torch.int64)),
+}
+
+
+def _arguments() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(6.0), _INDEX.clone()
+
+
+@pytest.mark.parametrize("tracing_mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_mode_refuses_is_refused_in_a_trace(name, tracing_mode):
+    program, message = REFUSED[name]
+    with pytest.raises(RuntimeError, match=message) as expected:
+        program(*_arguments())
+    with pytest.raises(RuntimeError) as seen:
+        refimpl.make_fx(program, tracing_mode=tracing_mode)(*_arguments())
+    assert str(seen.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_mode_refuses_is_refused_by_a_compiled_program(name):
+    program, _ = REFUSED[name]
+    with pytest.raises(RuntimeError):
+        refimpl.optimize("eager")(program)(*_arguments())
+
+
+@pytest.mark.parametrize("tracing_mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_eager_mode_accepts_is_traced(name, tracing_mode):
+    program = ACCEPTED[name]
+    torch.manual_seed(3)
+    expected = program(*_arguments())
+    torch.manual_seed(3)
+    traced = refimpl.make_fx(program, tracing_mode=tracing_mode)(*_arguments())
+    assert torch.equal(expected, traced(*_arguments()))
+
+
+def test_trying_a_call_draws_no_random_numbers():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    refimpl.make_fx(ACCEPTED["multinomial"], tracing_mode="fake")(*_arguments())
+    assert torch.equal(before, torch.get_rng_state())
