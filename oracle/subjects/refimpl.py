@@ -143,7 +143,7 @@ class RefimplAot:
 
 def kernel_options(spec: SubjectSpec) -> CodegenOptions:
     """What a subject's options say about kernels."""
-    return codegen_options({name: spec.options[name] for name in ("random",) if name in spec.options})
+    return codegen_options({name: spec.options[name] for name in ("random", "strict") if name in spec.options})
 
 
 class KernelCompilerState:
@@ -154,7 +154,6 @@ class KernelCompilerState:
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.options = kernel_options(spec)
-        self._is_strict = bool(spec.options.get("strict", False))
         capabilities = [int(part) for part in str(spec.options.get("cubin", "")).split("+") if part]
         try:
             self._level = level_named(spec.options.get("level"), cubin=capabilities)
@@ -170,9 +169,7 @@ class KernelCompilerState:
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CodegenOptions | None = None
     ) -> CompiledGraph:
         """One graph."""
-        made = compile_graph(
-            graph_module, example_inputs, level=self._level, strict=self._is_strict, options=options or self.options
-        )
+        made = compile_graph(graph_module, example_inputs, level=self._level, options=options or self.options)
         self.made.append(made)
         return made
 
@@ -207,6 +204,7 @@ class RefimplCodegen:
         return compile_aot(
             request.target, backend=compile_one, partition="min_cut", decompositions=codegen_decompositions(),
             dynamic=bool(self.spec.options.get("dynamic", request.dynamic)),
+            record_stack_traces=bool(self.spec.options.get("strict", False)),
         )  # fmt: skip
 
     def counters(self) -> Counters:

@@ -32,14 +32,16 @@ def parameters_and_buffers(mod: torch.nn.Module) -> dict[str, torch.Tensor]:
 def functional_call_of(mod: torch.nn.Module, names: Sequence[str]) -> Callable[..., Any]:
     """A function of (values in the order of `names`, args, kwargs) that runs `mod` with the values in the place of its own.
 
-    Of several names of one attribute, of a submodule that is there twice, the first has the value.
+    Of several names of one attribute, of a submodule that is there twice, the first has the value. What the nodes of a graph
+    module say of their origin goes on to a trace of the function.
     """
     places = first_names(mod, names)
+    runner = _Runner(mod)
 
     def call(values: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(zip(names, values, strict=True))
-        given = {name: given[name] for name in places}
-        return functional_call(mod, given, tuple(args), kwargs, tie_weights=False)
+        given = {f"module.{name}": given[name] for name in places}
+        return functional_call(runner, given, (args, kwargs), tie_weights=False)
 
     return call
 
@@ -70,21 +72,29 @@ def call_and_read_buffers(
     return result, assigned
 
 
-class _BufferReader(torch.nn.Module):
-    """Runs a module, and looks at its buffers while it still has the values it ran with."""
+class _Runner(torch.nn.Module):
+    """Runs a module; a graph module node by node, so that what these say of themselves goes on to those of a trace."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self.module = module
 
+    def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if not isinstance(self.module, torch.fx.GraphModule):
+            return self.module(*args, **kwargs)
+        interpreter = torch.fx.Interpreter(self.module)
+        interpreter.extra_traceback = False  # errors stay as the program's operators raise them
+        with fx_traceback.preserve_node_meta():
+            return interpreter.run(*args, *kwargs.values())
+
+
+class _BufferReader(_Runner):
+    """Runs a module, and looks at its buffers while it still has the values it ran with."""
+
     def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         module = self.module
         before = dict(module.named_buffers(remove_duplicate=False))
-        if isinstance(module, torch.fx.GraphModule):  # what its nodes say of themselves goes on to those of the trace
-            with fx_traceback.preserve_node_meta():
-                result = torch.fx.Interpreter(module).run(*args, *kwargs.values())
-        else:
-            result = module(*args, **kwargs)
+        result = super().forward(args, kwargs)
         after = dict(module.named_buffers(remove_duplicate=False))  # has none that is None
         return result, {name: after.get(name) for name in (before | after)}
 

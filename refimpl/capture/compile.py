@@ -1,14 +1,15 @@
 """`compile`, `optimize` and `optimize_assert`: functions and modules whose calls are captured.
 
 Counterpart: torch/__init__.py compile; torch/_dynamo/eval_frame.py optimize, optimize_assert
-Differs: nothing is hooked into the interpreter; only calls through what is returned are captured. Modes and options of inductor
-are refused.
+Differs: nothing is hooked into the interpreter; only calls through what is returned are captured. Modes, which are
+inductor's, are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -50,21 +51,22 @@ def compile(
     backend: a name of `refimpl.list_backends()`, "module:function", or a callable that gets the graph of every segment with its
         inputs and returns what runs it. Default: "eager".
     disable: give the model as it is.
+    options: goes to the backend, which must take a keyword of that name; "triton" takes the fields of CodegenOptions.
     recompile_limit: segments of one place, after which calls that fit none of them are run without. Default: the setting.
     isolate_recompiles: share nothing that was captured with other calls of `compile`.
 
-    Raises InvalidBackend for a backend that is none, BadParameter for what is no function or module, UnsupportedByRefimpl for
-    `mode` and `options`, which are inductor's.
+    Raises InvalidBackend for a backend that is none, BadParameter for what is no function or module and for options that the
+    backend does not take, UnsupportedByRefimpl for `mode` and `shapes_spec`.
     """
-    if shapes_spec is not None or (mode is not None and mode != "default") or options:
-        given = {"mode": mode, "options": options, "shapes_spec": shapes_spec}
+    if shapes_spec is not None or (mode is not None and mode != "default"):
+        given = {"mode": mode, "shapes_spec": shapes_spec}
         raise UnsupportedByRefimpl(
             seen=", ".join(f"{key}={value!r}" for key, value in given.items() if value),
-            supported="mode=None and options=None", do="leave them out",
+            supported="mode=None and shapes_spec=None", do="leave them out",
         )  # fmt: skip
     if model is None:
         return functools.partial(
-            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, name=name, disable=disable,
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options, name=name, disable=disable,
             recompile_limit=recompile_limit, isolate_recompiles=isolate_recompiles,
         )  # fmt: skip
     if not callable(model):
@@ -73,9 +75,28 @@ def compile(
         )
     if disable:
         return model
+    chosen = "eager" if backend is None else backend
     return _optimize(
-        "eager" if backend is None else backend, nopython=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit
-    )(model)
+        _with_backend_options(chosen, options) if options else chosen,
+        nopython=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit,
+    )(model)  # fmt: skip
+
+
+def _with_backend_options(backend: str | Backend, options: dict[str, Any]) -> Backend:
+    """The backend, given the options. Raises BadParameter for one that has no such parameter."""
+    found = get_compiler_fn(backend)
+    parameters = inspect.signature(found).parameters.values()
+    if not any(parameter.name == "options" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        raise BadParameter(
+            seen=f"options={options!r} for the backend {backend if isinstance(backend, str) else found!r}",
+            expected='a backend that takes `options` as a keyword, such as "triton"',
+        )
+
+    @functools.wraps(found)
+    def with_them(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        return found(graph_module, example_inputs, options=options)
+
+    return with_them
 
 
 def compiler_compile(*args: Any, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ Differs: what has no rule is called as it is, one operator at a time, and counte
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,15 +35,16 @@ def compile_graph(
     """A functional graph of aten overloads (nodes have `meta["val"]`) as kernels. It must return a tuple or list.
 
     level: what launches the kernels; where none is given, a GPU for tensors on one, the emulator for tensors on the CPU.
-    strict: an operator without a rule is an error.
+    strict: as `CodegenOptions.strict`.
     tuner: what chooses configurations with `autotune`; where none is given, measurements on a GPU.
     recorder: what records graphs with `cuda_graphs`; where none is given, CUDA.
     Raises UnsupportedByRefimpl in strict mode; calls raise LevelUnavailable for devices without a level.
     """
     chosen = options or CodegenOptions()
+    chosen = replace(chosen, strict=True) if strict else chosen
     chosen_level = LevelByDevice() if level is None else level
     choices = _contractions(graph_module, chosen_level, chosen, tuner)
-    lowered = lower_graph(graph_module, strict=strict, options=chosen, measured=choices)
+    lowered = lower_graph(graph_module, options=chosen, measured=choices)
     return plan(lowered, chosen_level, chosen, tuner, recorder)
 
 

@@ -41,12 +41,15 @@ class CodegenOptions:
     """Random numbers of the operators' own kernels, which are eager's, or computed in kernels ("philox"): the same distributions,
     other numbers."""
 
+    strict: bool = False
+    """An operator without a rule is an error that names it and the line of the program, and is not called."""
+
     def __post_init__(self) -> None:
         for name, choices in (("contractions", get_args(Contractions)), ("random", get_args(Random))):
             value = getattr(self, name)
             if value not in choices:
                 raise BadParameter(seen=f"{name}={value!r}", expected=f"one of {', '.join(choices)}")
-        for name in ("deterministic", "reuse_buffers", "autotune", "cuda_graphs"):
+        for name in ("deterministic", "reuse_buffers", "autotune", "cuda_graphs", "strict"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise BadParameter(seen=f"{name}={value!r}", expected="True or False")

@@ -247,8 +247,8 @@ def _precisions(*fakes: torch.Tensor, target: Any, rest: Sequence[Any] = ()) -> 
     graph.output((call,))
     for node, fake in zip((*inputs, call), (*fakes, target(*fakes, *rest)), strict=True):
         node.meta["val"] = fake
-    options = CodegenOptions(contractions="template")
-    lowered = lower_graph(torch.fx.GraphModule({}, graph), options=options, strict=True)
+    options = CodegenOptions(contractions="template", strict=True)
+    lowered = lower_graph(torch.fx.GraphModule({}, graph), options=options)
     return [step.reduction.precision for step in lowered.steps if isinstance(step, Nest) and step.reduction is not None]
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
+import refimpl
 from refimpl.backends.triton import triton
 from refimpl.codegen.options import CodegenOptions, codegen_options
 from refimpl.errors import BadParameter
@@ -29,3 +34,41 @@ def test_torch_compile_hands_them_on() -> None:
     compiled = torch.compile(lambda x: x + 1, backend=triton, options={"contractions": "fast"})
     with pytest.raises(Exception, match="contractions='fast'"):
         compiled(torch.ones(3))
+
+
+def _sorts(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    return y.sort()[0]
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [
+        torch.compile(_sorts, backend=triton, options={"strict": True}),
+        refimpl.compile(_sorts, backend="triton", options={"strict": True}),
+        refimpl.compile(backend="triton", options={"strict": True})(_sorts),
+    ],
+    ids=["torch.compile", "refimpl.compile", "decorator"],
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_in_strict_mode_the_line_of_the_program_is_named(compiled: Callable[..., Any], requires_grad: bool) -> None:
+    line = rf"aten\.sort\.default in a kernel: no rule\n  called at: File .*{Path(__file__).name}.* in _sorts: return y\.sort"
+    with pytest.raises(Exception, match=line):
+        compiled(torch.ones(3, requires_grad=requires_grad))
+
+
+def test_a_backend_without_options_says_so() -> None:
+    with pytest.raises(BadParameter, match="for the backend 'eager'"):
+        refimpl.compile(_sorts, backend="eager", options={"strict": True})
+
+
+def test_a_backend_of_any_kind_gets_them() -> None:
+    given: list[Any] = []
+
+    def keeps(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+        given.append(keywords)
+        return graph_module.forward
+
+    x = torch.tensor([3.0, 1.0])
+    assert refimpl.compile(_sorts, backend=keeps, options={"speed": 11})(x).equal(_sorts(x))
+    assert given == [{"options": {"speed": 11}}]

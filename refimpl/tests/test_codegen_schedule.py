@@ -19,6 +19,7 @@ from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.loop_ir import Buffer
 from refimpl.codegen.lowering.graph import LoweredGraph, lower_graph
+from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.schedule import ScheduledKernel, schedule
 from refimpl.codegen.sizes import SizeFacts
@@ -31,7 +32,7 @@ def _lowered(function: Callable[..., Any], *arguments: torch.Tensor, dynamic: bo
     made: list[LoweredGraph] = []
 
     def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        made.append(lower_graph(graph_module, strict=True))
+        made.append(lower_graph(graph_module, options=CodegenOptions(strict=True)))
         return graph_module
 
     compile_aot(function, backend=backend, decompositions=codegen_decompositions(), dynamic=dynamic)(*arguments)
@@ -252,7 +253,7 @@ def test_places_of_a_known_size_are_int64_from_the_one_that_int32_has_not(size: 
     made: list[LoweredGraph] = []
 
     def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        made.append(lower_graph(graph_module, strict=True))
+        made.append(lower_graph(graph_module, options=CodegenOptions(strict=True)))
         return graph_module
 
     compile_aot(lambda x: x + 1, backend=backend)(x)

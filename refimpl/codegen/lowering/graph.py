@@ -78,14 +78,12 @@ class LoweredGraph:
 def lower_graph(
     graph_module: torch.fx.GraphModule,
     *,
-    strict: bool = False,
     options: CodegenOptions | None = None,
     measured: Mapping[str, Contractions] | None = None,
 ) -> LoweredGraph:
-    """Lower a graph whose nodes have `meta["val"]`. With `strict` a call without a rule is an UnsupportedByRefimpl that names
-    the operator and the user's line. `measured`: options of single nodes, by their names."""
-    lowering = _GraphLowering(graph_module, strict=strict, options=options or CodegenOptions(), measured=measured or {})
-    return lowering.run()
+    """Lower a graph whose nodes have `meta["val"]`. With `options.strict` a call without a rule is an UnsupportedByRefimpl that
+    names the operator and the user's line. `measured`: options of single nodes, by their names."""
+    return _GraphLowering(graph_module, options=options or CodegenOptions(), measured=measured or {}).run()
 
 
 class _GraphLowering:
@@ -93,14 +91,12 @@ class _GraphLowering:
         self,
         graph_module: torch.fx.GraphModule,
         *,
-        strict: bool,
         options: CodegenOptions,
         measured: Mapping[str, Contractions],
     ) -> None:
         self.graph_module = graph_module
         self.options = options
         self.measured = measured
-        self.strict = strict
         placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
         self.state = LoweringState(options, facts=facts_of(node.meta.get("val") for node in placeholders))
         self.bases = _bases(graph_module.graph)
@@ -253,9 +249,9 @@ class _GraphLowering:
         return read * 8 <= whole * 9  # numbers for each row are read beside
 
     def _extern(self, node: torch.fx.Node, arguments: Any, keywords: Any, reason: str) -> Any:
-        if self.strict:
+        if self.options.strict:
             raise UnsupportedByRefimpl(
-                seen=f"{node.target} has no rule here: {reason}{_line_of(node)}",
+                seen=f"{node.target} in a kernel: {reason}{_line_of(node)}",
                 supported="operators that become kernels, in strict mode",
                 do="compile without strict, which calls the operator's own kernel",
             )
@@ -450,9 +446,12 @@ def _apart(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
 
 
 def _line_of(node: torch.fx.Node) -> str:
-    trace = node.meta.get("stack_trace") or ""
-    lines = [line.strip() for line in str(trace).splitlines() if line.strip().startswith("File ")]
-    return f"\n  called at: {lines[-1]}" if lines else ""
+    """Of the program, with its text: the innermost of those that led to the call."""
+    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
+    places = [at for at, line in enumerate(lines) if line.startswith("File ")]
+    if not places:
+        return ""
+    return "\n  called at: " + "".join(f"{line}: " for line in lines[places[-1] : places[-1] + 2]).removesuffix(": ")
 
 
 def used_buffers(values: Iterable[Any]) -> set[str]:
