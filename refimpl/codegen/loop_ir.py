@@ -67,7 +67,8 @@ class Reduction:
     a NaN is the greatest and the least value. `cumsum` and `cumprod` are scans: they give a value for every point.
 
     `dot` is the sum of products: the nest's value is `Apply("dot", (left, right))` in the dtype that is accumulated in; the
-    operands have one of their own.
+    operands have one of their own. Under a `Guarded` the products where the condition does not hold are none, whatever the
+    operands are there.
     """
 
     kind: ReductionKind

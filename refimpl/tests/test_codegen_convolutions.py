@@ -117,3 +117,21 @@ def test_infinite_weights_count_only_where_a_window_lies(stride: int) -> None:
 
     compiled, _ = compiled_template(function)
     torch.testing.assert_close(gradient(compiled), gradient(function), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("stride", "padding", "groups"), [(1, 0, 1), (1, 1, 2), (2, 1, 1), (3, 2, 2)])
+def test_products_with_taps_that_do_not_exist_are_none(
+    stride: int, padding: int, groups: int, *, dynamic: bool
+) -> None:
+    """Whatever the weight is there; eager in float64 adds up what there is. The tap of a window of one is no loop."""
+    x = values(2, 4, 5, 4, dtype=torch.float64)
+    for window in ((3, 2), (1, 1)):
+        weight = values(4, 6 // groups, *window, seed=1, dtype=torch.float64)
+        weight[0, 0, 0, 0], weight[1, 1, -1, -1], weight[3, 2, 0, -1] = float("inf"), float("nan"), -float("inf")
+
+        def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return F.conv_transpose2d(x, weight, None, stride, min(padding, weight.shape[-1] - 1), groups=groups).relu()
+
+        (graph,) = check(function, x, weight, dynamic=dynamic)
+        assert any("tl.dot(" in source for source in sources(graph))

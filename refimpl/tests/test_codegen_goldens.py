@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,6 +81,14 @@ def test_source(name: str, golden: Callable[[str, str], None]) -> None:
 @pytest.mark.parametrize("name", SYMBOLIC)
 def test_source_for_symbolic_sizes(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"codegen/{name}_symbolic.txt", sources(name, dynamic=True))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_computed_that_nobody_reads(name: str) -> None:
+    for line in (lines := sources(name).splitlines()):
+        assigned = re.match(r" *([a-z]+\d+) = ", line)
+        if assigned is not None:
+            assert sum(bool(re.search(rf"\b{assigned[1]}\b", other)) for other in lines) > 1, line
 
 
 def test_source_is_the_same_in_another_process_and_after_other_graphs() -> None:

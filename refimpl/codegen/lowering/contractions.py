@@ -29,6 +29,7 @@ from refimpl.codegen.lowering.state import (
     shape_of,
     whole,
 )
+from refimpl.codegen.lowering.views import guarded
 from refimpl.codegen.nests import normalised
 from refimpl.codegen.scalars import Apply, Guarded, Literal, Load, Scalar, index_symbols, walk
 from refimpl.codegen.schedule import guess
@@ -66,7 +67,7 @@ class ContractionSpec:
     strides: Indices
     is_convolution: bool = False
     skips_guarded: bool = False
-    """Whether an operand that is not there counts as nothing in a plain reduction, where the other one is infinite, too."""
+    """Whether a product with an operand that is not there is nothing, where the other one is infinite, too."""
 
     @property
     def multiply_adds(self) -> sympy.Expr:
@@ -91,10 +92,13 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
     )
     is_dot = bool(over) and has_sides and spec.dtype in DOT_DTYPES
     check_size(state, state.facts.guess(spec.multiply_adds), "dot" if is_dot else "sum", target.device)
+    conditions = [side.condition for side in (left, right) if spec.skips_guarded and isinstance(side, Guarded)]
     if is_dot:
         value: Scalar = Apply("dot", (left, right), accumulate)
     else:
-        value = _multiplied(left, right, accumulate, skips_guarded=spec.skips_guarded)
+        sides_there = (side.value if conditions and isinstance(side, Guarded) else side for side in (left, right))
+        value = apply("mul", *(cast(side, accumulate) for side in sides_there))
+    value = guarded(conditions, value, Literal(0.0, accumulate))
     nest = Nest(
         axes=axes,
         reduced=over,
@@ -107,22 +111,6 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
     )  # fmt: skip
     state.steps.append(normalised(nest))
     return whole(target)
-
-
-def _multiplied(left: Scalar, right: Scalar, dtype: torch.dtype, *, skips_guarded: bool) -> Scalar:
-    """The product; with `skips_guarded` zero where an operand is not there."""
-    conditions: list[Scalar] = []
-    factors: list[Scalar] = []
-    for side in (left, right):
-        factor = side
-        if skips_guarded and isinstance(side, Guarded):
-            conditions.append(side.condition)
-            factor = side.value
-        factors.append(cast(factor, dtype))
-    value: Scalar = apply("mul", *factors)
-    for condition in conditions:
-        value = Guarded(condition, value, Literal(0.0, dtype))
-    return value
 
 
 def _reduction(spec: ContractionSpec, device: torch.device, *, is_dot: bool) -> Reduction:

@@ -2,8 +2,9 @@
 
 A program makes one tile of one batch: rows `m` by columns `n`, adding up products along `k` in blocks. Axes that the left operand
 alone depends on are rows, those of the right one alone columns, those of both the batch. Operands are computed where they are
-read, under masks, so that a convolution is a product of guarded loads. The sum is rounded to the dtype of its nest before
-anything else is computed from it.
+read, under masks, so that a convolution is a product of guarded loads. Where products as a whole are guarded, the places of `k`
+that the condition depends on (the taps of a window) are an outer loop, and what a tap adds up is taken where the condition holds.
+The sum is rounded to the dtype of its nest before anything else is computed from it.
 
 Counterpart: torch/_inductor/kernel/mm.py, bmm.py, conv.py and select_algorithm.py TritonTemplateKernel
 Differs: printed from a nest, as all kernels are, with no template text for each operator.
@@ -47,16 +48,19 @@ class _Printer:
         self.group = merged(in_memory_order(scheduled.group, scheduled.stored))
         nest = self.group.contraction
         assert nest is not None
-        assert isinstance(nest.value, Apply)
         self.nest = nest
-        self.left, self.right = nest.value.arguments
-        self.accumulate = nest.value.dtype
+        self.condition, products = _guard_and_products(nest.value)
+        self.left, self.right = products.arguments
+        self.accumulate = products.dtype
+        of_condition = set[sympy.Basic]() if self.condition is None else index_symbols(self.condition)
+        self.taps = tuple(axis for axis in self.group.reduced_axes if axis.symbol in of_condition)
+        inner = tuple(axis for axis in self.group.reduced_axes if axis not in self.taps)
         counts = (product(axis.size for axis in axes) for axes in (self.group.kept_axes, self.group.reduced_axes))
         self.wide = "" if fits_int32(self.group, buffers, facts, *counts) else ".to(tl.int64)"  # of places
         self.batch, rows, columns = _sides(self.group, self.left, self.right)
         self.m = Dimension("m", rows, "MBLOCK")
         self.n = Dimension("n", columns, "NBLOCK")
-        self.k = Dimension("k", self.group.reduced_axes, "KBLOCK", is_reduced=True)
+        self.k = Dimension("k", inner, "KBLOCK", is_reduced=True)
         candidates = self._candidates()
         blocks = candidates[0].constants
         self.m, self.n, self.k = (
@@ -89,9 +93,9 @@ class _Printer:
         outer = ScopeState()
         inner = ScopeState() if any(d.is_reduced for d in dimensions) else outer
         values = ValuePrinter(Space(dimensions), self.group.produces(), self.names, outer, inner)
-        values.indices.axes = [*values.indices.axes, *self.batch]
+        values.indices.axes = [*values.indices.axes, *self.batch, *self.taps]
         values.indices.used = self.used
-        for dimension in (*dimensions, Dimension("batch", self.batch, "")):
+        for dimension in (*dimensions, Dimension("batch", self.batch, ""), Dimension("tap", self.taps, "")):
             dimension.name_axes(values.indices)
         return values
 
@@ -107,7 +111,7 @@ class _Printer:
             if nest.target.name in self.stored:
                 value = made if nest is self.nest else self.epilogue.value(nest.value)
                 after.append(self.epilogue.store(nest, self.epilogue.full(value), is_wide=True))
-        lines = [*self._places(), *self.a.outer.lines, *self.b.outer.lines, *loop, *after]
+        lines = [*self._places(), *loop, *after]
         default = self.configurations[0]
         source, parameters = kernel_source(self.name, self.names, default.constants, self.buffers, lines, set())
         return PrintedKernel(
@@ -154,17 +158,41 @@ class _Printer:
         operands = [self._operand(self.a, self.ka, self.left), self._operand(self.b, self.kb, self.right)]
         dtype = TRITON_DTYPES[self.accumulate]
         precision = f'input_precision="{self.nest.reduction.precision}"'
+        zeros = f"tl.zeros([MBLOCK, NBLOCK], {dtype})"
+        total = "total" if self.condition is None else "part"
         inside = [
             *self._places_along(self.a, self.ka, "kstart + "),
             *self._places_along(self.b, self.kb, "kstart + "),
             *self.a.inner.lines,
             *self.b.inner.lines,
-            f"total = tl.dot({', '.join(operands)}, total, {precision}, out_dtype={dtype})",
+            f"{total} = tl.dot({', '.join(operands)}, {total}, {precision}, out_dtype={dtype})",
         ]
-        return [
-            f"total = tl.zeros([MBLOCK, NBLOCK], {dtype})",
+        loop = [
+            *self.a.outer.lines,
+            *self.b.outer.lines,
+            f"{total} = {zeros}",
             f"for kstart in range(0, {self.a.indices.text(self.k.size)}, KBLOCK):",
-            *(f"    {line}" for line in inside),
+            *_indented(inside),
+        ]
+        if self.condition is None:
+            return loop
+        guarded = self.a if isinstance(self.left, Guarded) else self.b
+        return [f"total = {zeros}", *self._over_taps([*loop, self._taken(guarded, self.condition)])]
+
+    def _taken(self, guarded: ValuePrinter, condition: Scalar) -> str:
+        """`guarded` has printed the operand that is under the same condition, which is the same along the other one's side."""
+        return f"total += tl.where({guarded.value(condition)}, part, 0.0)"
+
+    def _over_taps(self, taken: list[str]) -> list[str]:
+        """Lines that add the `part` of a tap to `total`, for one tap after the other."""
+        if not self.taps:
+            return taken
+        dimension, indices = Dimension("tap", self.taps, ""), self.a.indices
+        start = ["tap = tapstart + tl.full([1, 1], 0, tl.int64)"] if self.wide else []
+        name = "tapstart" if self.wide else "tap"
+        return [
+            f"for {name} in range(0, {indices.text(dimension.size)}):",
+            *_indented([*start, *dimension.axis_lines(indices), *taken]),
         ]
 
     def _operand(self, values: ValuePrinter, k: Dimension, scalar: Scalar) -> str:
@@ -176,6 +204,16 @@ class _Printer:
         zero = constant(0.0, scalar.dtype, "[1, 1]")
         values.inner.lines.append(f"{made} = tl.where({k.mask}, {text}, {zero})")
         return made
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _guard_and_products(value: Scalar) -> tuple[Scalar | None, Apply]:
+    condition, products = (value.condition, value.value) if isinstance(value, Guarded) else (None, value)
+    assert isinstance(products, Apply)
+    return condition, products
 
 
 def _is_zero_outside(scalar: Scalar) -> bool:

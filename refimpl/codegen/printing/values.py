@@ -361,9 +361,10 @@ def _offset(pointer: str, index: str) -> str:
 
 
 def _unguarded(scalar: Scalar) -> list[Scalar]:
-    """Parts that are computed for every point, operands first, so that nothing is printed by recursion too deep."""
+    """Parts that are computed for every point, operands first, so that nothing is printed by recursion too deep. Numbers and
+    places are printed where they are needed: comparisons of places have no values of theirs."""
     inside: set[int] = set()
     for part in walk(scalar):
         if isinstance(part, Guarded):
             inside.update(id(p) for p in walk(part.value))
-    return [part for part in walk(scalar) if id(part) not in inside]
+    return [part for part in walk(scalar) if id(part) not in inside and not isinstance(part, (FromIndex, Literal))]
