@@ -13,6 +13,7 @@ import torch
 
 from refimpl._torch import FakeTensor, pytree
 from refimpl.aot import options as aot_options
+from refimpl.aot.call_key import memory_guard
 from refimpl.aot.call_modes import PerMode
 from refimpl.aot.compile_program import compile_program
 from refimpl.aot.errors import GradientNotExpected
@@ -121,7 +122,7 @@ def aot_module_simplified(
 
     No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the
     fake tensors among `args` have a shape env; so are those of a graph that was captured for more than one size, whose
-    `meta["fake_inputs"]` stand in for `args`.
+    `meta["fake_inputs"]` stand in for `args`. What must hold of later arguments is added to the list `meta["input_guards"]`.
     """
     for name, value in kwargs.items():
         if value:
@@ -131,6 +132,7 @@ def aot_module_simplified(
                 do="leave it out",
             )
     fake_inputs = mod.meta.get("fake_inputs") if isinstance(mod, torch.fx.GraphModule) else None
+    given = args
     if fake_inputs is not None and len(fake_inputs) == len(args):
         args = fake_inputs
     named = parameters_and_buffers(mod)
@@ -151,7 +153,13 @@ def aot_module_simplified(
         fw_compiler, bw_compiler, partition_fn, decompositions, count, keep_inference_input_mutations, inference_compiler,
         dynamic=dynamic, enable_log=True,
     )  # fmt: skip
-    compiled = compile_program(functional, [*values, *args], config).call
+    plain = None if any(isinstance(a, FakeTensor) for a in given) else [*values, *given]
+    program = compile_program(functional, [*values, *args], config, plain=plain)
+    compiled = program.call
+    input_guards = mod.meta.get("input_guards") if isinstance(mod, torch.fx.GraphModule) else None
+    guard = None if input_guards is None or plain is None else memory_guard(program.program, plain)
+    if input_guards is not None and guard is not None:
+        input_guards.append(lambda inputs: guard([*values, *inputs]))
 
     def forward(*runtime_args: Any) -> Any:
         return compiled([*values, *runtime_args])

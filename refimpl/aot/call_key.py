@@ -14,7 +14,8 @@ import torch
 
 from refimpl._torch import is_any_autocast_enabled, is_traceable_wrapper_subclass, pytree, storage_key
 from refimpl.aot.compile_program import FunctionalProgram
-from refimpl.aot.input_plan import base_of
+from refimpl.aot.input_plan import base_of, storage_groups
+from refimpl.functionalize import AliasMap
 from refimpl.symbolic.shape_env import ShapeEnv
 
 _DEVICE_TYPES = ("cpu", "cuda")
@@ -81,6 +82,46 @@ def base_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[
         return None
     found = [_leaf_key(base_of(example[p]), is_static=True) for p in positions]
     return lambda leaves: [_leaf_key(base_of(leaves[p]), is_static=True) for p in positions] == found
+
+
+def memory_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether arguments lie in memory as those that were traced, as far as what was compiled depends on it. None if not at all.
+
+    A write counts which arguments share a storage, and where these lie in it; `as_strided`, and a new geometry of an argument,
+    where its elements begin. For callers that know everything else of the arguments but storages and offsets.
+    """
+    analysis, plan = program.analysis, program.traced.plan
+    if program.is_specialized or (program.traced.layout is not None and analysis.mutated_inputs):
+        found, shared = [_leaf_key(leaf, is_static=True) for leaf in example], _shared(example)
+        return lambda leaves: (
+            _shared(leaves) == shared and [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
+        )
+    guards = [guard for guard in (base_guard(program, example),) if guard is not None]
+    held = _held_offsets(program)
+    if analysis.mutated_inputs:
+        shared = _shared(example)
+        guards.append(lambda leaves: _shared(leaves) == shared)
+        if shared is not None:
+            held |= {p for group in storage_groups(example) for p in group}
+    offsets = {p: example[p].storage_offset() for p in sorted(held) if p < len(plan.arguments)}
+    if offsets:
+        guards.append(lambda leaves: all(leaves[p].storage_offset() == offset for p, offset in offsets.items()))
+    return (lambda leaves: all(guard(leaves) for guard in guards)) if guards else None
+
+
+def _held_offsets(program: FunctionalProgram) -> set[int]:
+    """Arguments whose offset counts in what was compiled."""
+    traced = program.traced
+    if traced.layout is not None:
+        return set()
+    aliases = AliasMap(traced.graph_module)
+    placeholders = [node for node in traced.graph_module.graph.nodes if node.op == "placeholder"]
+    held: set[int] = set()
+    for slot, info, node in zip(traced.plan.slots, program.analysis.inputs, placeholders, strict=False):
+        is_moved = info.mutation is not None and info.mutation.geometry is not None
+        if info.is_tensor and not slot.is_base and (is_moved or aliases.strided_views_of(node)):
+            held |= {*slot.members}
+    return held
 
 
 def _autocast() -> Hashable:

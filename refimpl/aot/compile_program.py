@@ -43,7 +43,7 @@ from refimpl.aot.scalar_masks import BoolRead
 from refimpl.aot.settings import current_settings
 from refimpl.aot.subclasses import dense_count
 from refimpl.errors import DataDependentFakeRead
-from refimpl.functionalize import AliasGroup, functionalize_graph
+from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
 
@@ -101,9 +101,12 @@ class CompiledProgram:
     program: FunctionalProgram
 
 
-def compile_program(function: FlatFunction, args: Sequence[Any], config: AOTConfig) -> CompiledProgram:
-    """What does what `function(*args)` does, mutation and aliases included."""
-    program = _with_flat_writes(functional_program(function, args, config), args)
+def compile_program(
+    function: FlatFunction, args: Sequence[Any], config: AOTConfig, *, plain: Sequence[Any] | None = None
+) -> CompiledProgram:
+    """What does what `function(*args)` does, mutation and aliases included. `plain` is that of `functional_program`."""
+    program = functional_program(function, args, config, plain=plain)
+    program = _with_flat_writes(program, plain if program.is_specialized and plain is not None else args)
     if current_settings().functionalize_rng_ops:
         program = _with_functional_random(program)
     compile_graphs = _compile_training if program.analysis.differentiable else _compile_inference
@@ -117,10 +120,13 @@ def functional_program(
     *,
     wants_backward: bool | None = None,
     check: Callable[[TracedProgram], None] | None = None,
+    plain: Sequence[Any] | None = None,
 ) -> FunctionalProgram:
     """Trace, then functionalize. A program that writes to memory which two arguments share is traced a second time.
 
     `check` sees the first trace, in which every argument has a placeholder; what it raises goes through.
+    plain: the tensors and numbers that fake arguments with symbols stand for. A program whose memory cannot be told by symbols is
+    compiled for those alone; without them that is SymbolicMemory, if the arguments are fake.
     """
     fake_mode = fake_mode_for(args, dynamic=config.dynamic_shapes)
     plan = plan_for(args, merges_duplicates=True)  # a program sees that two of its arguments are one
@@ -136,13 +142,26 @@ def functional_program(
     overlapping = [
         info for info in traced.analysis.inputs if info.mutation is not None and info.mutation.overlaps_itself
     ]
-    if (groups or overlapping) and config.dynamic_shapes and not any(isinstance(arg, FakeTensor) for arg in args):
-        # Sizes of tensors that a flat base replaces are no inputs of the graph: they are compiled as they are.
+    if plain is None and not any(isinstance(arg, FakeTensor) for arg in args):
+        plain = args
+
+    def for_these_alone() -> FunctionalProgram:
         static = replace(config, dynamic_shapes=False)
-        return replace(functional_program(function, args, static, wants_backward=wants_backward), is_specialized=True)
+        assert plain is not None
+        return replace(functional_program(function, plain, static, wants_backward=wants_backward), is_specialized=True)
+
+    if config.dynamic_shapes and plain is not None:
+        # Sizes of tensors that a flat base replaces are no inputs of the graph, and fakes are views of nothing.
+        if groups or overlapping or _has_bases(_needed_plan(plain, traced.analysis, plan, merges_duplicates=True)):
+            return for_these_alone()
     if traced.analysis.mutated_inputs and not config.dynamic_shapes:
         groups = storage_groups(slots)  # which of them meet depends on what the program views beside its arguments too
-    functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
+    try:
+        functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
+    except SymbolicMemory:
+        if not config.dynamic_shapes or plain is None:
+            raise
+        return for_these_alone()
     program = FunctionalProgram(
         graph_module=functional.graph_module, traced=traced, replaced=tuple(functional.replaced)
     )
@@ -230,6 +249,10 @@ def _needed_plan(
     return plan_for(
         args, written=written, reshaped=reshaped, gets_history=gets_history, merges_duplicates=merges_duplicates
     )
+
+
+def _has_bases(plan: InputPlan) -> bool:
+    return any(slot.is_base for slot in plan.slots)
 
 
 def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:

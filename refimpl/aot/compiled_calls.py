@@ -17,8 +17,8 @@ import torch
 from refimpl._torch import pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
-from refimpl.aot.call_key import CallKey, base_guard, call_key, shape_guard
-from refimpl.aot.compile_program import CompiledProgram, compile_program
+from refimpl.aot.call_key import CallKey, base_guard, call_key, memory_guard, shape_guard
+from refimpl.aot.compile_program import CompiledProgram, FunctionalProgram, compile_program
 from refimpl.aot.flat_function import unflattener
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.options import AOTConfig
@@ -107,7 +107,7 @@ class _Result:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     key: CallKey
-    guard: Callable[[Sequence[Any]], bool] | None
+    guards: tuple[Callable[[Sequence[Any]], bool], ...]
     call: FlatCall
     unflatten: Callable[[list[Any]], Any]
     assigned: tuple[Assignment, ...] = ()
@@ -116,9 +116,18 @@ class _Entry:
         """Whether what was compiled does for a call."""
         return (
             self.key == key
-            and (self.guard is None or self.guard(leaves))
+            and all(guard(leaves) for guard in self.guards)
             and (module is None or not self.assigned or all(a.is_as_traced(module) for a in self.assigned))
         )
+
+
+def _guards(
+    program: FunctionalProgram, leaves: list[Any], num_static: int, *, dynamic: bool
+) -> tuple[Callable[[Sequence[Any]], bool], ...]:
+    """What has to hold besides the key."""
+    found = [memory_guard(program, leaves)] if dynamic else [base_guard(program, leaves)]
+    found += [shape_guard(program, leaves, num_static)] if dynamic else []
+    return tuple([guard for guard in found if guard is not None])
 
 
 def _compiled_by_call(
@@ -153,8 +162,8 @@ def _compiled_by_call(
                 return results
 
             compiled = compile_flat(flat, leaves)
-            guard = shape_guard(compiled.program, leaves, count) if dynamic else base_guard(compiled.program, leaves)
-            entry = _Entry(key, guard, compiled.call, seen[-1].unflattener(target.module), tuple(seen[-1].assigned))
+            guards = _guards(compiled.program, leaves, count, dynamic=dynamic)
+            entry = _Entry(key, guards, compiled.call, seen[-1].unflattener(target.module), tuple(seen[-1].assigned))
             entries.append(entry)
             return entry
 

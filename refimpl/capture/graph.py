@@ -121,6 +121,7 @@ class SegmentGraph:
             return None
         self.notes.describe(self.graph)
         module = LazyGraphModule(self.attributes, self.graph)
+        module.meta["input_guards"] = list[Callable[[Sequence[Any]], bool]]()  # what a backend holds the inputs to
         fakes = self.fake_inputs(self.sources, self.examples)
         if fakes is not None:
             module.meta["fake_inputs"] = fakes  # what a backend that traces takes in the place of the examples

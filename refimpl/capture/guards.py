@@ -46,6 +46,7 @@ class GuardKind(Enum):
     ALL_DISTINCT = "it is another object than each of the others, and these than each other"
     SAME = "it is the object that another way leads to"
     SHAPES = "relations between sizes, strides and integers that are symbols"
+    INPUTS = "what the backend holds the inputs of its graph to: where they are in memory"
     STATE = "grad mode, whether autocast is on, default dtype and other state of torch"
     AUTOCAST = "what autocast does, for each device"
 
@@ -208,6 +209,18 @@ class ShapeFacts:
         return " and ".join(f"({line})" for line in lines) or "True"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class InputFacts:
+    """A condition of a backend's on the graph's inputs, which `sources` lead to."""
+
+    holds: Callable[[Sequence[Any]], bool]
+    sources: tuple[Source, ...]
+
+    def condition(self, read: Callable[[Source], str], constant: Constant) -> str:
+        """One call."""
+        return f"{constant(self.holds)}(({''.join(f'{read(source)}, ' for source in self.sources)}))"
+
+
 def _symbols_of(value: Any, source: Source) -> list[tuple[Any, Source]]:
     """The symbolic integers that an input consists of, and how each is read."""
     if not isinstance(value, torch.Tensor):
@@ -248,6 +261,7 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     ),
     GuardKind.SAME: lambda value, seen, read, constant: f"{value} is {read(seen)}",
     GuardKind.SHAPES: lambda value, seen, read, constant: seen.condition(read),
+    GuardKind.INPUTS: lambda value, seen, read, constant: seen.condition(read, constant),
     GuardKind.STATE: lambda value, seen, read, constant: state_condition(seen, constant),
     GuardKind.AUTOCAST: lambda value, seen, read, constant: f"{value}() == {constant(seen)}",
 }
@@ -308,7 +322,9 @@ def _all_distinct(values: Sequence[str], constant: Constant) -> str:
 def _needs_known_tensors(guard: Guard) -> bool:
     """Whether a guard asks what tensors of another layout raise for, or a cache: what it wraps may ask tensors what they are."""
     kinds = (DimensionSource, CachedCallSource)
-    return guard.kind is GuardKind.SHAPES or any(isinstance(source, kinds) for source in guard.source.way())
+    return guard.kind in (GuardKind.SHAPES, GuardKind.INPUTS) or any(
+        isinstance(source, kinds) for source in guard.source.way()
+    )
 
 
 def _append_facts(builder: ReaderBuilder, tensors: Sequence[tuple[str, TensorFacts]]) -> None:

@@ -18,7 +18,7 @@ from refimpl._torch import LazyGraphModule
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.dynamic import SizeHistory
-from refimpl.capture.guards import GuardKind
+from refimpl.capture.guards import GuardKind, InputFacts
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
@@ -310,6 +310,8 @@ class _Ended:
                     seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",
                     expected="a function of the inputs",
                 )
+            for holds in module.meta["input_guards"]:
+                self.state.guard(GuardKind.INPUTS, graph.sources[0], InputFacts(holds, tuple(graph.sources)))
             compiled = _without_module(compiled, module)
         return Segment(
             check_slots=self.state.guards.reader(emitter.sources), after=self.after,

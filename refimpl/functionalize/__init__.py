@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from refimpl.functionalize.aliases import VIEWED, AliasMap, ViewStep
+from refimpl.functionalize.errors import SymbolicMemory
 from refimpl.functionalize.flat_bases import AliasGroup
 from refimpl.functionalize.graph_pass import Functionalized, functionalize_graph
 from refimpl.functionalize.session import (
@@ -20,6 +21,7 @@ __all__ = [
     "AliasGroup",
     "AliasMap",
     "Functionalized",
+    "SymbolicMemory",
     "ViewStep",
     "disable_functionalization",
     "enable_functionalization",

@@ -26,6 +26,10 @@ class CannotFunctionalize(RefimplError, RuntimeError):
         )
 
 
+class SymbolicMemory(CannotFunctionalize):
+    """Memory that can be functionalized for plain sizes, and is there with symbolic ones."""
+
+
 class ResizedView(RefimplError, RuntimeError):
     """A view made larger than it is, in a session or to symbolic sizes: memory that other tensors share would have to grow."""
 

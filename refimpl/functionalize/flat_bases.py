@@ -16,7 +16,7 @@ import torch
 
 from refimpl.functionalize.aliases import AS_STRIDED, AliasMap
 from refimpl.functionalize.emitter import OF_THE_VALUE, fake_mode_of
-from refimpl.functionalize.errors import CannotFunctionalize
+from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.geometry import do_overlap, extent_of, has_symbols, is_dense, may_overlap_itself
 from refimpl.trace.metadata import describe
 from refimpl.trace.recording_mode import paused_recordings
@@ -220,7 +220,7 @@ class _Rewriting:
     def _flat_placeholder(self, node: Node, component: tuple[int, ...], position: int) -> tuple[AliasGroup, Node]:
         regions = [view for i in component for view in _region(self.placeholders[i], self.aliases)]
         if any(map(has_symbols, regions)):
-            raise CannotFunctionalize(
+            raise SymbolicMemory(
                 node,
                 seen="with symbolic sizes its memory is written and shared with another input, or used beyond its elements",
                 expected="plain sizes and offsets: a flat base does not say what the sizes of its members are",

@@ -1,0 +1,120 @@
+"""Where inputs are in memory, from call to call: captured and compiled ahead of time, against the function run by CPython.
+
+Segments whose graph writes to inputs, or looks at memory beside them, must not serve inputs that lie elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
+from refimpl.pipeline import compile_aot
+from refimpl.tests.capturing import same
+
+Inputs = Callable[[], tuple[torch.Tensor, ...]]
+
+
+def apart() -> Any:
+    return torch.arange(4.0), torch.ones(4)
+
+
+def in_one(shift: int, size: int = 4) -> Inputs:
+    def make() -> Any:
+        memory = torch.arange(size + 3.0)
+        return memory[:size], memory[shift : shift + size]
+
+    return make
+
+
+def at(offset: int, size: int = 4) -> Inputs:
+    return lambda: (torch.arange(20.0)[offset : offset + size],)
+
+
+def scales_first(x: Any, y: Any) -> Any:
+    x.mul_(2)
+    return x + y, y[1:]
+
+
+def writes_through_a_view(x: Any, y: Any) -> Any:
+    x.unsqueeze(0).add_(1)
+    return y * 3
+
+
+def writes_out(x: Any, y: Any) -> Any:
+    torch.add(x, 1, out=x)
+    return y.sum()
+
+
+def every_second(x: Any) -> Any:
+    return x.as_strided((2,), (2,))
+
+
+def writes_beside(x: Any) -> Any:
+    x.as_strided((3,), (1,), 2).add_(1)
+    return x + 0
+
+
+def begins_at_zero(x: Any) -> Any:
+    return torch.as_strided(x[1:], (2,), (1,)), x.as_strided((2,), (1,), 1) * 2
+
+
+def turned(x: Any) -> Any:
+    x.unsqueeze_(0)
+    return x.storage_offset(), x.sum()
+
+
+PAIRS = (apart, in_one(0), in_one(1), apart, in_one(3), in_one(1, size=5), in_one(0))
+OFFSETS = (at(3), at(0), at(1), at(5), at(0), at(2, size=6))
+PROGRAMS: list[tuple[Callable[..., Any], tuple[Inputs, ...]]] = [
+    *((program, PAIRS) for program in (scales_first, writes_through_a_view, writes_out)),
+    *((program, PAIRS[::-1]) for program in (scales_first, writes_through_a_view, writes_out)),
+    *((program, OFFSETS) for program in (every_second, writes_beside, begins_at_zero, turned)),
+    *((program, OFFSETS[::-1]) for program in (every_second, writes_beside, begins_at_zero, turned)),
+]
+CAPTURED = {
+    "by capture": lambda f, d: with_options(f, CaptureOptions(backend=aot_eager, dynamic=d, recompile_limit=20))
+}
+COMPILED = {"by arguments": lambda f, d: compile_aot(f, dynamic=bool(d))}
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("way", [*CAPTURED, *COMPILED])
+@pytest.mark.parametrize(("program", "calls"), PROGRAMS)
+def test_inputs_may_lie_elsewhere_at_the_next_call(
+    program: Callable[..., Any], calls: tuple[Inputs, ...], way: str, dynamic: bool | None
+) -> None:
+    compiled = (CAPTURED | COMPILED)[way](program, dynamic)
+    for number, make in enumerate(calls):
+        given, expected = make(), make()
+        assert same((compiled(*given), given), (program(*expected), expected)), number
+
+
+def test_sharing_is_no_reason_to_capture_again_where_nothing_is_written() -> None:
+    made = CaptureOptions(backend=aot_eager)
+    captured = with_options(lambda x, y: x + y[0], made)
+    for make in (apart, in_one(0), in_one(2)):
+        captured(*make())
+    (function,) = made.functions.values()
+    assert len(function.cache.segments()) == 1
+
+
+def test_gradients_of_a_write_reach_views_of_one_base() -> None:
+    def program(x: Any, y: Any, z: Any) -> Any:
+        x.mul_(z)
+        return y * 2
+
+    def run(function: Callable[..., Any], size: int) -> Any:
+        leaf, factor = torch.arange(size + 2.0, requires_grad=True), torch.full((), 3.0, requires_grad=True)
+        base = leaf * 1
+        function(base[:size], base[2:], factor).sum().backward()
+        return leaf.grad, factor.grad
+
+    captured = with_options(program, CaptureOptions(backend=aot_eager, dynamic=True))
+    for size in (4, 6, 4):
+        assert same(run(captured, size), run(program, size)), size
