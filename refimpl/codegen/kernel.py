@@ -38,6 +38,10 @@ class KernelError(RefimplError):
         super().__init__(f"kernel {kernel!r}: {seen}\n  expected: {expected}\n  what to do: {do}")
         self.kernel, self.seen, self.expected, self.do = kernel, seen, expected, do
 
+    def name_lines(self, lines: Sequence[str]) -> None:
+        """Say in the message which lines of a program the kernel computes."""
+        self.args = ("".join([self.args[0], *(f"\n  computes: {line}" for line in lines)]),)
+
     def as_json(self) -> dict[str, str]:
         """What `KernelError(**...)` makes it again from."""
         return {"kernel": self.kernel, "seen": self.seen, "expected": self.expected, "do": self.do}

@@ -10,8 +10,8 @@ import linecache
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -21,7 +21,7 @@ from refimpl._torch import pytree
 from refimpl.codegen.autotune import TunedLauncherState, TunerState, default_tuner
 from refimpl.codegen.configurations import Configuration
 from refimpl.codegen.cuda_graphs import CudaRecorder, RecordedCallState, Recorder, why_not
-from refimpl.codegen.kernel import Kernel, Launcher, Level, bound
+from refimpl.codegen.kernel import Kernel, KernelError, Launcher, Level, bound
 from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque, Operand, SizeExpression, buffers_made
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.codegen.memory_plan import (
@@ -38,6 +38,7 @@ from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.attention import print_attention
 from refimpl.codegen.printing.contractions import print_contraction
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
+from refimpl.codegen.program_lines import first_lines
 from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
 from refimpl.codegen.tensors import Stored
 from refimpl.codegen.traffic import Movement
@@ -60,9 +61,15 @@ class CompiledGraph:
     """Why it is not replayed from a CUDA graph, where that was asked for."""
     movement: Movement | None = None
     """Which bytes are moved."""
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Lines of the program behind each kernel, by its name, where the graph's nodes have them."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        return self.call(*inputs)
+        try:
+            return self.call(*inputs)
+        except KernelError as error:
+            error.name_lines(self.lines.get(error.kernel, ()))
+            raise
 
 
 def plan(
@@ -103,6 +110,7 @@ class _Plan:
         self.lines: list[str] = []
         self.printed: list[PrintedKernel] = []
         self.kernels: dict[Any, Kernel] = {}  # by what decides on them, but for their names
+        self.lines_of_kernels: dict[str, list[str]] = {}
         self.externs = 0
         self.read_by_place: set[str] = set()  # buffers of which elements are found by their strides
         self.written: set[str] = set()  # by operators, in place
@@ -150,7 +158,7 @@ class _Plan:
             if isinstance(entry, Extern):
                 self._call(entry)
             else:
-                self._launch(entry)
+                self._launch(entry, self._lines_behind(entries[position], entry))
             last_uses = self.memory.last_uses.items()
             dead = [name for name, last in last_uses if last == position and not self._is_constant(name)]
             if dead:
@@ -174,6 +182,7 @@ class _Plan:
             self.graph.fallbacks,
             tuple(self.printed),
             movement=self.movement,
+            lines={name: first_lines(lines) for name, lines in self.lines_of_kernels.items()},
         )
 
     def _is_constant(self, name: str) -> bool:
@@ -288,7 +297,16 @@ class _Plan:
 
     # ---- kernels
 
-    def _launch(self, printed: PrintedKernel) -> None:
+    def _lines_behind(self, entry: Scheduled, printed: PrintedKernel) -> tuple[str, ...]:
+        """Lines of the program that a launch computes."""
+        nests = entry.group.nests if isinstance(entry, ScheduledKernel) else ()
+        origins = [entry.origin] if isinstance(entry, Attention) else [name for nest in nests for name in nest.origins]
+        lines = first_lines(line for name in dict.fromkeys(origins) for line in self.graph.lines.get(name, ()))
+        self.lines_of_kernels.setdefault(printed.kernel.name, []).extend(lines)
+        return lines
+
+    def _launch(self, printed: PrintedKernel, behind: Sequence[str]) -> None:
+        self.lines += [f"# {line}" for line in behind]
         name = printed.kernel.name
         arguments = [
             argument if isinstance(argument, str) else self._number(argument) for argument in printed.arguments
@@ -392,6 +410,7 @@ class _Plan:
                 results.append(f"nothing_{position}")
         left = "".join(f"{name}, " for name in results) if extern.is_list else (results[0] if results else "nothing")
         assignment = f"{left} = " if left else ""
+        self.lines += [f"# {line}" for line in self.graph.lines.get(extern.origin, ())[-1:]]
         self.lines.append(f"{assignment}{function}({', '.join(arguments)})  # {extern.origin}: {extern.reason}")
         self.lines += after
 

@@ -29,6 +29,7 @@ from refimpl.codegen.lowering import (
 )
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, have_strides, whole
 from refimpl.codegen.options import CodegenOptions, Contractions
+from refimpl.codegen.program_lines import line_of, lines_behind
 from refimpl.codegen.scalars import Load, walk
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
 from refimpl.codegen.tensors import Computed, Stored
@@ -73,6 +74,8 @@ class LoweredGraph:
     fallbacks: Counter[str] = field(default_factory=Counter)
     """Nodes lowered and not, by operator."""
     facts: SizeFacts = NO_FACTS
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Lines of the program behind each node, by its name."""
 
 
 def lower_graph(
@@ -131,6 +134,7 @@ class _GraphLowering:
             lowered=self.lowered,
             fallbacks=self.fallbacks,
             facts=self.state.facts,
+            lines=lines_behind(self.graph_module.graph, self.values),
         )
 
     # ---- values from outside
@@ -250,8 +254,9 @@ class _GraphLowering:
 
     def _extern(self, node: torch.fx.Node, arguments: Any, keywords: Any, reason: str) -> Any:
         if self.options.strict:
+            line = line_of(node)
             raise UnsupportedByRefimpl(
-                seen=f"{node.target} in a kernel: {reason}{_line_of(node)}",
+                seen=f"{node.target} in a kernel: {reason}" + (f"\n  called at: {line}" if line else ""),
                 supported="operators that become kernels, in strict mode",
                 do="compile without strict, which calls the operator's own kernel",
             )
@@ -260,15 +265,15 @@ class _GraphLowering:
         is_mutating = schema.is_mutable if schema is not None else not _is_arithmetic(node.target)
         if is_mutating:
             self._settle()
-        fakes = {id(n): n.meta.get("val") for n in node.all_input_nodes}
-        by_value = {id(self.values[n]): fakes[id(n)] for n in node.all_input_nodes}
+        sources = {id(self.values[source]): source for source in node.all_input_nodes}
         reads: set[str] = set()
 
         def operand(value: Any) -> Any:
             if isinstance(value, (Stored, Computed)):
-                fake = by_value.get(id(value))
+                source = sources.get(id(value), node)
+                fake = None if source is node else source.meta.get("val")
                 strides = None if fake is None else _storable_strides(fake, value)
-                stored = self.state.store(value, strides, (node.name,))
+                stored = self.state.store(value, strides, (source.name,))
                 reads.add(stored.buffer.name)
                 return stored.as_operand()
             return SizeExpression(value) if isinstance(value, sympy.Expr) else value
@@ -443,15 +448,6 @@ def _apart(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
     if any(not isinstance(number, int) for number in (*shape, *strides)):
         return strides if 0 not in strides else None
     return None if are_overlapping(shape, strides) else strides
-
-
-def _line_of(node: torch.fx.Node) -> str:
-    """Of the program, with its text: the innermost of those that led to the call."""
-    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
-    places = [at for at, line in enumerate(lines) if line.startswith("File ")]
-    if not places:
-        return ""
-    return "\n  called at: " + "".join(f"{line}: " for line in lines[places[-1] : places[-1] + 2]).removesuffix(": ")
 
 
 def used_buffers(values: Iterable[Any]) -> set[str]:
