@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from refimpl.benchmarks import codegen_compile_time, codegen_speed
+from refimpl.benchmarks import codegen_compile_time, codegen_fusion, codegen_speed, on_gpu
 from refimpl.benchmarks.partition_models import Mlp, Model
 
 
@@ -111,3 +111,30 @@ def test_a_kernel_that_is_launched_often_is_compiled_once(monkeypatch: pytest.Mo
     codegen_compile_time.cubin_seconds(graphs[:1])
     assert counts == [len(graphs[0].kernels)]
     assert counts[0] < len(graphs[0].printed)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_fusion_is_counted_beside_inductors_code_for_a_gpu() -> None:
+    seen: list[dict[str, Any]] = []
+    rows = codegen_fusion.measure(codegen_speed.TINY, "layer norm", has_models=False, seen=seen.append)
+    assert rows == seen
+    assert [row["direction"] for row in rows] == ["inference", "forward", "backward"]
+    inference = rows[0]
+    assert (inference["kernels"], inference["inductor_kernels"]) == (1, 1)
+    assert inference["mb"] == inference["inductor_mb"] == round((2 * 4 * 16 + 2 * 16) * 4 / 1e6, 3)
+
+
+def test_launches_and_calls_are_read_off_inductors_code() -> None:
+    source = """
+triton_a = async_compile.triton('triton_a', '''
+    inductor_meta={'kernel_num_gb': 2.5e-07},
+''', device_str='cuda')
+def call(args):
+    triton_a.run(x, 4, stream=0)
+    extern_kernels.mm(x, y, out=z)
+    triton_a.run(z, 4, stream=0)
+    buf = torch.ops.aten.sort.stable(z, dim=0)
+"""
+    graph = on_gpu.parsed(source)
+    assert graph.kernels == (250, 250)
+    assert graph.calls == ("extern_kernels.mm", "torch.ops.aten.sort.stable")

@@ -112,7 +112,7 @@ class _Call:
         return made
 
     def stored(self, tensor: Tensor) -> Stored:
-        return self.state.store(tensor, origins=(self.node.name,))
+        return self.state.in_memory(tensor) or self.state.store(tensor, origins=(self.node.name,))
 
     def new(self, fake: torch.Tensor) -> Buffer:
         """A buffer for a result, laid out as the fake."""

@@ -105,6 +105,7 @@ class _GraphLowering:
         self.bases = _bases(graph_module.graph)
         self.values: dict[torch.fx.Node, Any] = {}
         self.returned: set[torch.fx.Node] = set()
+        self.outputs = set(graph_module.graph.output_node().all_input_nodes)
         self.inputs: list[Buffer | sympy.Expr | Opaque | None] = []
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
         self.opaque_constants: dict[str, Any] = {}
@@ -232,12 +233,22 @@ class _GraphLowering:
         is_costly = len(node.users) > 1 and value.cost > CHEAP and not self._is_affordable(value)
         if is_costly or node in self.bases:
             return self.state.store(value, _storable_strides(node.meta["val"]), (node.name,))
+        if (
+            node in self.outputs
+            and len(node.users) > 1
+            and not _is_view(_call_of(node))
+            and self._reads_more_than(value, 7, 8)
+        ):
+            return self._in_memory(value, node.meta["val"], node.name)  # it will be there anyway
         return value
 
     def _is_affordable(self, value: Computed) -> bool:
         """Whether each user may as well compute it."""
-        if value.cost > AFFORDABLE or ZERO in value.shape:
-            return False
+        is_cheap = value.cost <= AFFORDABLE and ZERO not in value.shape
+        return is_cheap and not self._reads_more_than(value, 9, 8)  # numbers for each row are read beside
+
+    def _reads_more_than(self, value: Computed, factor: int, divisor: int) -> bool:
+        """Whether computing all of it reads more than factor / divisor of its size, or at places that are values."""
         axes = [new_axis(size) for size in value.shape]
         loads: set[tuple[str, sympy.Expr]] = set()
         read = 0
@@ -245,12 +256,12 @@ class _GraphLowering:
             if not isinstance(part, Load) or (part.buffer, part.index) in loads:
                 continue
             if part.indirect:
-                return False
+                return True
             loads.add((part.buffer, part.index))
             points = product(axis.size for axis in axes if axis.symbol in part.index.free_symbols)
             read += self.state.facts.guess(points) * part.dtype.itemsize
         whole = self.state.facts.guess(product(value.shape)) * value.dtype.itemsize
-        return read * 8 <= whole * 9  # numbers for each row are read beside
+        return read * divisor > whole * factor
 
     def _extern(self, node: torch.fx.Node, arguments: Any, keywords: Any, reason: str) -> Any:
         if self.options.strict:
@@ -266,14 +277,19 @@ class _GraphLowering:
         if is_mutating:
             self._settle()
         sources = {id(self.values[source]): source for source in node.all_input_nodes}
+        may_share = schema is not None and not is_mutating and not any(result.alias_info for result in schema.returns)
         reads: set[str] = set()
 
         def operand(value: Any) -> Any:
             if isinstance(value, (Stored, Computed)):
-                source = sources.get(id(value), node)
-                fake = None if source is node else source.meta.get("val")
-                strides = None if fake is None else _storable_strides(fake, value)
-                stored = self.state.store(value, strides, (source.name,))
+                source = sources.get(id(value))
+                if source is None:
+                    stored = self.state.store(value, None, (node.name,))
+                elif may_share:
+                    stored = self._readable(source)
+                else:
+                    strides = _storable_strides(source.meta.get("val"), value)
+                    stored = self.state.store(value, strides, (source.name,))
                 reads.add(stored.buffer.name)
                 return stored.as_operand()
             return SizeExpression(value) if isinstance(value, sympy.Expr) else value
@@ -302,6 +318,53 @@ class _GraphLowering:
         )
         lowered = [result for _, result in results]
         return lowered if is_list else lowered[0]
+
+    def _readable(self, node: torch.fx.Node) -> Stored:
+        """A value as a call reads it that neither writes into it nor gives it away: where it lies already, or put into memory
+        once for all calls that read it, or views of it."""
+        value = self.values[node]
+        strides = _storable_strides(node.meta.get("val"), value)
+        stored = self.state.in_memory(value) if strides is not None else None
+        if stored is not None and have_strides(stored, strides):
+            return stored
+        chain = self._views_up_from(node) if strides is not None else []
+        if chain:
+            base, fake = chain[-1], chain[-1].meta["val"]
+            steps = _storable_strides(fake)
+            shape = tuple(to_index(size) for size in fake.shape)
+            buffer = (
+                Buffer("", shape, tuple(map(to_index, steps)), fake.dtype, fake.device) if steps is not None else None
+            )
+            viewed = None if buffer is None else self._viewed(chain, whole(buffer))
+            if viewed is not None and have_strides(viewed, strides):
+                self.values[base] = self.state.store(self.values[base], steps, (base.name,))
+                again = self._viewed(chain, self.values[base])
+                assert again is not None
+                self.values[node] = again
+                return again
+        self.values[node] = self.state.store(value, strides, (node.name,))
+        return self.values[node]
+
+    def _views_up_from(self, node: torch.fx.Node) -> list[torch.fx.Node]:
+        """The node, what it is a view of, and so on, as long as that is computed, and has as many elements."""
+        chain = [node]
+        while _is_view(chain[-1]) and isinstance(chain[-1].args[0], torch.fx.Node):
+            base = chain[-1].args[0]
+            value, mine = self.values[base], self.values[node]
+            if not isinstance(value, Computed) or product(value.shape) != product(mine.shape):
+                break
+            chain.append(base)
+        return chain if len(chain) > 1 else []
+
+    def _viewed(self, chain: Sequence[torch.fx.Node], base: Stored) -> Stored | None:
+        """The first of a chain of views, of what is in memory."""
+        viewed: Any = base
+        for call in reversed(chain[:-1]):
+            arguments, keywords = self._lowered_arguments(call)
+            viewed = RULES[call.target](self.state, call, viewed, *arguments[1:], **keywords)
+            if not isinstance(viewed, Stored):
+                return None
+        return viewed
 
     def _result(self, fake: Any, node: torch.fx.Node) -> tuple[Output, Any]:
         if isinstance(fake, torch.Tensor) and _is_plain(fake):
@@ -378,6 +441,11 @@ def _bases(graph: torch.fx.Graph) -> set[torch.fx.Node]:
             found.add(base)
             base = base.args[0] if _is_view(base) else None
     return found
+
+
+def _call_of(node: torch.fx.Node) -> torch.fx.Node:
+    """The call that a value is the result of, or one of the results."""
+    return node.all_input_nodes[0] if node.target is operator.getitem else node
 
 
 def _is_view(node: torch.fx.Node) -> bool:

@@ -29,6 +29,7 @@ from refimpl.codegen.nests import normalised
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.scalars import Apply, FromIndex, Literal, Load, Scalar, indirect_scalar
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts
+from refimpl.codegen.strided import strides_of
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
 # An index for every dimension, and the symbols in it whose values are read from memory.
@@ -152,6 +153,24 @@ class LoweringState:
         )
         self.steps.append(normalised(nest))
         return whole(buffer)
+
+    def in_memory(self, tensor: Tensor) -> Stored | None:
+        """Memory that holds all elements of a tensor as they are, which nobody may write into or give away; None where there is
+        none, or where it has no strides."""
+        if isinstance(tensor, Stored):
+            return tensor
+        axes = [new_axis(size) for size in tensor.shape]
+        value = tensor.at(tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes))
+        buffer = self.buffers.get(value.buffer) if isinstance(value, Load) and not value.indirect else None
+        found = strides_of(value.index, axes) if isinstance(value, Load) and ZERO not in tensor.shape else None
+        if buffer is None or found is None:
+            return None
+        strides, offset = found
+        if offset == ZERO and tensor.shape == buffer.shape:
+            stored = Stored(buffer, tensor.shape, buffer.strides, ZERO)
+            if have_strides(stored, strides):
+                return stored
+        return Stored(buffer, tensor.shape, strides, offset, is_whole=False)
 
     def copy(self, tensor: Tensor, origins: tuple[str, ...] = ()) -> Stored:
         """The tensor in memory of its own, without gaps, which `write` may change."""

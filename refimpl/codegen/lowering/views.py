@@ -13,6 +13,7 @@ import sympy
 import torch
 
 from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, to_index
+from refimpl.codegen.loop_ir import new_axis
 from refimpl.codegen.lowering.state import (
     LoweringState,
     NotLowered,
@@ -28,6 +29,7 @@ from refimpl.codegen.lowering.state import (
     shape_of,
 )
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
+from refimpl.codegen.strided import strides_of
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 from refimpl.symbolic.functions import FloorDiv, PythonMod
 
@@ -51,24 +53,18 @@ def _strided(
 ) -> Stored | None:
     """A view in memory, if the place is affine in the indices. Strides of sizes of 1 are as `said`: kernels of operators choose
     the layout of their results by them."""
-    symbols = tuple(sympy.Symbol(f"view{dim}", integer=True, nonnegative=True) for dim in range(len(shape)))
-    indices = tuple(ZERO if size == ONE else symbol for symbol, size in zip(symbols, shape, strict=True))
-    place = linear(move(indices), x.strides, x.offset)
-    strides = []
-    rest: Any = place
-    for dim, (symbol, size) in enumerate(zip(symbols, shape, strict=True)):
-        if size == ONE:
-            strides.append(ONE if said is None else said[dim])
-            continue
-        factor = rest.coeff(symbol, 1)
-        if factor.free_symbols & set(symbols):
-            return None
-        rest = (rest - factor * symbol).expand()
-        strides.append(factor)
-    if rest.free_symbols & set(symbols):
+    axes = [new_axis(size) for size in shape]
+    indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
+    found = strides_of(linear(move(indices), x.strides, x.offset), axes)
+    if found is None:
         return None
-    is_same = x.is_whole and rest == x.offset and shape == x.shape and tuple(strides) == x.strides
-    return x if is_same else Stored(x.buffer, shape, tuple(strides), rest, is_whole=False)
+    steps, rest = found
+    strides = tuple(
+        step if size != ONE else ONE if said is None else said[dim]
+        for dim, (size, step) in enumerate(zip(shape, steps, strict=True))
+    )
+    is_same = x.is_whole and rest == x.offset and shape == x.shape and strides == x.strides
+    return x if is_same else Stored(x.buffer, shape, strides, rest, is_whole=False)
 
 
 def _dim(dim: int, rank: int) -> int:

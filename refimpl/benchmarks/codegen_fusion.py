@@ -1,0 +1,215 @@
+"""Kernels and bytes beside Inductor's Triton, without a GPU: `python -m refimpl.benchmarks.codegen_fusion [--csv FILE]`.
+
+Programs of `codegen_speed` in its sizes, with fake tensors: as they are without gradients, forward and backward; models of
+`partition_models` forward and backward. Both compilers make code for an H100 that is not there (`on_gpu`); nothing is compiled.
+
+kernels: launches; calls: of operators' own kernels, all
+products and convolutions among them; mb: what kernels read and write, each element once for a kernel, without
+what is done by calls. Ours are as `CompiledGraph.movement` has them, Inductor's as its own `kernel_num_gb`, which counts what is
+written over an input once more. Ratios are ours over Inductor's: below 1 we move less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from refimpl._torch import FakeTensorMode
+from refimpl.benchmarks.codegen_speed import ON_GPU, Program, Sizes, programs
+from refimpl.benchmarks.on_gpu import InductorGraph, graph_on_gpu, inductor_graphs
+from refimpl.benchmarks.partition_models import own_models, transformers_models
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.loop_ir import Extern
+from refimpl.codegen.options import CodegenOptions
+from refimpl.pipeline import compile_aot
+
+OPTIONS = CodegenOptions(contractions="extern")
+MEGABYTE = 1e6
+LEAST = 4096
+"""Bytes that are added to both sides of a ratio: graphs of which nothing is moved have one, too."""
+
+
+class Parametrised(nn.Module):
+    """A function of tensors, as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+        return _tensors(self.function(*inputs))
+
+
+def _tensors(result: Any) -> tuple[torch.Tensor, ...]:
+    leaves = pytree.tree_leaves(dict(result) if isinstance(result, dict) else result)
+    return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def flat(program: Program, *, has_gradients: bool) -> tuple[Callable[..., Any], list[Any]]:
+    """A function of parameters, buffers and inputs, and these."""
+    module = Parametrised(program.function)
+    parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+    state = {**parameters, **buffers}
+
+    def leaves(values: Iterable[torch.Tensor], *, is_variable: bool) -> list[torch.Tensor]:
+        return [_leaf(value, is_variable=is_variable) for value in values]
+
+    values = [
+        *leaves(parameters.values(), is_variable=has_gradients), *leaves(buffers.values(), is_variable=False),
+        *leaves(program.inputs, is_variable=has_gradients),
+    ]  # fmt: skip
+
+    def function(*values: Any) -> tuple[torch.Tensor, ...]:
+        inputs = values[len(state) :]
+        return torch.func.functional_call(module, dict(zip(state, values, strict=False)), inputs)
+
+    return function, values
+
+
+def _leaf(value: torch.Tensor, *, is_variable: bool) -> torch.Tensor:
+    """What a program is given; what is on no device becomes a tensor of the CPU, a fake one in a mode of those."""
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype) if value.is_meta else value.detach()
+    return made.requires_grad_(is_variable and made.is_floating_point())
+
+
+def run_with_gradients(function: Callable[..., Any], values: Sequence[Any]) -> None:
+    """Forward, and backward where results have one."""
+    outputs = [output for output in function(*values) if output.requires_grad]
+    if outputs:
+        inputs = [value for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
+        torch.autograd.grad(outputs, inputs, [torch.ones_like(out) for out in outputs], allow_unused=True)
+
+
+def our_graphs(program: Program, *, has_gradients: bool) -> list[CompiledGraph]:
+    """Of a program: one, or forward and backward."""
+    made: list[CompiledGraph] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+        made.append(compile_graph(graph_on_gpu(graph_module), example_inputs, options=OPTIONS))
+        return graph_module
+
+    function, values = flat(program, has_gradients=has_gradients)
+    compiled = compile_aot(function, backend=backend, partition="min_cut", decompositions=codegen_decompositions())
+    run_with_gradients(compiled, values)
+    return made
+
+
+def their_graphs(program: Program, *, has_gradients: bool) -> list[InductorGraph]:
+    """The same by Inductor."""
+    function, values = flat(program, has_gradients=has_gradients)
+
+    def run(backend: Callable[..., Any]) -> None:
+        compile_by_torch: Any = torch.compile
+        run_with_gradients(compile_by_torch(function, backend=backend, dynamic=False), values)
+
+    return inductor_graphs(run)
+
+
+def our_bytes(graph: CompiledGraph) -> list[int]:
+    """That kernels move."""
+    assert graph.movement is not None
+    pairs = zip(graph.movement.entries, graph.movement.parts(), strict=True)
+    return [int(str(part.moved)) for entry, part in pairs if not isinstance(entry, Extern)]
+
+
+def row_of(program: str, direction: str, ours: CompiledGraph, theirs: InductorGraph) -> dict[str, Any]:
+    """A line of the table."""
+    mine, others = our_bytes(ours), list(theirs.kernels)
+    return {
+        "program": program, "direction": direction,
+        "kernels": len(mine), "inductor_kernels": len(others),
+        "calls": ours.fallbacks.total(), "inductor_calls": len(theirs.calls),
+        "mb": round(sum(mine) / MEGABYTE, 3), "inductor_mb": round(sum(others) / MEGABYTE, 3),
+        "kernels_ratio": round((len(mine) + 1) / (len(others) + 1), 3),
+        "mb_ratio": round((sum(mine) + LEAST) / (sum(others) + LEAST), 3),
+    }  # fmt: skip
+
+
+def rows_of(name: str, make: Callable[[], Program], *, is_fake: bool) -> list[dict[str, Any]]:
+    """Of one program, with fake tensors also without gradients. Raises ValueError where the two make another number of graphs."""
+    found = []
+    for has_gradients in (False, True) if is_fake else (True,):
+        torch.manual_seed(0)
+        program = make()
+        with FakeTensorMode() if is_fake else contextlib.nullcontext():
+            ours, theirs = (made(program, has_gradients=has_gradients) for made in (our_graphs, their_graphs))
+        directions = ("forward", "backward")[: len(ours)] if has_gradients else ("inference",)
+        if len(ours) != len(theirs):
+            raise ValueError(f"{name}: {len(ours)} graphs of ours, {len(theirs)} of Inductor")
+        found += [row_of(name, direction, *pair) for direction, *pair in zip(directions, ours, theirs, strict=True)]
+    return found
+
+
+def models() -> dict[str, Callable[[], Program]]:
+    """The models suite, in training mode but for its random numbers."""
+
+    def maker(make: Callable[[], Any]) -> Callable[[], Program]:
+        def made() -> Program:
+            model = make()
+            return Program(model.module.eval(), model.inputs, has_backward=True)
+
+        return made
+
+    return {f"model: {name}": maker(make) for name, make in {**own_models(), **transformers_models()}.items()}
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of positive numbers."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def measure(
+    sizes: Sizes, only: str, *, has_models: bool, seen: Callable[[dict[str, Any]], None] = print
+) -> list[dict[str, Any]]:
+    """All rows whose programs' names contain `only`."""
+    rows: list[dict[str, Any]] = []
+    for name, make in programs(sizes, "meta", torch.float32).items():
+        if only in name and "backward" not in name:
+            found = rows_of(name, make, is_fake=True)
+            rows += found
+            for row in found:
+                seen(row)
+    for name, make in models().items() if has_models else ():
+        if only in name:
+            found = rows_of(name, make, is_fake=False)
+            rows += found
+            for row in found:
+                seen(row)
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `python -m`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="programs whose names contain this")
+    parser.add_argument("--no-models", action="store_true")
+    parser.add_argument("--csv", type=Path)
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+
+    def seen(row: dict[str, Any]) -> None:
+        print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+
+    rows = measure(ON_GPU, options.only, has_models=not options.no_models, seen=seen)
+    for column in ("kernels_ratio", "mb_ratio"):
+        values = [row[column] for row in rows]
+        print(f"{column}: {geometric_mean(values):.3f} geometric mean, {max(values):.3f} at most, {len(values)} graphs")
+    if options.csv is not None:
+        pd.DataFrame(rows).to_csv(options.csv, index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What calls of operators read lies in memory once: no copy of what is there already, nor one for each view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.options import CodegenOptions
+from refimpl.pipeline import compile_aot
+
+CALLS = CodegenOptions(contractions="extern")
+
+
+def _compiled(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[Any, CompiledGraph]:
+    made: list[CompiledGraph] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        made.append(compile_graph(graph_module, example_inputs, options=CALLS))
+        return made[-1]
+
+    compiled = compile_aot(function, backend=backend, decompositions=codegen_decompositions())
+    return compiled(*inputs), made[0]
+
+
+def _x(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _heads(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A permutation that is undone before it is copied: nothing moves."""
+    return x.transpose(0, 1).transpose(0, 1).clone().view(-1, x.shape[-1]) @ w
+
+
+def _one_of_three(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A part of a tensor, whose rows are taken apart: still memory with strides."""
+    part = x.select(1, 1)
+    return torch.bmm(part.reshape(part.shape[0], 2, -1), w)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], int]] = {
+    "a copy of what is there": (_heads, ((3, 4, 8), (8, 5)), 0),
+    "rows in two parts": (_one_of_three, ((6, 3, 8), (6, 4, 5)), 0),
+    "a factor and its transpose": (
+        lambda x, w: (lambda y: (y @ w, y.t() @ w))(x * 2 + 1),
+        ((8, 8), (8, 8)),
+        1,
+    ),
+    "views of one computation": (
+        lambda x, w: (lambda y: (y.view(-1, 8) @ w, y.view(-1, 8).t() @ y.view(-1, 8)))(x.sin()),
+        ((2, 3, 8), (8, 5)),
+        1,
+    ),
+    "a computation that is a result, too": (
+        lambda x, w: (lambda y: (y, y.t() @ w))(x.sin() + x.t()),
+        ((8, 8), (8, 5)),
+        1,
+    ),
+    "a copy in another order": (lambda x, w: x.t().contiguous() @ w, ((8, 6), (8, 5)), 1),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_operands_are_put_into_memory_once(name: str) -> None:
+    function, shapes, kernels = PROGRAMS[name]
+    inputs = tuple(_x(*shape, seed=at) for at, shape in enumerate(shapes))
+    actual, graph = _compiled(function, *inputs)
+    torch.testing.assert_close(actual, function(*inputs))
+    assert len(graph.printed) == kernels, graph.source
+
+
+def test_copies_that_are_results_have_memory_of_their_own() -> None:
+    x = _x(6, 6)
+    (copied, product), _ = _compiled(lambda x: (lambda y: (y, y @ x))(x.clone()), x)
+    assert copied.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+    torch.testing.assert_close((copied, product), (x, x @ x))
+
+
+def test_results_of_operators_that_give_their_argument_are_no_input() -> None:
+    x = _x(6, 6)
+    result, _ = _compiled(lambda x: torch.ops.aten.lift_fresh(x.clone()), x)
+    result.zero_()
+    assert x.abs().min() > 0
