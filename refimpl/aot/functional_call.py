@@ -15,6 +15,7 @@ from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import is_opaque_object, pytree
+from refimpl.aot.checkpointed_regions import RegionInterpreter
 from refimpl.aot.export_errors import OutputNotSequence, UnknownOutput
 from refimpl.trace.graph_builder import LITERALS
 
@@ -82,10 +83,8 @@ class _Runner(torch.nn.Module):
     def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if not isinstance(self.module, torch.fx.GraphModule):
             return self.module(*args, **kwargs)
-        interpreter = torch.fx.Interpreter(self.module)
-        interpreter.extra_traceback = False  # errors stay as the program's operators raise them
         with fx_traceback.preserve_node_meta():
-            return interpreter.run(*args, *kwargs.values())
+            return RegionInterpreter(self.module).run(*args, *kwargs.values())
 
 
 class _BufferReader(_Runner):
