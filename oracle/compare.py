@@ -317,6 +317,7 @@ def compare_pair(
             truth=lambda position=position: _part(runs.truth_leaf(*at), position),
             noise=lambda parts_in=parts_in: parts_in(runs.noise_leaves(*at)),
             loud=lambda parts_in=parts_in: parts_in(runs.loud_leaves(*at)),
+            relaid=lambda position=position: _part(runs.relaid_leaf(*at), position),
         )
         report = compare_values(
             eager,
@@ -325,9 +326,7 @@ def compare_pair(
             noise=trusted.noise,
             loud=trusted.loud,
             # None: a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
-            relaid=None
-            if pair.section is GRADIENTS
-            else lambda position=position: _part(runs.relaid_leaf(*at), position),
+            relaid=None if pair.section is GRADIENTS else trusted.relaid,
             flushes_denormals=flushes_denormals,
         )
         is_right &= take_report(pair, suffix, report, builder)

@@ -87,7 +87,7 @@ def judge(
     under noise of 8 eps, about 16 of them, started only if something still fails: an element on the edge of a jump falls to
     the other side in every second run or fewer.
 
-    `relaid` gives eager on strided copies of the inputs: the sign of a zero that its other loops leave otherwise is nobody's.
+    `relaid` gives eager by its other kernels: what these leave otherwise, a value or the sign of a zero, is nobody's.
 
     `still` gives eager under the noise's mode without noise. Where a value differs there from plain eager by more than noise
     moves it, the mode made it another program: neither `truth` nor noise says anything there (oracle.trust).

@@ -1,6 +1,6 @@
-"""Whether eager under a dispatch mode is eager: where it is not, neither fp64 nor noise says anything about a subject.
+"""Whether eager under a dispatch mode is eager: where it is not, neither fp64 nor noise nor other kernels excuse a subject.
 
-Both run eager under a mode, and autograd and composite operators can take other roads there: a list operator that writes to a
+All run eager under a mode, and autograd and composite operators can take other roads there: a list operator that writes to a
 view loses its gradient. What moves by that is not moved by rounding. So eager is run once more under the mode of the noise
 without noise ("still"), and where this differs from plain eager by more than noise moves it, the runs show eager's own value.
 
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from oracle.accuracy import NoiseSource, TruthSource, compare_values
+from oracle.accuracy import NoiseSource, TruthSource, compare_values, no_truth
 from oracle.elements import READABLE, is_float, is_identical, widen
 from oracle.tolerance import TABLE, ToleranceRow
 
@@ -36,9 +36,10 @@ class TrustedRuns:
         truth: TruthSource,
         noise: NoiseSource,
         loud: NoiseSource,
+        relaid: TruthSource = no_truth,
         row: ToleranceRow | None = None,
     ) -> None:
-        self._eager, self._row = eager, row
+        self._eager, self._row, self._relaid = eager, row, relaid
         self._still, self._truth, self._noise, self._loud = still, truth, noise, loud
         self._foreign: Tensor | None = None
 
@@ -48,14 +49,19 @@ class TrustedRuns:
         return 0 if self._foreign is None else self._foreign.numel()
 
     def truth(self) -> Tensor | None:
-        other = self._truth()
-        return None if other is None else next(iter(self._as_in_eager([other])), None)
+        return self._one_as_in_eager(self._truth())
+
+    def relaid(self) -> Tensor | None:
+        return self._one_as_in_eager(self._relaid())
 
     def noise(self) -> Sequence[Tensor]:
         return self._as_in_eager(self._noise())
 
     def loud(self) -> Sequence[Tensor]:
         return self._as_in_eager(self._loud())
+
+    def _one_as_in_eager(self, other: Tensor | None) -> Tensor | None:
+        return None if other is None else next(iter(self._as_in_eager([other])), None)
 
     def _as_in_eager(self, others: Sequence[Tensor]) -> Sequence[Tensor]:
         if self._foreign is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -194,6 +195,18 @@ def test_the_sign_of_a_zero_that_eagers_own_loops_disagree_on_is_not_a_finding(o
     state = state_of(source)
     flipped = changing(lambda output: torch.where(output == 0, -output, output))
     assert judged(state, flipped).verdict.status is Status.PASS
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (2.0, Status.FAIL_ACCURACY)])
+def test_a_value_that_eagers_other_kernels_give_is_eager_s_too(dtype: str, factor: float, status: Status) -> None:
+    """The vector loop of a remainder gives NaN where the quotient overflows, the scalar one what is left."""
+    source = (
+        f"def inputs(call): return (torch.arange(9, dtype=torch.{dtype}), torch.tensor([1e-308], dtype=torch.float64)), {{}}\n"
+        "def program(x, y): return x % y\n"
+    )
+    left = torch.tensor([math.fmod(float(at), 1e-308) for at in range(9)], dtype=torch.float64)
+    assert judged(state_of(source), changing(lambda output: left * factor)).verdict.status is status
 
 
 def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
