@@ -97,6 +97,12 @@ FIRST_RESULT_MOVES = frozenset(["multilabel_margin_loss_forward"])
 # Of those, what normalises its first argument and writes to none but running statistics: that argument is moved.
 FIRST_INPUT_MOVES = frozenset(["native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"])
 
+# Their first argument is converted to the `dtype` that is asked for before anything else: this is what is added up.
+CONVERTS_FIRST = frozenset(["sum", "nansum", "mean", "prod", "cumsum", "cumprod"])
+
+# Maximum + log(s), s a sum that is at least 1: a rounding of s is one of 1 in the result, however small that is.
+LOGARITHMS_OF_SUMS = frozenset(["_log_softmax", "logsumexp"])
+
 # Between elements, at coordinates that are rounded: they move as the coordinates do, whatever the size of the result.
 INTERPOLATES = frozenset(
     f"{name}{suffix}"

@@ -266,6 +266,51 @@ def explain_indices(
     )
 
 
+def align_tied_gradients(
+    gradient: LeafPair, index: LeafPair, dim: int | None, source: Leaf | None
+) -> tuple[Tensor, str] | None:
+    """The subject's gradient of `source`, permuted among equal elements to lie as eager's does, and what is wrong with it.
+
+    `index` are the differing indices into `source` that both sides returned. Wrong, "" if nothing is: another gradient at the
+    elements that each side says it took. None where one of these is no plain tensor of the source's shape.
+    """
+    if source is None or source.facts is None:
+        return None
+    values = [source.value, gradient.eager.value, gradient.subject.value]
+    if any(not isinstance(value, Tensor) or value.layout is not torch.strided for value in values):
+        return None
+    tied, eager, subject = (value.detach().cpu() for value in values)
+    if not tied.shape == eager.shape == subject.shape or tied.is_complex() or eager.is_complex():
+        return None
+    taken = [_pointed_at(side, at, dim) for side, at in ((eager, index.eager.value), (subject, index.subject.value))]
+    wrong = ""
+    if taken[0] is not None and taken[1] is not None:
+        report = compare_values(taken[0], taken[1], relaid=None)
+        wrong = "" if report.is_right else f"{gradient.path}, at the elements that {index.path} names,{report.detail}"
+    groups = _ties(tied, dim)
+    aligned = torch.empty_like(subject).reshape(-1)
+    aligned[_by_group(eager.reshape(-1), groups)] = subject.reshape(-1)[_by_group(subject.reshape(-1), groups)]
+    return aligned.reshape(subject.shape), wrong
+
+
+def _ties(source: Tensor, dim: int | None) -> Tensor:
+    """For each element, in row-major order, a number that it shares with its equals on its line. All NaN are equal."""
+    is_nan = source.isnan() if source.is_floating_point() else torch.zeros_like(source, dtype=torch.bool)
+    known, number = source.masked_fill(is_nan, 0).unique(return_inverse=True)
+    number = torch.where(is_nan, known.numel(), number)
+    if dim is None or source.ndim == 0:
+        return number.reshape(-1)
+    lines = torch.arange(source.numel() // max(source.shape[dim], 1))
+    line = lines.reshape([1 if at == dim % source.ndim else size for at, size in enumerate(source.shape)])
+    return (line.expand(source.shape) * (known.numel() + 1) + number).reshape(-1)
+
+
+def _by_group(values: Tensor, groups: Tensor) -> Tensor:
+    """Positions, group after group, by value in each."""
+    order = values.sort(stable=True).indices
+    return order[groups[order].sort(stable=True).indices]
+
+
 def _pointed_at(source: Tensor, index: Tensor, dim: int | None) -> Tensor | None:
     """The values behind the indices; None where an index points outside."""
     source = source.cpu()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from typing_extensions import assert_never
@@ -41,7 +41,7 @@ from oracle.compare import (
     pair_leaves,
 )
 from oracle.distribution import compare_distribution, compare_masks
-from oracle.invariants import check_invariant, explain_indices, rule_of
+from oracle.invariants import align_tied_gradients, check_invariant, explain_indices, rule_of
 from oracle.outcome import (
     CallObservation,
     Crashed,
@@ -254,7 +254,8 @@ def _compare_call(
             Severity.STRUCTURE, Status.FAIL_METADATA, call,
             f"output.structure is {subject.structure}, but should be {eager.structure}",
         )  # fmt: skip
-    chosen_otherwise = ""  # what the choice is that the outputs show
+    is_another_factor = False  # whether the outputs show a choice that a symmetry leaves
+    ties: list[LeafPair] = []  # indices that show a choice among equal elements
     for section in SECTIONS:
         expected, seen = getattr(eager, section.name), getattr(subject, section.name)
         if not expected and not seen:
@@ -270,14 +271,15 @@ def _compare_call(
                     builder=builder,
                 )
         elif section is OUTPUTS and policy.invariant:
-            if _compare_up_to_symmetry(pairs, eager, subject, settings, builder):
-                chosen_otherwise = f"that {policy.invariant!r} leaves open"
+            is_another_factor = _compare_up_to_symmetry(pairs, eager, subject, settings, builder)
         elif section is OUTPUTS and policy.index_outputs:
-            if _compare_with_indices(pairs, eager, subject, settings, builder):
-                chosen_otherwise = "among equal elements"
-        elif section is GRADIENTS and chosen_otherwise:
+            ties = _compare_with_indices(pairs, eager, subject, settings, builder)
+        elif section is GRADIENTS and is_another_factor:
             builder.count(tensors=sum(pair.eager.facts is not None for pair in pairs))
-            builder.explain(call, f"gradients depend on the choice {chosen_otherwise}: not compared")
+            builder.explain(call, f"gradients depend on the choice that {policy.invariant!r} leaves open: not compared")
+        elif section is GRADIENTS and ties:
+            for pair in pairs:
+                _compare_tied_gradient(pair, ties, eager, settings, builder)
         else:
             for pair in pairs:
                 compare_pair(pair, runs=settings.runs, builder=builder, flushes_denormals=settings.flushes_denormals)
@@ -344,9 +346,9 @@ def _compare_with_indices(
     subject: CallObservation,
     settings: _Settings,
     builder: FindingsBuilder,
-) -> bool:
-    """Whether indices differ that point to the same values."""
-    is_chosen_otherwise = False
+) -> list[LeafPair]:
+    """The indices that differ and point to the same values."""
+    ties: list[LeafPair] = []
     for pair in pairs:
         spec = settings.policy.index_outputs.get(pair.path)
         attempt = FindingsBuilder()
@@ -357,7 +359,7 @@ def _compare_with_indices(
             if reason:
                 builder.take_counts(attempt)
                 builder.explain(pair.call, reason)
-                is_chosen_otherwise = True
+                ties.append(pair)
                 continue
             # Other values behind the indices: still no finding if eager's own noise flips those very elements.
             attempt = FindingsBuilder()
@@ -366,7 +368,37 @@ def _compare_with_indices(
         builder.explained += attempt.explained
         builder.take_counts(attempt)
         builder.saw_ulp(attempt.max_ulp)
-    return is_chosen_otherwise
+    return ties
+
+
+def _compare_tied_gradient(
+    pair: LeafPair,
+    ties: Sequence[LeafPair],
+    eager: CallObservation,
+    settings: _Settings,
+    builder: FindingsBuilder,
+) -> None:
+    """Equal up to a permutation among the elements that are equal in eager's source, and the same where each side chose.
+
+    Other gradients may depend on the choice. Neither fp64 nor noise is asked: they may choose otherwise, too.
+    """
+    specs = [(index, settings.policy.index_outputs[index.path]) for index in ties]
+    here = [(index, spec) for index, spec in specs if pair.path == f"grad of {spec['of']}"]
+    if not here:
+        builder.count(tensors=pair.eager.facts is not None)
+        builder.explain(pair.call, f"{pair.path} depends on the choice among equal elements: not compared")
+        return
+    for index, spec in here:
+        aligned = align_tied_gradients(pair, index, spec.get("dim"), _leaf_at(eager, spec["of"]))
+        if aligned is None:
+            compare_pair(pair, runs=no_runs(), builder=builder)
+            continue
+        gradient, wrong = aligned
+        if wrong:
+            builder.add(pair.section.severity, pair.section.status, pair.call, wrong)
+        subject = replace(pair.subject, value=gradient)
+        compare_pair(replace(pair, subject=subject), runs=no_runs(), builder=builder)
+        builder.explain(pair.call, f"{pair.path} was compared up to the choice among equal elements")
 
 
 def _leaf_at(call: CallObservation, path: str) -> Leaf | None:

@@ -22,15 +22,18 @@ from torch.utils._pytree import tree_leaves, tree_map
 from oracle.exact_ops import (
     BOUNDED_DOMAIN_OPS,
     CHOOSES_AMONG,
+    CONVERTS_FIRST,
     EXACT_OPS,
     FIRST_INPUT_MOVES,
     FIRST_RESULT_MOVES,
     INPUTS_STAY,
     INTERPOLATES,
+    LOGARITHMS_OF_SUMS,
     RING_OPS,
     ROUNDED_AS_FIRST_INPUT,
     WINDOWS,
 )
+from oracle.partial_sums import LINEAR_SUMS, with_open_overflows
 from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
@@ -59,6 +62,9 @@ class _OpKind:
     is_ring: bool = False
     interpolates: bool = False
     is_window: bool = False
+    converts_first: bool = False
+    is_logarithm_of_sum: bool = False
+    is_linear_sum: bool = False
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
@@ -71,7 +77,7 @@ class RoundingNoise(TorchDispatchMode):
     Copies of the float inputs and the float outputs of such an operator are each multiplied by
     1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more (`oracle.reduction_length`).
     Zeros, infinities and NaNs stay, but for the signs of zeros that were added up, or chosen among zeros of both signs;
-    nothing finite becomes infinite.
+    nothing finite becomes infinite, other than sums that overflow in another order (`oracle.partial_sums`).
     Active in the backward pass as well, if that runs inside.
 
     Of `scale` 0 nothing moves, and everything else is as under noise: operators read copies, and what they return is one.
@@ -100,6 +106,8 @@ class RoundingNoise(TorchDispatchMode):
             is_open = self.scale and kind.chooses_among and _has_both_zeros((args, kwargs), kind.chooses_among)
             result = func(*args, **kwargs)
             return self._with_either_zero(result, is_written=bool(kind.written)) if is_open else result
+        if kind.converts_first and self.scale:
+            args = _converted(args, kwargs)
         if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
             result = func(*args, **kwargs)
             return self._with_open_zeros(result, kind) if self.scale else result
@@ -114,6 +122,8 @@ class RoundingNoise(TorchDispatchMode):
             result = func(*self._moved_inputs(args, kind, 0), **self._moved_inputs(kwargs, kind, None))
         else:
             result = func(*args, **kwargs)
+        if kind.is_linear_sum and self.scale:
+            result = with_open_overflows(func, args, kwargs, result)
         self._flips_zeros = kind.accumulates
         for where in kind.written:
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
@@ -124,6 +134,8 @@ class RoundingNoise(TorchDispatchMode):
             return result
         if kind.interpolates and self.scale and isinstance(result, torch.Tensor):
             result = self._moved_by_coordinates(result, args[0])
+        if kind.is_logarithm_of_sum and self.scale and _is_movable(result):
+            return self._moved_by_unit(self._moved(result))
         if kind.is_window and self.scale and _is_movable(result) and not kind.written:
             shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
             return result.add_(shift, alpha=torch.finfo(result.dtype).eps * self.scale)
@@ -173,6 +185,15 @@ class RoundingNoise(TorchDispatchMode):
         shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
         moved = result.detach() + (shift.double() * (reach * extent * eps * self.scale)).to(result.dtype)
         return torch.where(result.isfinite() & moved.isfinite() & (result != 0), moved, result)
+
+    def _moved_by_unit(self, result: torch.Tensor) -> torch.Tensor:
+        """Moved, in place, by what an epsilon of 1 is; below zero where it is zero. Half types are computed in float32."""
+        if result.is_complex():
+            return result
+        eps = torch.finfo(torch.float64 if result.dtype is torch.float64 else torch.float32).eps
+        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
+        shift = torch.where(result == 0, -shift.abs(), shift) * (eps * self.scale * self._factor)
+        return result.add_(torch.where(result.isfinite(), shift, 0.0))
 
     def _moved_as_first_input(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
@@ -301,10 +322,21 @@ def _classify(func: Any) -> _OpKind:
         interpolates=namespace == "aten" and name in INTERPOLATES,
         is_window=namespace == "aten" and name in WINDOWS,
         accumulates=torch.Tag.pointwise not in func.tags,
+        converts_first=namespace == "aten" and name in CONVERTS_FIRST,
+        is_logarithm_of_sum=namespace == "aten" and name in LOGARITHMS_OF_SUMS and not written,
+        is_linear_sum=namespace == "aten" and name in LINEAR_SUMS and not written,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),
     )
+
+
+def _converted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of an operator that begins with a conversion to another float dtype, after that."""
+    dtype = kwargs.get("dtype")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or args[0].layout is not torch.strided:
+        return args
+    return args if args[0].dtype == dtype else (args[0].detach().to(dtype), *args[1:])
 
 
 def _has_both_zeros(values: Any, among: str) -> bool:

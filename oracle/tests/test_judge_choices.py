@@ -73,15 +73,51 @@ def test_sorted_indices_must_not_name_one_of_two_ties_twice():
     assert verdict.status is Status.FAIL_ACCURACY
 
 
-def test_gradients_follow_the_choice_among_equal_elements():
-    """They are compared where the same elements were taken."""
-    x, policy = torch.tensor([2.0, 1.0, 2.0]), index_policy(dim=0)
-    first, last = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 1.0])
-    eager = returned(torch.tensor([0]), args=(x,), gradients={"args[0]": first})
-    other = returned(torch.tensor([2]), args=(x,), gradients={"args[0]": last})
-    assert judged(eager, other, policy=policy).status is Status.PASS
-    wrong = returned(torch.tensor([0]), args=(x,), gradients={"args[0]": last})
-    assert judged(eager, wrong, policy=policy).status is Status.FAIL_GRAD
+GRADIENT_OF_TIES = {  # of [2, 1, 2, 5, nan, nan], beside eager's [3, 0, 4, 0, 6, 0] with the indices [0, 2, 4]
+    "the other two": ([4.0, 0, 3, 0, 0, 6], [2, 0, 5], Status.PASS),
+    "the same": ([3.0, 0, 4, 0, 6, 0], [0, 2, 4], Status.PASS),
+    "another value": ([4.5, 0, 3, 0, 0, 6], [2, 0, 5], Status.FAIL_GRAD),
+    "nothing": ([0.0, 0, 0, 0, 0, 0], [2, 0, 5], Status.FAIL_GRAD),
+    "one twice": ([3.0, 0, 3, 0, 0, 6], [2, 0, 5], Status.FAIL_GRAD),
+    "at an element of another value": ([0.0, 4, 3, 0, 0, 6], [2, 0, 5], Status.FAIL_GRAD),
+    "at an element that only the other side took": ([3.0, 0, 4, 0, 0, 6], [2, 0, 5], Status.FAIL_GRAD),
+    "on another line": ([4.0, 0, 3, 6, 0, 0], [2, 0, 5], Status.FAIL_GRAD),
+}
+
+
+@pytest.mark.parametrize("case", GRADIENT_OF_TIES)
+@pytest.mark.parametrize("dim", [0, -1, 1])
+def test_gradients_follow_the_choice_among_equal_elements(case, dim):
+    """They are compared up to a permutation among these, and each where it says that it chose."""
+    gradient, indices, status = GRADIENT_OF_TIES[case]
+
+    def laid(*values, dtype=torch.float32):
+        line = torch.tensor(values, dtype=dtype)
+        return line if dim == 0 else torch.stack([line, line])
+
+    x = laid(2.0, 1, 2, 5, float("nan"), float("nan"))
+    eager = returned(laid(0, 2, 4, dtype=torch.int64), args=(x,), gradients={"args[0]": laid(3.0, 0, 4, 0, 6, 0)})
+    other = returned(laid(*indices, dtype=torch.int64), args=(x,), gradients={"args[0]": laid(*gradient)})
+    assert judged(eager, other, policy=index_policy(dim=dim)).status is status
+
+
+def test_gradients_are_not_moved_to_equal_elements_of_another_line():
+    x, index = torch.full((2, 2), 7.0), torch.tensor([[0], [0]])
+    eager = returned(index, args=(x,), gradients={"args[0]": torch.tensor([[1.0, 0], [2, 0]])})
+    for gradient, status in (([[0.0, 1], [0, 2]], Status.PASS), ([[0.0, 2], [0, 1]], Status.FAIL_GRAD)):
+        other = returned(1 - index, args=(x,), gradients={"args[0]": torch.tensor(gradient)})
+        assert judged(eager, other, policy=index_policy(dim=1)).status is status
+
+
+def test_gradients_of_other_tensors_are_not_compared_where_the_choice_is_another():
+    x, y = torch.tensor([2.0, 1.0, 2.0]), torch.zeros(3)
+    gradients = [{"args[0]": g, "args[1]": g} for g in (torch.tensor([1.0, 0, 0]), torch.tensor([0.0, 0, 1]))]
+    eager, other = (
+        returned(torch.tensor([at]), args=(x, y), gradients=g) for at, g in zip((0, 2), gradients, strict=True)
+    )
+    assert judged(eager, other, policy=index_policy(dim=0)).status is Status.PASS
+    wrong = returned(torch.tensor([0]), args=(x, y), gradients=gradients[1])
+    assert judged(eager, wrong, policy=index_policy(dim=0)).status is Status.FAIL_GRAD
 
 
 def test_indices_into_another_output_are_looked_up_in_it():

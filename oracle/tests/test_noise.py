@@ -450,3 +450,33 @@ def test_a_window_moves_by_a_rounding_of_one_also_where_it_is_zero(window: Calla
     assert bool((moved != exact).any())
     assert moved[0] != exact[0]
     assert float((moved - exact).abs().max()) <= 2 * torch.finfo(torch.float32).eps
+
+
+def test_integers_that_are_added_up_as_floats_are_rounded_first() -> None:
+    """They are numbers of the dtype asked for, of which another order gives another sum."""
+    x = torch.tensor([2**62, 1, -(2**62)])
+    runs = [noisy(lambda: x.sum(dtype=torch.float32), seed).item() for seed in range(6)]
+    assert max(map(abs, runs)) > 2**30
+    assert max(map(abs, runs)) < 2**43
+    small = torch.tensor([3, 1, -4])
+    assert all(noisy(lambda: small.sum(dtype=torch.float32), seed).item() == 0.0 for seed in range(6))
+
+
+def test_a_sum_in_a_wider_dtype_moves_by_the_epsilon_of_that() -> None:
+    x = torch.tensor([1.0, 0.1, -1.1])
+    assert spread(lambda: x.sum(dtype=torch.float64)).item() < 1e-15
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["log_softmax", "logsumexp"])
+def test_a_logarithm_of_a_sum_moves_by_a_rounding_of_one_however_small_it_is(name: str, dtype: torch.dtype) -> None:
+    """log(1 + 0.004) has the absolute error of 1.004, in eager as in every implementation that adds up before."""
+    x = torch.tensor([0.0, -5.5], dtype=dtype)
+    eps = torch.finfo(dtype).eps
+    moved = spread(lambda: getattr(torch, name)(x, 0)).reshape(-1)[0].item()
+    assert eps / 8 < moved < 2 * eps
+
+
+def test_an_almost_certain_class_is_moved_below_zero_only() -> None:
+    x = torch.tensor([0.0, -80.0], dtype=torch.float64)
+    assert all(noisy(lambda: torch.log_softmax(x, 0), seed)[0].item() <= 0.0 for seed in range(8))

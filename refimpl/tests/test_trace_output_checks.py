@@ -20,6 +20,13 @@ def _expanded(x: torch.Tensor, size: int = 2) -> torch.Tensor:
     return x[:1].expand(size)
 
 
+_aten = torch.ops.aten
+_RULES = {  # what writes anywhere
+    _aten.take.out: lambda x, i, out: out.copy_(x.reshape(-1)[i]),
+    _aten.index_select.out: lambda x, dim, i, out: out.fill_(1),
+    _aten.add.out: lambda x, y, alpha=1, out=None: x + y,
+    _aten.scatter_.value: lambda x, dim, i, value: x.fill_(value),
+}
 REFUSED: dict[str, tuple[Any, str]] = {
     "index_select, other dtype": (lambda x, i: torch.index_select(x, 0, i, out=_doubles()), "same scalar type"),
     "index_select, its input": (lambda x, i: torch.index_select(x, 0, i, out=x[:2]), "some elements of the input"),
@@ -65,6 +72,13 @@ def test_what_eager_mode_refuses_is_refused_by_a_compiled_program(name):
     program, _ = REFUSED[name]
     with pytest.raises(RuntimeError):
         refimpl.optimize("eager")(program)(*_arguments())
+
+
+@pytest.mark.parametrize("name", ["take, its input", "index_select, its input", "add, shifted", "scatter_, expanded"])
+def test_what_eager_mode_refuses_is_refused_where_a_decomposition_would_accept_it(name):
+    program, _ = REFUSED[name]
+    with pytest.raises(RuntimeError, match="unsupported operation"):
+        refimpl.make_fx(program, decomposition_table=dict(_RULES), tracing_mode="fake")(*_arguments())
 
 
 @pytest.mark.parametrize("tracing_mode", ["fake", "symbolic"])

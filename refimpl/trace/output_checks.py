@@ -135,7 +135,7 @@ class _Trial:
             args, kwargs = _real(self._given)
             yield self._func.overloadpacket, args, {name: kwargs[name] for name in kwargs if name not in outs}
         args, kwargs = _real(self._given)
-        positions = {position for position, name in _written_arguments(self._func)}
+        positions = {position for position, _ in _written_arguments(self._func)}
         yield (
             self._func,
             tuple(_own(value) if position in positions else value for position, value in enumerate(args)),

@@ -324,6 +324,8 @@ class RecordingMode(TorchDispatchMode):
         """The result by the user's decomposition or the op's composite kernel, recorded in turn; NotImplemented if neither."""
         rule = self.options.decompositions.get(func)
         if rule is not None:
+            if self._kernels is not None and not self._has_values:
+                check_outputs(func, args, kwargs)  # a rule writes where the operator refuses
             result = self._run_in_place_of(func, rule, args, kwargs)
             if result is not NotImplemented:
                 if isinstance(func, OpOverload):

@@ -1,0 +1,107 @@
+"""Which sums overflow in another order, and that nothing else becomes infinite under noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from oracle.accuracy import compare_values
+from oracle.noise import RoundingNoise
+
+LARGEST = torch.finfo(torch.float32).max
+
+
+def row(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+def noisy(fn: Callable[[], Any], seed: int) -> Any:
+    with RoundingNoise(seed):
+        return fn()
+
+
+def is_right(fn: Callable[[], torch.Tensor], subject: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Whether a subject's value is, beside eager's, fp64 and noise."""
+    runs = [noisy(fn, seed) for seed in range(3)]
+    return compare_values(fn(), subject, truth=lambda: truth, noise=lambda: runs).is_right
+
+
+SUMS: dict[str, tuple[Callable[[], torch.Tensor], float]] = {  # -> what another order gives
+    "positive terms first": (lambda: row(-LARGEST, LARGEST, LARGEST / 2, 3.0).sum(), math.inf),
+    "negative terms first": (lambda: row(LARGEST, -LARGEST, -LARGEST / 2, 3.0).sum(), -math.inf),
+    "two accumulators": (lambda: row(LARGEST, -LARGEST, LARGEST, -LARGEST).sum(), math.nan),
+    "mean": (lambda: row(LARGEST, LARGEST / 2, -LARGEST).mean(), math.inf),
+    "dot": (lambda: row(2.0, 1.0).dot(row(-LARGEST, LARGEST)), -math.inf),
+    "mm": (lambda: row(-2.0, 2.0, 1.0)[None] @ row(LARGEST, LARGEST, 1.0)[:, None], math.nan),
+    "addmm": (lambda: torch.addmm(row(LARGEST)[None], row(LARGEST)[None], row(1.5)[None], alpha=-1), -math.inf),
+    "convolution": (
+        lambda: torch.conv1d(row(0.0, 1.0, 2.0)[None, None], row(1.0, LARGEST, -LARGEST)[None, None]),
+        -math.inf,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_that_overflows_in_another_order_does_so_under_noise(name: str) -> None:
+    fn, other = SUMS[name]
+    value = noisy(fn, 0).item()
+    assert math.isnan(value) if math.isnan(other) else value == other
+
+
+@pytest.mark.parametrize(("signs", "is_open"), [((1.0, -1.0), False), ((1.0, -1.0, 1.0, -1.0), True)])
+def test_a_gradient_is_a_sum_as_well(signs: tuple[float, ...], is_open: bool) -> None:
+    weight, inputs = row(1.0, 1.0).requires_grad_(), row(LARGEST, 1.0)
+    terms = row(*signs)[:, None] * inputs
+
+    def gradient() -> torch.Tensor:
+        return torch.autograd.grad((weight * terms).sum(), weight)[0]
+
+    assert gradient().tolist() == [0.0, 0.0]
+    first, second = noisy(gradient, 0).tolist()
+    assert math.isfinite(first) is not is_open
+    assert second == pytest.approx(0.0, abs=1e-5)
+
+
+FINITE: dict[str, Callable[[], torch.Tensor]] = {
+    "terms of both signs": lambda: row(LARGEST, -LARGEST, 3.0).sum(),
+    "a mask and scores": lambda: torch.baddbmm(row(-LARGEST)[None, None], row(-9.0)[None, None], row(9.0)[None, None]),
+    "the largest number and dust": lambda: row(LARGEST, 1e30).sum(),
+    "float16, which is added up in float32": lambda: row(6e4, 6e4, -6e4, dtype=torch.float16).sum(),
+    "not a sum": lambda: row(LARGEST, LARGEST).amax() - row(LARGEST).amax(),
+}
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_what_overflows_in_no_order_stays_finite(name: str) -> None:
+    assert all(noisy(FINITE[name], seed).isfinite().all() for seed in range(4))
+
+
+def test_of_a_result_only_the_elements_that_can_overflow_are_open() -> None:
+    x = torch.stack([row(LARGEST, LARGEST / 2, -LARGEST), row(1.0, 2.0, 4.0)])
+    truth = x.double().sum(1)
+    assert is_right(lambda: x.sum(1), row(math.inf, 7.0), truth)
+    assert not is_right(lambda: x.sum(1), row(math.inf, 7.1), truth)
+    assert not is_right(lambda: x.sum(1), row(LARGEST / 2, math.inf), truth)
+
+
+def test_an_infinity_is_wrong_where_no_order_gives_it() -> None:
+    x = row(LARGEST, -LARGEST, 3.0)
+    assert not is_right(lambda: x.sum(), torch.tensor(math.inf), x.double().sum())
+
+
+def test_infinite_terms_stay_as_they_are() -> None:
+    assert noisy(lambda: row(math.inf, LARGEST, 1.0).sum(), 0).item() == math.inf
+    assert noisy(lambda: row(-math.inf, LARGEST, 1.0).sum(), 0).item() == -math.inf
+    assert math.isnan(noisy(lambda: row(-math.inf, math.inf, 1.0).sum(), 0).item())
+
+
+def test_arguments_and_strides_stay() -> None:
+    a, b = torch.full((2, 3), LARGEST), torch.full((3, 4), -1.0)
+    result = noisy(lambda: torch.mm(a, b.t().contiguous().t()), 0)
+    assert result.stride() == torch.mm(a, b).stride()
+    assert bool((a == LARGEST).all())
+    assert bool((b == -1).all())
