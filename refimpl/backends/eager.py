@@ -12,6 +12,7 @@ import torch
 
 from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.partition import min_cut_rematerialization_partition
+from refimpl.backends.data_dependence import left_to_the_front_end
 
 
 def eager(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -31,6 +32,7 @@ def interpreter(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any
 
 def aot_eager(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Forward and backward graphs of aten overloads, each run by `eager`. The graph must return a tuple or list."""
-    return aot_module_simplified(
-        graph_module, example_inputs, fw_compiler=eager, partition_fn=min_cut_rematerialization_partition
-    )
+    with left_to_the_front_end():
+        return aot_module_simplified(
+            graph_module, example_inputs, fw_compiler=eager, partition_fn=min_cut_rematerialization_partition
+        )

@@ -14,6 +14,7 @@ import torch
 from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.compiled_calls import compile_calls
 from refimpl.aot.partition import min_cut_rematerialization_partition
+from refimpl.backends.data_dependence import left_to_the_front_end
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.options import CodegenOptions, codegen_options
@@ -42,13 +43,14 @@ def triton(
 def _compiled(
     graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: Callable[..., Any]
 ) -> Callable[..., Any]:
-    return aot_module_simplified(
-        graph_module,
-        example_inputs,
-        fw_compiler=compile_one,
-        decompositions=codegen_decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
-    )
+    with left_to_the_front_end():
+        return aot_module_simplified(
+            graph_module,
+            example_inputs,
+            fw_compiler=compile_one,
+            decompositions=codegen_decompositions(),
+            partition_fn=min_cut_rematerialization_partition,
+        )
 
 
 def _is_symbolic(value: Any) -> bool:

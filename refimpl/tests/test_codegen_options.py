@@ -72,3 +72,13 @@ def test_a_backend_of_any_kind_gets_them() -> None:
     x = torch.tensor([3.0, 1.0])
     assert refimpl.compile(_sorts, backend=keeps, options={"speed": 11})(x).equal(_sorts(x))
     assert given == [{"options": {"speed": 11}}]
+
+
+@pytest.mark.parametrize("backend", [triton, refimpl.backends.aot_eager], ids=["triton", "aot_eager"])
+def test_a_graph_whose_course_depends_on_data_is_left_to_torch_compile(backend: Any) -> None:
+    compiled = torch.compile(lambda x, at: x[at] * 2, backend=backend)
+    x, at = torch.tensor([3.0, 1.0]), torch.tensor(1)
+    assert compiled(x, at).equal(x[1] * 2)
+    whole = torch.compile(lambda x, at: x[at] * 2, backend=backend, fullgraph=True)
+    with pytest.raises(Exception, match="depends on its inputs"):
+        whole(x, at)
