@@ -29,6 +29,7 @@ from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for, s
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
+from refimpl.aot.partial_backward import without_tangents
 from refimpl.aot.partition import default_partition
 from refimpl.aot.repeated_draws import merge_repeated_draws
 from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
@@ -316,10 +317,13 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         )
         unlift_tokens(forward_module, first_outputs=len(tokens.forward))
         unlift_tokens(backward_module, last_outputs=len(tokens.backward))
-        get_backward = with_backward_states(_LazyCompile(backward_module, config), program.random)
+        whole = with_backward_states(_LazyCompile(backward_module, config), program.random)
+        is_divisible = not tokens.backward and not program.random.backward and program.traced.layout is None
+        get_backward = _ByTangents(whole, backward_module if is_divisible else None, config)
     else:  # autograd refused: the forward runs, asking for a gradient raises
         dependences = ()
-        forward_module, get_backward = joint, _no_backward
+        forward_module, whole = joint, _no_backward
+        get_backward = _ByTangents(whole, None, config)
         unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
     assert config.fw_compiler is not None
     with graph_being_compiled(config.aot_id, "forward"):
@@ -329,7 +333,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     layout = program.traced.layout
     training = differentiable_call(
         _with_slots(forward, program),
-        get_backward if layout is None else with_wrapped_gradients(get_backward, layout),
+        get_backward if layout is None else _ByTangents(with_wrapped_gradients(whole, layout), None, config),
         analysis,
         dependences,
         None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
@@ -395,6 +399,28 @@ class _LazyCompile:
                     with graph_being_compiled(self._config.aot_id, "backward"):
                         self._compiled = boxed(compiler(self._graph_module, _examples(self._graph_module)))
         return self._compiled
+
+
+class _ByTangents:
+    """The backward graph by which incoming gradients are missing: without what would be computed of these alone."""
+
+    def __init__(
+        self, whole: Callable[[], BoxedCall], graph_module: torch.fx.GraphModule | None, config: AOTConfig
+    ) -> None:
+        self._whole = whole
+        self._graph_module = graph_module
+        self._config = config
+        self._parts: dict[frozenset[int], Callable[[], BoxedCall]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, missing: frozenset[int]) -> BoxedCall:
+        if not missing or self._graph_module is None:
+            return self._whole()
+        with self._lock:
+            if missing not in self._parts:
+                part = without_tangents(self._graph_module, missing)
+                self._parts[missing] = self._whole if part is None else _LazyCompile(part, self._config)
+        return self._parts[missing]()
 
 
 def _no_backward() -> BoxedCall:

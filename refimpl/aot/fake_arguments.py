@@ -112,6 +112,7 @@ class _WithHistory(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)  # where no gradient arrives, none goes on
         return unrelated_alias(leaf)
 
     @staticmethod

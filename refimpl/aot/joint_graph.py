@@ -29,6 +29,7 @@ from refimpl.aot.analysis import (
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
+from refimpl.aot.eager_results import EagerResultsMode
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
@@ -266,6 +267,7 @@ class _JointTraceState:
     def _run_program(self, arguments: list[Any]) -> list[Any]:
         assignments = self._assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
         with contextlib.ExitStack() as stack:
+            stack.enter_context(EagerResultsMode())
             if self.records_assignments:
                 stack.enter_context(assignments)
             if self.follows_geometry:

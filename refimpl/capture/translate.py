@@ -232,6 +232,7 @@ class _Attempt:
         self.machine.push(self.base)
         self.state.notes.frames = self.machine.frames
         self.state.offset = lambda: self.machine.at
+        self.state.stops = frozenset(forced)
 
     def _line(self) -> UserLine | None:
         return None if self._machine is None else self._machine.user_line()

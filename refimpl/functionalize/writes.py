@@ -16,7 +16,7 @@ from refimpl._torch import FakeTensor
 from refimpl.functionalize.counterparts import FunctionalForm, functional_form
 from refimpl.functionalize.emitter import EmitterState, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize
-from refimpl.functionalize.geometry import is_row_major, is_same_shape
+from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_places, is_same_shape
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
 
@@ -117,6 +117,8 @@ class CallWriter:
             return False
         like, value = written.meta["val"], args[0].meta["val"]
         strides = like.stride()
+        if is_same_places(like, value) and is_dense(value):
+            return False  # drawn in that order as it is, and of sizes for which normal has two ways with the same one
         if like.dim() < 2 or any(type(s) is not int or s == 0 for s in strides):
             return False
         order = sorted(range(like.dim()), key=lambda d: -strides[d])

@@ -157,3 +157,40 @@ def test_composite_ops_whose_kernels_check_values():
     expected = torch.autograd.grad(program(x, window).sin().sum(), x)
     actual = torch.autograd.grad(compile_aot(program)(x, window).sin().sum(), x)
     torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["dropout", "one_hot", "max_pool1d"])
+def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
+    programs = {
+        "dropout": lambda x, y: (torch.nn.functional.dropout(x, training=False), torch.dropout(x, p=0.0, train=True)),
+        "one_hot": lambda x, y: (torch.nn.functional.one_hot(y.t(), 8),),
+        "max_pool1d": lambda x, y: (torch.nn.functional.max_pool1d(x.t(), 2, padding=1), torch.max_pool1d(x.t(), 2)),
+    }
+    program = programs[name]
+    x, y = torch.arange(16.0).reshape(4, 4), torch.arange(8).reshape(4, 2)
+    results, expected = compile_aot(program, dynamic=dynamic)(x, y), program(x, y)
+    torch.testing.assert_close(results, expected)
+    assert [(r.stride(), r is x) for r in results] == [(e.stride(), e is x) for e in expected]
+
+
+def test_normal_numbers_of_a_tensor_that_is_not_row_by_row():
+    found = []
+    for function in (torch.Tensor.normal_, compile_aot(lambda x: x.normal_())):
+        torch.manual_seed(3)
+        x = torch.zeros(6, 3).t()
+        function(x)
+        found.append((x, torch.rand(1)))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_a_detached_write_to_a_leaf_whose_elements_share_memory():
+    def program(x):
+        x.diagonal(0).detach().neg_()
+        return x * 1
+
+    found = []
+    for function in (program, compile_aot(program)):
+        x = torch.ones(1).as_strided((2, 1), (0, 1)).requires_grad_()
+        found.append((function(x), x.detach()))
+    torch.testing.assert_close(*found)

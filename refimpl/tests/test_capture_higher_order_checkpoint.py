@@ -13,6 +13,7 @@ import refimpl
 from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.partition import default_partition
 from refimpl.backends import eager
+from refimpl.backends.registry import lookup_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.capture.public.errors import Unsupported
@@ -266,3 +267,21 @@ def test_what_is_no_node_is_run_as_it_is(program: Callable[..., Any], reason: st
     refused, _, _ = captured_with(program, fullgraph=True)
     with pytest.raises(Unsupported, match=reason):
         refused(inputs()[0].requires_grad_())
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_default_partitioner"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_random_results_of_a_body_are_those_of_the_forward(dynamic: bool | None, backend: str) -> None:
+    def twice_dropped(x: Any) -> Any:
+        return torch.nn.functional.dropout(torch.nn.functional.dropout(x, 0.5), 0.5).sin()
+
+    def program(x: Any) -> Any:
+        return checkpoint(twice_dropped, x * 2, use_reentrant=False) * torch.rand_like(x)
+
+    found = []
+    for function in (program, with_options(program, CaptureOptions(backend=lookup_backend(backend), dynamic=dynamic))):
+        torch.manual_seed(3)
+        x = torch.linspace(1, 2, 64, requires_grad=True)
+        function(x).sum().backward()
+        found.append((x.grad, torch.rand(2)))
+    assert same(*found)

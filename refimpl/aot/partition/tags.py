@@ -7,6 +7,9 @@ state; the graph's own meta is not changed.
 
 from __future__ import annotations
 
+import operator
+
+import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
 from refimpl.aot.partition.joint import JointGraph
@@ -37,8 +40,14 @@ def _tagged(joint: JointGraph) -> set[int]:
         if node.meta.get("recompute") in _RECOMPUTE
         and node.op == "call_function"
         and not joint.is_backward[i]
-        and kind_of(node.target) is not OpKind.ONCE
+        and not _runs_once(node)
     }
+
+
+def _runs_once(node: torch.fx.Node) -> bool:
+    """Whether it is computed once, or is a result of what is: that one is not saved by itself."""
+    source = node.args[0] if node.target is operator.getitem else node
+    return isinstance(source, torch.fx.Node) and kind_of(source.target) is OpKind.ONCE
 
 
 def _ends_region(joint: JointGraph, number: int, tagged: set[int]) -> bool:

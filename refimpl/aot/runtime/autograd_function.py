@@ -23,14 +23,15 @@ DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
 
 def differentiable_call(
     forward: BoxedCall,
-    get_backward: Callable[[], BoxedCall],
+    get_backward: Callable[[frozenset[int]], BoxedCall],
     analysis: ProgramAnalysis,
     dependences: Sequence[frozenset[int]] = (),
     wrapper_tangents: WrapperTangents | None = None,
 ) -> DifferentiableCall:
     """A function of (list to be filled with all forward outputs, slots) that returns the forward outputs with gradients.
 
-    `get_backward` compiles the backward graph if that is not done yet. `dependences` are, of each gradient that it gives, the
+    `get_backward` compiles the backward graph, for tangents of which those at some positions are zeros that nobody has computed,
+    if that is not done yet. `dependences` are, of each gradient that it gives, the
     indices of the incoming gradients it depends on: one that depends on none of those that arrive is None, as in eager mode.
     `wrapper_tangents` is given where wrapper subclasses are among the outputs.
     """
@@ -77,8 +78,8 @@ def differentiable_call(
             ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
             ctx.save_for_backward(*[v for v in saved if isinstance(v, torch.Tensor)])
             holder += outs[:count]
+            ctx.set_materialize_grads(False)
             if wrapper_tangents is not None:
-                ctx.set_materialize_grads(False)
                 ctx.likes = wrapper_tangents.likes(outs)
                 ctx.watched = wrapper_tangents.watch(slots, outs, saved)
             # A view made in here, or an input returned as it is, could not be written to afterwards.
@@ -87,7 +88,6 @@ def differentiable_call(
             given.update([id(outs[p]) for p in others])
             returned = [outs[p] for p in differentiable]
             if is_partial:
-                ctx.set_materialize_grads(False)
                 ctx.likes = [zeros_like_later(t) for t in returned]
             for index, t in enumerate(returned):
                 if t._is_view() or id(t) in given:
@@ -99,6 +99,8 @@ def differentiable_call(
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
+            if all(grad is None for grad in grads):  # of an output whose use has a gradient that is None
+                return (None,) * (1 + len(gradients))
             for index, error in refused:
                 if grads[index] is not None:
                     raise _again(error)
@@ -108,13 +110,14 @@ def differentiable_call(
             else:
                 ctx.watched.check()
                 tangents = wrapper_tangents(ctx.likes, grads)
+            missing = frozenset(k for k, index in enumerate(tangent_indices) if grads[index] is None)
             is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*tangents, *saved))
             with torch.no_grad():
                 if is_any_autocast_enabled():
                     with without_autocast():
-                        found = get_backward()([*ctx.numbers, *saved, *tangents])
+                        found = get_backward(missing)([*ctx.numbers, *saved, *tangents])
                 else:
-                    found = get_backward()([*ctx.numbers, *saved, *tangents])
+                    found = get_backward(missing)([*ctx.numbers, *saved, *tangents])
             returned = [None if g is None else found[g] for g in gradients]
             if dependences and (is_partial or wrapper_tangents is not None):
                 returned = without_unreached(returned, grads)

@@ -5,6 +5,7 @@ Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,11 +56,10 @@ def apply_mutation(mutation: InputMutation) -> Apply:
         return _leave
     if geometry is None:
         assert mutation.writes_data
-        if mutation.overlaps_itself:
-            return _write_overlapping
-        if mutation.is_visible_to_autograd:
-            return _write
-        return _write_unseen if mutation.bumps_version else _write_unnoticed
+        write = _write
+        if not mutation.is_visible_to_autograd:
+            write = _write_unseen if mutation.bumps_version else _write_unnoticed
+        return functools.partial(_write_overlapping, write=write) if mutation.overlaps_itself else write
     return _geometry_change(mutation, geometry)
 
 
@@ -72,13 +72,13 @@ def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
         tensor.copy_(value)
 
 
-def _write_overlapping(tensor: torch.Tensor, value: torch.Tensor) -> None:
+def _write_overlapping(tensor: torch.Tensor, value: torch.Tensor, *, write: Apply) -> None:
     """Elements that are one place in memory have one value: it is written once."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor, value = tensor.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
     if not overlaps_itself(tensor):
-        tensor.copy_(value)
+        write(tensor, value)
         return
     with torch.no_grad():
         extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

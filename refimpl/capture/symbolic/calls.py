@@ -72,6 +72,7 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
+from refimpl.capture.symbolic.watched_gradients import keep_inputs_apart
 
 _RULES = {
     **BUILTIN_RULES,
@@ -159,6 +160,7 @@ class SymbolicCalls(SymbolicBase):
             case Treatment.COMPILING:
                 return ConstantValue(True)
             case Treatment.ENTER:
+                keep_inputs_apart(self.state, target, args, kwargs)
                 return self.enter_function(function, args, kwargs)
             case Treatment.ASKED:
                 if self.state.passes_breaks:

@@ -79,6 +79,8 @@ class OperatorState:
     fake_mode: FakeTensorMode
     symbols: dict[Any, NumberValue]  # by the symbol, those that an input has
     by_fake: dict[int, TensorValue]
+    offset: Callable[[], int]  # of the instruction of the first frame that runs
+    written_at: int  # what `offset` was at the last write to a tensor
 
     @abstractmethod
     def see(self, value: Any) -> Any:
@@ -154,6 +156,8 @@ class OperatorState:
         is_written = [_version_of(leaf) for leaf in given] != versions
         if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
             self.graph.has_effects = True
+        if is_written:
+            self.written_at = self.offset()
         same = self.by_fake.get(id(result)) if writes else None
         if not _has_tensor(result):
             if type(result) in CONSTANT_TYPES and result is not None:
@@ -186,6 +190,7 @@ class OperatorState:
     def _result(self, result: Any, node: Any) -> Value:
         if isinstance(result, torch.Tensor):
             value = TensorValue(node, result)
+            value.made_at = self.offset()
             self.by_fake.setdefault(id(result), value)
             return value
         if isinstance(result, (tuple, list)):

@@ -130,7 +130,9 @@ class CaptureState(OperatorState):
         self.backward_of: tuple[type, ...] = ()  # functions whose backward is what runs now
         self.passes_breaks = False  # that the program asks for
         self.open_regions: list[tuple[RegionValue, int]] = []  # with where the segment was when they were entered
-        self.offset: Callable[[], int] = lambda: 0  # of the instruction of the first frame that runs
+        self.offset = lambda: 0
+        self.written_at = 0
+        self.stops: frozenset[int] = frozenset()  # instructions that the segment must not pass, as was found before
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
         if is_any_autocast_on():
             self.guard_autocast()

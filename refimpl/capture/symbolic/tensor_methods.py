@@ -17,6 +17,7 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+from refimpl.capture.symbolic.watched_gradients import WATCHING_METHODS, apart
 
 Method = Callable[[Any, Any, list[Any]], Value]
 
@@ -31,7 +32,7 @@ _READ_DATA = frozenset(
 )
 _MOST_ITEMS = 64  # that are read out of a tensor by `tolist`
 _UNSUPPORTED = _names_in(
-    """backward register_hook register_post_accumulate_grad_hook requires_grad_ retain_grad detach_ set_ resize_ resize_as_
+    """backward register_post_accumulate_grad_hook requires_grad_ detach_ set_ resize_ resize_as_
     share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ as_subclass new_tensor cuda to_sparse
     map_ map2_ apply_ module_load record_stream __array__ __dlpack__
     is_inference _is_view is_shared is_pinned is_coalesced"""
@@ -53,6 +54,10 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
         return _list(domain, receiver)
     if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
         raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
+    if name in WATCHING_METHODS:
+        raise apart(
+            domain.state, receiver, GraphBreak("unsupported_operation", what=f"method {name}", kind=receiver.kind)
+        )
     if name in _UNSUPPORTED:
         unsupported(f"method {name}", receiver)
     if name in ("dim", "ndimension"):

@@ -58,14 +58,18 @@ class ConstantValue(Value):
 
 
 class TensorValue(Value):
-    """A tensor: a node of the graph and a fake tensor that has its metadata."""
+    """A tensor: a node of the graph and a fake tensor that has its metadata.
 
-    __slots__ = ("fake", "node")
+    made_at: the instruction of the segment's first frame that made it; None for what was there before.
+    """
+
+    __slots__ = ("fake", "made_at", "node")
 
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
         super().__init__(source)
         self.node = node
         self.fake = fake
+        self.made_at: int | None = None
 
 
 class ArrayValue(Value):

@@ -1,0 +1,53 @@
+"""Calls that look at the gradient of a tensor of the segment: its graph has to end where the tensor has been made.
+
+Counterpart: none in torch/_dynamo, where a hook on a result of a graph sees the gradient of what comes after that graph alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.symbolic.values import SequenceValue, TensorValue
+
+WATCHING_METHODS = frozenset({"register_hook", "retain_grad"})
+_GRAD = torch.autograd.grad
+
+
+class Progress(Protocol):
+    """How far the segment is."""
+
+    written_at: int
+    stops: frozenset[int]
+
+    def offset(self) -> int: ...
+
+    def see(self, value: Any) -> Any: ...
+
+
+def apart(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak:
+    """The reason, and the instruction behind the one that gave the tensor its history, where the graph uses the tensor itself.
+
+    All gradients of a graph's results reach it at once: what comes by a second result would not pass the first.
+    """
+    if value.source is not None or value.made_at is None or not value.fake.requires_grad or not value.node.users:
+        return reason
+    behind = 1 + (state.written_at if value.fake._version else value.made_at)
+    if behind in state.stops or behind > state.offset():  # made in a function that was entered, or reached by a jump
+        return reason
+    return reason.restarting_at(behind)
+
+
+def keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raises GraphBreak before a call of `torch.autograd.grad` whose inputs are made in the segment and used in it."""
+    given = kwargs.get("inputs", args[1] if len(args) > 1 else None) if target is _GRAD else None
+    found = state.see(given)
+    for item in found.items if isinstance(found, SequenceValue) else [found]:
+        value = state.see(item)
+        if isinstance(value, TensorValue):
+            reason = apart(state, value, GraphBreak("call_of_skipped_function", what="grad"))
+            if reason.restart_at is not None:
+                raise reason

@@ -1,0 +1,109 @@
+"""Hooks on tensors that captured code makes, and gradients with respect to them: all of a gradient passes, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
+from refimpl.tests.capturing import MODES, same
+
+
+def hooked(x: Any) -> Any:
+    v = x * 2
+    w = v.sin()
+    v.register_hook(lambda g: g * 3)
+    return w, v.cos()
+
+
+def kept(x: Any) -> Any:
+    v = x * 2
+    w = v.sin()
+    v.retain_grad()
+    return w, v.cos(), v
+
+
+def asked_for(x: Any) -> Any:
+    v, u = x * 2, x * 3
+    w = (v * u).sin()
+    first, second = torch.autograd.grad(w.sum(), [v, u], retain_graph=True)
+    return first + second, w
+
+
+def not_used_directly(x: Any) -> Any:
+    v, _ = torch.kthvalue(x, 1, 0)
+    w = -v
+    v.register_hook(lambda g: g * 2)
+    return w.neg_()
+
+
+def in_a_loop(x: Any) -> Any:
+    for _ in range(3):
+        x = x * 2
+        y = x.sin()
+        x.register_hook(lambda g: g + 1)
+    return y, x.cos()
+
+
+def helper(x: Any) -> Any:
+    v = x * 2
+    w = v.sin()
+    v.register_hook(lambda g: g * 3)
+    return w.cos()
+
+
+def in_a_function(x: Any) -> Any:
+    return helper(x) + 1
+
+
+def written_before(x: Any) -> Any:
+    v = x * 2
+    v.add_(1)
+    w = v.sin()
+    v.register_hook(lambda g: g * 3)
+    return w, v.cos()
+
+
+def a_view(x: Any) -> Any:
+    v = (x * 2).chunk(2)[0]
+    w = v.sin()
+    v.register_hook(lambda g: g * 3)
+    return w
+
+
+PROGRAMS = (hooked, kept, asked_for, not_used_directly, in_a_loop, in_a_function, written_before, a_view)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_gradients_of_what_is_made_in_a_segment_pass_its_hooks(program: Callable[..., Any], mode: str) -> None:
+    captured = with_options(program, CaptureOptions(backend=aot_eager, breaks_at=MODES[mode]))
+    for _ in range(2):
+        found = []
+        for function in (program, captured):
+            x = torch.linspace(0.1, 1, 4, requires_grad=True)
+            results = function(x)
+            results = results if isinstance(results, tuple) else (results,)
+            sum(result.sum() for result in results).backward()
+            found.append((x.grad, [r.detach() for r in results], [r.grad for r in results if r.retains_grad]))
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_what_is_not_used_otherwise_stays_in_one_graph() -> None:
+    def program(x: Any) -> Any:
+        y = x.sin()
+        v = y * 2
+        v.register_hook(lambda g: g * 3)
+        return v
+
+    made = CaptureOptions(backend=aot_eager)
+    captured = with_options(program, made)
+    x = torch.ones(2, requires_grad=True)
+    assert same(captured(x).detach(), program(x).detach())
+    segments = [segment for function in made.functions.values() for segment in function.cache.segments()]
+    assert sum(segment.graph is not None for segment in segments) <= 2  # that of the hook, perhaps
