@@ -92,27 +92,42 @@ _DOT_BLOCKS: dict[int, tuple[tuple[int, int, int, int, int], ...]] = {
     ),
     4: (
         (64, 64, 32, 8, 3), (128, 64, 32, 8, 3), (64, 128, 32, 8, 3), (32, 64, 32, 4, 3), (64, 32, 32, 4, 3),
-        (32, 32, 64, 4, 3),
+        (32, 32, 32, 4, 3),
     ),
     8: ((64, 64, 16, 8, 2), (32, 64, 16, 4, 2), (64, 32, 16, 4, 2), (32, 32, 16, 4, 2)),
 }  # fmt: skip
 _FULL_GPU = 132  # programs that the default tries to have
+# Values of an operand that a thread computes places for, by the bytes of a value, where these are made of symbolic sizes.
+_PLACES_OF_A_THREAD = {2: 8, 4: 4, 8: 4}
 
 
 def contraction_configurations(
-    rows: int, columns: int, depth: int, batch: int, itemsize: int, *, is_guarded: bool = False
+    rows: int,
+    columns: int,
+    depth: int,
+    batch: int,
+    itemsize: int,
+    *,
+    is_guarded: bool = False,
+    is_symbolic: bool = False,
 ) -> list[Configuration]:
     """Of tiles of a matrix product of values of so many bytes. The default is the first that gives enough programs, or the one
-    that gives most. Guarded operands have masks of their own, which take registers that products of float32 need."""
+    that gives most. Guarded operands have masks of their own, which take registers that products of float32 need; so do places
+    on several axes of symbolic sizes."""
 
     def made(blocks: tuple[int, int, int, int, int]) -> Configuration:
         lengths = [
             max(_LEAST_DOT, min(block, power_of_two(size)))
             for block, size in zip(blocks, (rows, columns, depth), strict=False)
         ]
-        if is_guarded and itemsize == 4:
+        if (is_guarded or is_symbolic) and itemsize == 4:
             lengths[2] = _LEAST_DOT
         warps = min(blocks[3], max(1, lengths[0] * lengths[1] // 256))
+        if is_symbolic:
+            most = 32 * _PLACES_OF_A_THREAD[itemsize]
+            warps = min(8, max(warps, max(lengths[:2]) * lengths[2] // most))
+            while lengths[2] > _LEAST_DOT and max(lengths[:2]) * lengths[2] > warps * most:
+                lengths[2] //= 2
         return Configuration(tuple(zip(("MBLOCK", "NBLOCK", "KBLOCK"), lengths, strict=True)), warps, blocks[4])
 
     def programs(configuration: Configuration) -> int:

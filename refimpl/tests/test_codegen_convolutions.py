@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
 from refimpl.tests.test_codegen_contractions import HALF_AND_FLOAT, agree, check, compiled_template, sources, values
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -101,6 +103,20 @@ def test_one_compilation_serves_all_sizes() -> None:
     for batch, size in ((2, 9), (3, 12), (4, 20)):
         agree(function, compiled, (values(batch, 3, size, size, grad=True), values(4, 3, 3, 3, seed=1, grad=True)))
     assert len(compiler.graphs) == 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+@pytest.mark.parametrize("transposed", [False, True])
+def test_kernels_for_symbolic_sizes_fit_in_registers(*, transposed: bool) -> None:
+    """Places on several axes of symbolic sizes take many; a few bytes are spilled where ptxas prefers more programs at a time."""
+    convolution = F.conv_transpose2d if transposed else F.conv2d
+    compiled, compiler = compiled_template(lambda x, weight: convolution(x, weight, padding=1), dynamic=True)
+    x, weight = values(2, 3, 4, 5, grad=True), values(3, 3, 2, 3, seed=1, grad=True)
+    torch.autograd.grad(compiled(x, weight).sum(), [x, weight])
+    launches = compiler.recorded.launches
+    for made in compile_batch([(launch.kernel, launch.constants) for launch in launches], 80):
+        assert isinstance(made, CompiledKernel), made
+        assert made.spills <= 128
 
 
 @pytest.mark.parametrize("stride", [1, 2])

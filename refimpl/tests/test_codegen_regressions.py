@@ -293,3 +293,44 @@ def test_gradients_that_are_one_view_are_one_tensor() -> None:
     (expected,) = torch.autograd.grad(torch.view_as_real(program(torch.tensor(0.3))).sum(), parameters[:1])
     for gradient in gradients:
         torch.testing.assert_close(gradient, 2 * expected)
+
+
+def test_errors_that_fake_kernels_do_not_raise_are_raised_where_nobody_reads_the_result() -> None:
+    def source_of_another_size(x: torch.Tensor) -> None:
+        x.slice_scatter(x, 0, 0, 0, 1)
+
+    def source_of_another_shape(x: torch.Tensor) -> None:
+        x.select_scatter(x, 0, 0)
+
+    def place_beyond_the_end(x: torch.Tensor) -> None:
+        x.select_scatter(x[0], 0, 5)
+
+    for function in (source_of_another_size, source_of_another_shape, place_beyond_the_end):
+        x = torch.ones(2, 3)
+        with pytest.raises((RuntimeError, IndexError)) as expected:
+            function(x)
+        with pytest.raises(expected.type):
+            refimpl.compile(function, backend=triton)(x)
+
+
+def test_gradients_of_maxima_are_where_indices_say() -> None:
+    """Any place of the image, where the indices are no forward's; one forward and backward in one graph are kernels."""
+    backward = torch.ops.aten.max_pool2d_with_indices_backward
+
+    def function(gradient: torch.Tensor, x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        return backward(gradient, x, [2, 2], [2, 2], [0, 0], [1, 1], False, indices)
+
+    gradient, x = torch.arange(4.0).view(1, 2, 2), torch.rand(1, 5, 5)
+    _check(function, gradient, x, torch.arange(4).view(1, 2, 2))
+
+    def both(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return function(gradient, x, torch.nn.functional.max_pool2d_with_indices(x, 2)[1])
+
+    made: list[Any] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        made.append(compile_graph(graph_module, example_inputs, strict=True))
+        return made[-1]
+
+    compiled = compile_aot(both, backend=backend, decompositions=codegen_decompositions())
+    assert torch.equal(compiled(gradient, x), both(gradient, x))

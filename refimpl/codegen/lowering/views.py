@@ -350,6 +350,21 @@ def _constant_pad(state: LoweringState, node: torch.fx.Node, x: Tensor, pad: Seq
     return computed_like(node, value, [x], cost=2)
 
 
+def _check_source(node: torch.fx.Node, view_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """NotLowered where what is written has not the shape of what it is written to, an error that fake kernels do not raise. Of
+    symbolic sizes nothing is asked."""
+    whole, source = (argument.meta["val"] for argument in node.args[:2] if isinstance(argument, torch.fx.Node))
+    numbers = (*whole.shape, *source.shape, *node.args[2:], *node.kwargs.values())
+    if any(not isinstance(number, (int, type(None))) for number in numbers):
+        return
+    try:
+        shape = view_of(torch.empty(whole.shape, device="meta")).shape
+    except (RuntimeError, IndexError) as error:
+        raise NotLowered(f"an error of the operator: {error}") from error
+    if shape != source.shape:
+        raise NotLowered(f"a source of another shape than {tuple(shape)}")
+
+
 @RULES.rule(aten.slice_scatter.default)
 def _slice_scatter(
     state: LoweringState, node: torch.fx.Node, x: Tensor, source: Tensor, dim: int = 0, start: Any = None, end: Any = None,
@@ -361,6 +376,7 @@ def _slice_scatter(
     if not to_index(step).is_positive:
         raise NotLowered(f"slice_scatter by steps of {step}")
     at = _dim(dim, len(x.shape))
+    _check_source(node, lambda whole: torch.ops.aten.slice.Tensor(whole, dim, start, end, step))
     begin, stride, count = _slice_begin(0 if start is None else start, x.shape[at]), to_index(step), source.shape[at]
 
     def value(indices: Indices) -> Scalar:
@@ -385,6 +401,7 @@ def _select_scatter(
     if source.dtype != x.dtype:
         raise NotLowered("select_scatter of two dtypes")
     check_apart(node)
+    _check_source(node, lambda whole: torch.ops.aten.select.int(whole, dim, index))
     at = _dim(dim, len(x.shape))
     place = to_index(index)
     if place.is_negative:

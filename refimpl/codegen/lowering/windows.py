@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -51,6 +52,13 @@ WRITTEN_OUT = 32
 CHEAP = 2
 
 _BEYOND = 2**62
+
+_MAXIMA = (
+    aten.max_pool2d_with_indices.default,
+    aten.max_pool3d_with_indices.default,
+    aten.adaptive_max_pool2d.default,
+    aten.adaptive_max_pool3d.default,
+)
 
 Found = tuple[sympy.Expr, list[Scalar]]
 """An index, and the conditions under which it is one."""
@@ -398,11 +406,33 @@ def _max_pool(
     )
 
 
+def _check_from_forward(node: torch.fx.Node, indices: Any, options: Sequence[Any] = ()) -> None:
+    """NotLowered where indices need not be those of the windows: they are if the forward of the same image is in the graph, or
+    the graph is of a backward pass, and its forward has saved them."""
+    forward = indices.args[0] if indices.target is operator.getitem else None
+    if forward is not None and forward.target in _MAXIMA and forward.args[0] is node.args[1]:
+        rank = _rank_of(node)
+        if not options or _window_options(rank, *forward.args[1:]) == _window_options(rank, *options):
+            return
+    placeholders = node.graph.find_nodes(op="placeholder")
+    if indices.op == "placeholder" and any(one.name.startswith("tangents") for one in placeholders):
+        return
+    raise NotLowered("indices that need not be of its windows")
+
+
+def _window_options(
+    rank: int, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> tuple[Any, ...]:
+    numbers = (_numbers(number, rank) for number in (kernel, stride or kernel, padding, dilation))
+    return (*numbers, ceil_mode)
+
+
 @RULES.rule(aten.max_pool2d_with_indices_backward.default, aten.max_pool3d_with_indices_backward.default)
 def _max_pool_backward(
     state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any,
     dilation: Any, ceil_mode: bool, indices: Tensor,
 ) -> Tensor:  # fmt: skip
+    _check_from_forward(node, node.args[7], node.args[2:7])
     windows = _steps(x.shape, grad.shape, _rank_of(node), kernel, list(stride), padding, dilation)
     return _maxima_gradient(state, node, grad, indices, windows)
 
@@ -416,6 +446,7 @@ def _adaptive_max_pool(state: LoweringState, node: torch.fx.Node, x: Tensor, out
 def _adaptive_max_pool_backward(
     state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor, indices: Tensor
 ) -> Tensor:
+    _check_from_forward(node, node.args[2])
     return _maxima_gradient(state, node, grad, indices, _parts(x.shape, grad.shape, _rank_of(node)))
 
 

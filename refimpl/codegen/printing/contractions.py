@@ -79,8 +79,16 @@ class _Printer:
     def _candidates(self) -> list[Configuration]:
         sizes = [max(self.facts.guess(size), 1) for size in (self.m.size, self.n.size, self.k.size, self._batch_size())]
         is_guarded = any(isinstance(part, Guarded) for part in walk(self.left, self.right))
-        rows, columns, depth, batch = sizes
-        return contraction_configurations(rows, columns, depth, batch, self.left.dtype.itemsize, is_guarded=is_guarded)
+        return contraction_configurations(
+            *sizes, self.left.dtype.itemsize, is_guarded=is_guarded, is_symbolic=self._has_symbolic_places()
+        )
+
+    def _has_symbolic_places(self) -> bool:
+        """Whether what is loaded for a product lies on several axes, by steps that are symbolic."""
+        axes = {axis.symbol for axis in self.group.order}
+        loads = [part for part in walk(self.left, self.right) if isinstance(part, Load)]
+        is_symbolic = any(load.index.free_symbols - axes for load in loads)
+        return is_symbolic and len(self.m.axes) + len(self.n.axes) + len(self.k.axes) > 3
 
     def _is_allowed(self, blocks: dict[str, int]) -> bool:
         """Whether the masks that were left out are not needed with these blocks either."""
