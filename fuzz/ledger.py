@@ -29,7 +29,7 @@ LEDGER = Path(__file__).with_name("known_issues.toml")
 _FIELDS = frozenset(
     [
         "id", "link", "title", "rung", "statuses", "kinds", "operators", "one_of", "extra", "culprits", "before", "lines",
-        "arguments", "shares_memory", "expires", "source", "calls", "config", "is_module", "dynamic",
+        "arguments", "shares_memory", "of_eager", "expires", "source", "calls", "config", "is_module", "dynamic",
     ]
 )  # fmt: skip
 _REQUIRED = ("id", "link", "title", "rung", "statuses", "operators", "expires", "source")
@@ -53,6 +53,7 @@ class KnownIssue:
     lines: tuple[str, ...] = ()  # globs, each of which a line of the reduced program must match
     arguments: tuple[str, ...] = ()  # globs over the JSON of an argument, all of which one argument must match
     shares_memory: bool = False  # arguments of the program must
+    of_eager: bool = False  # eager is what is wrong, so that it shows on any rung
     expires: datetime.date
     program: Program
 
@@ -62,7 +63,7 @@ class KnownIssue:
         calls = bucket.program.get("calls", [])
         texts = [line.strip() for call in calls for line in call.get("before", "").splitlines()]
         return (
-            fnmatchcase(bucket.rung or bucket.subject, self.rung)
+            (self.of_eager or fnmatchcase(bucket.rung or bucket.subject, self.rung))
             and bucket.status in self.statuses
             and any(fnmatchcase(bucket.kind, kind) for kind in self.kinds)
             and operators <= set(bucket.operators)
@@ -186,6 +187,7 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
         lines=tuple(entry.get("lines", ())),
         arguments=tuple(entry.get("arguments", ())),
         shares_memory=entry.get("shares_memory", False),
+        of_eager=entry.get("of_eager", False),
         expires=entry["expires"],
         program=program,
     )

@@ -29,7 +29,7 @@ from oracle.outside import judge_outside
 from oracle.peer import observe_in_second_process
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
-from oracle.relaid import inputs_laid_out_otherwise, other_kernels
+from oracle.relaid import other_kernels
 from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load
@@ -164,13 +164,11 @@ class EagerState:
         return self.still
 
     def relaid_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
-        """Eager by its other kernels, on strided copies of its inputs and of all operands."""
+        """Eager by its other kernels, which read strided copies of all operands."""
         if self.relaid is None:
             progress("relaid")
             instance = self.make()
-            self.relaid = self._timed(
-                lambda: observe(instance, prepare_inputs=inputs_laid_out_otherwise, around_call=other_kernels)
-            )
+            self.relaid = self._timed(lambda: observe(instance, around_call=other_kernels))
             _restored(before)
         return self.relaid
 

@@ -263,3 +263,21 @@ def test_every_entry_has_a_link_and_a_date() -> None:
         else:
             assert issue.link.startswith("suites/regressions/programs/"), issue.id
             assert (LEDGER.parents[1] / issue.link).is_file(), issue.id
+
+
+@pytest.mark.parametrize(("stride", "is_known"), [([2], True), ([1], False)])
+def test_what_eager_does_wrong_is_known_on_any_rung(stride: list[int], is_known: bool) -> None:
+    weight = {
+        "$": "tensor",
+        "shape": [5],
+        "dtype": "float32",
+        "stride": stride,
+        "offset": 0,
+        "fill": {"kind": "arange"},
+    }
+    bucket = _bucket(
+        rung="triton", subject="triton", status="fail_grad", kind="grad: number", operators=("batch_norm",),
+        program={"calls": [{"args": [weight]}]},
+    )  # fmt: skip
+    found = known_issue(bucket, load_ledger(), today=_TODAY)
+    assert (found is not None and found.of_eager) == is_known

@@ -209,6 +209,20 @@ def test_a_value_that_eagers_other_kernels_give_is_eager_s_too(dtype: str, facto
     assert judged(state_of(source), changing(lambda output: left * factor)).verdict.status is status
 
 
+@pytest.mark.parametrize(
+    "read", ["(a * 2).as_strided((4,), (1,))", "(a * 2 if a.is_contiguous() else a * 3)", "(a * 2 + (a * 2).stride(0))"]
+)
+def test_what_is_read_by_its_layout_is_no_matter_of_kernels(read: str) -> None:
+    """A subject that takes a transposed tensor for a contiguous one is wrong, whatever eager gives for contiguous ones."""
+    source = (
+        "def inputs(call): return (torch.arange(1.0, 9).reshape(2, 4).t(),), {}\n"
+        f"def program(a): return {read} * torch.ones(1)\n"
+    )
+    taken = {"a": torch.arange(1.0, 9).reshape(2, 4).t().contiguous(), "torch": torch}
+    verdict = judged(state_of(source), changing(lambda output: output.copy_(eval(read, taken)))).verdict
+    assert verdict.status is Status.FAIL_ACCURACY
+
+
 def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
     source = "def inputs(call): return (torch.tensor([-0.0, 0.0, 1.0] * 20),), {}\ndef program(x): return x * 2\n"
     verdict = judged(state_of(source), changing(lambda output: output + 0.0)).verdict

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import refimpl
+from refimpl.backends.eager import aot_eager
 from refimpl.backends.triton import triton
 from refimpl.codegen.options import CodegenOptions, codegen_options
 from refimpl.errors import BadParameter
@@ -74,7 +75,7 @@ def test_a_backend_of_any_kind_gets_them() -> None:
     assert given == [{"options": {"speed": 11}}]
 
 
-@pytest.mark.parametrize("backend", [triton, refimpl.backends.aot_eager], ids=["triton", "aot_eager"])
+@pytest.mark.parametrize("backend", [triton, aot_eager], ids=["triton", "aot_eager"])
 def test_a_graph_whose_course_depends_on_data_is_left_to_torch_compile(backend: Any) -> None:
     compiled = torch.compile(lambda x, at: x[at] * 2, backend=backend)
     x, at = torch.tensor([3.0, 1.0]), torch.tensor(1)
