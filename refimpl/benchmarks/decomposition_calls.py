@@ -8,7 +8,6 @@ memory layouts, with special values in them, and the in-place and out variants o
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -164,50 +163,6 @@ def _run(op: Any, sample: Any, *, has_gradient: bool) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- calls out of calls
-
-
-def _is_dense(x: Any) -> bool:
-    return isinstance(x, torch.Tensor) and x.layout is torch.strided
-
-
-def _reordered(x: Any) -> Any:
-    """The same values with the last dimension outermost in memory; channels last where there are four dimensions."""
-    if not _is_dense(x) or x.ndim < 2:
-        return x
-    if x.ndim == 4:
-        return x.contiguous(memory_format=torch.channels_last)
-    return x.movedim(-1, 0).contiguous().movedim(0, -1)
-
-
-def _gapped(x: Any) -> Any:
-    """The same values with a gap after each element."""
-    if not _is_dense(x) or x.ndim < 1:
-        return x
-    return torch.stack([x, x], -1)[..., 0]
-
-
-def _with_special_values(x: Any) -> Any:
-    if not _is_dense(x) or not x.is_floating_point() or x.numel() == 0 or any(s == 0 for s in x.stride()):
-        return x
-    special = [math.nan, math.inf, -math.inf, 0.0, -0.0, torch.finfo(x.dtype).max, torch.finfo(x.dtype).tiny]
-    out = x.clone()
-    count = min(len(special), x.numel())
-    out.view(-1)[:count] = torch.tensor(special[:count], dtype=x.dtype)
-    return out
-
-
-def changed_calls(call: Call, *, is_elementwise: bool) -> Iterator[Call]:
-    """The call in other memory layouts and, of an elementwise op, with special values in its first tensor."""
-    if any(a.alias_info is not None for a in call.overload._schema.arguments):
-        return
-    for name, change in (("reordered", _reordered), ("gapped", _gapped)):
-        args, kwargs = pytree.tree_map(change, call.args), pytree.tree_map(change, call.kwargs)
-        yield replace(call, args=args, kwargs=kwargs, source=f"{call.source}, {name}")
-    if is_elementwise:
-        tensors = [i for i, x in enumerate(call.args) if _is_dense(x) and x.is_contiguous()]
-        for i in tensors[:2]:
-            args = tuple(_with_special_values(x) if j == i else x for j, x in enumerate(call.args))
-            yield replace(call, args=args, source=f"{call.source}, special values in argument {i}")
 
 
 def variant_calls(call: Call, result: Any) -> Iterator[Call]:

@@ -83,6 +83,7 @@ def silu(x: torch.Tensor) -> torch.Tensor:
 
 WRONG_RULES: dict[str, tuple[str, Callable[..., Any]]] = {
     "one element off by 1e-3": ("values", lambda x: silu(x) + torch.tensor([0.0, 0, 0, 1e-3])),
+    "a zero of the other sign": ("values", lambda x: silu(x) * 1 + torch.where(x == 0, 0.0, -0.0)),
     "all elements off by 20 eps": ("values", lambda x: silu(x) * (1 + 20 * 2**-23)),
     "computed in half precision": ("values", lambda x: silu(x.half()).float()),
     "NaN for a number": ("values", lambda x: torch.where(x > 1, math.nan, silu(x))),
@@ -99,10 +100,9 @@ WRONG_RULES: dict[str, tuple[str, Callable[..., Any]]] = {
 
 def verdict_on(rule: Callable[..., Any]) -> Verdict:
     x = torch.linspace(-3, 3, 12).view(3, 4)
+    x[0, 0] = -0.0
     call = Call(overload=aten.silu.default, args=(x,), kwargs={}, source="here")
-    expected = expect(call)
-    assert expected is not None
-    return judge(call, expected, {}, rule)
+    return judge(call, expect(call), {}, rule)
 
 
 @pytest.mark.parametrize("name", WRONG_RULES)
@@ -149,6 +149,74 @@ OPERANDS = [
 @pytest.mark.parametrize("second", OPERANDS, ids=str)
 def test_types_promote_as_in_torch(first: torch.Tensor, second: Any) -> None:
     assert common_dtype(first, second) is torch.result_type(first, second)
+
+
+# ------------------------------------------------------------------------------------------------- what calls came from programs
+
+LARGEST = torch.finfo(torch.float32).max
+IMAGE = torch.arange(16.0).view(2, 2, 2, 2).to(memory_format=torch.channels_last)
+AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "zeros of softshrink": (lambda x: F.softshrink(x, 0.5), (torch.tensor([-0.0, 0.0, -0.25, math.nan]),)),
+    "zeros of lerp": (lambda x: torch.lerp(x, x, 0.25), (torch.tensor([-0.0, 0.0]),)),
+    "layer norm of large numbers": (lambda x: F.layer_norm(x, (4,)), (torch.tensor([[LARGEST, 0, 0, 0]]),)),
+    "layer norm of numbers that cancel": (lambda x: F.layer_norm(x, (3,)), (torch.tensor([[LARGEST, -LARGEST, 1]]),)),
+    "group norm of large numbers": (lambda x: F.group_norm(x, 1), (torch.tensor([[LARGEST, 0, 0, 0]]),)),
+    "batch norm of an infinite weight": (
+        lambda x, w: F.batch_norm(x, torch.tensor([2.0]), torch.ones(1), w),
+        (torch.tensor([[1.0], [3.0]]), torch.tensor([math.inf])),
+    ),
+    "mean of numbers whose sum is too large": (lambda x: torch.var_mean(x), (torch.tensor([LARGEST, LARGEST / 3]),)),
+    "mean behind an infinite number": (lambda x: torch.std_mean(x), (torch.tensor([-math.inf, 1, 2]),)),
+    "fftshift of channels last": (lambda x: torch.fft.fftshift(x), (IMAGE,)),
+    "roll by nothing": (lambda x: torch.roll(x, 0, 1), (IMAGE,)),
+    "glu of nothing": (lambda x: F.glu(x), (torch.ones(2, 0),)),
+    "channel shuffle of one group": (lambda x: F.channel_shuffle(x, 1), (IMAGE,)),
+    "linspace of one step": (lambda x: torch.linspace(x, 1, 1), (torch.tensor(-0.0),)),
+    "gradient of softshrink at NaN": (
+        lambda x: torch.ops.aten.softshrink_backward(torch.ones_like(x), x, 0.5),
+        (torch.tensor([math.nan]),),
+    ),
+    "pixels of one channel": (
+        lambda x: F.pixel_unshuffle(x, 2),
+        (torch.ones(2, 1, 4, 4).as_strided((2, 1, 4, 4), (16, 1, 4, 1)),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AS_EAGER)
+def test_a_decomposed_program_gives_what_eager_gives(name: str) -> None:
+    """Values with the signs of zeros, strides, and whether memory is shared."""
+    function, args = AS_EAGER[name]
+    graph = refimpl.make_fx(function, decomposition_table, "fake")(*args)
+    results, expected = graph(*args), function(*args)
+    pairs = zip(results, expected, strict=True) if isinstance(expected, tuple) else [(results, expected)]
+    for out, want in pairs:
+        torch.testing.assert_close(out, want, equal_nan=True)
+        assert torch.equal(out.signbit() & (out == 0), want.signbit() & (want == 0))
+        assert out.stride() == want.stride()
+        storages = [x.untyped_storage().data_ptr() for x in (out, want)]
+        assert [s == args[0].untyped_storage().data_ptr() for s in storages] in ([False] * 2, [True] * 2)
+
+
+OUT_OF_BOUNDS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "nll_loss": lambda i: F.nll_loss(torch.ones(2, 3), i),
+    "nll_loss2d": lambda i: F.nll_loss(torch.ones(2, 3, 1, 1), i.view(2, 1, 1)),
+    "put": lambda i: torch.ones(2, 3).put(i, torch.ones(2)),
+    "put, transposed": lambda i: torch.ones(2, 3).t().put(i, torch.ones(2)),
+    "index_reduce": lambda i: torch.ones(4, 3).index_reduce(0, i, torch.ones(2, 3), "amax"),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_BOUNDS)
+@pytest.mark.parametrize("index", [70, -70])
+def test_an_index_out_of_bounds_is_eagers_error(name: str, index: int) -> None:
+    function = OUT_OF_BOUNDS[name]
+    graph = refimpl.make_fx(function, decomposition_table, "fake")(torch.tensor([0, 1]))
+    torch.testing.assert_close(graph(torch.tensor([1, 0])), function(torch.tensor([1, 0])))
+    with pytest.raises(IndexError):
+        function(torch.tensor([0, index]))
+    with pytest.raises(IndexError):
+        graph(torch.tensor([0, index]))
 
 
 # ------------------------------------------------------------------------------------------------------------ in a trace

@@ -39,6 +39,11 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
     (aten.logical_xor.default, 2, (), {}),
     (aten.special_xlog1py.default, 2, (), {}),
     (aten.xlogy.Tensor, 2, (), {}),
+    (aten.hardshrink_backward.default, 2, (0.5,), {}),
+    (aten.hardswish_backward.default, 2, (), {}),
+    (aten.hardtanh_backward.default, 2, (-0.5, 0.5), {}),
+    (aten.logit_backward.default, 2, (0.25,), {}),
+    (aten.softshrink_backward.default, 2, (0.5,), {}),
     (aten.binary_cross_entropy.default, 2, (None, 0), {}),
     (aten.huber_loss.default, 2, (0,), {}),
     (aten.soft_margin_loss.default, 2, (0,), {}),
@@ -118,8 +123,10 @@ def test_operands_of_several_dtypes_keep_their_word() -> None:
     for operator, args, kwargs in _cases(rng, 150):
         if operator in _OF_ONE_SHAPE or operator in (aten.lerp.Scalar, aten.lerp.Tensor, aten.heaviside.default):
             continue  # of one dtype only
-        if operator is aten.normal.float_Tensor or "logaddexp" in str(operator) or "hypot" in str(operator):
-            continue
+        if operator is aten.normal.float_Tensor or any(
+            name in str(operator) for name in ("logaddexp", "hypot", "backward")
+        ):
+            continue  # of floats only
         mixed = [a.to(torch.int64) if isinstance(a, torch.Tensor) and rng.random() < 0.5 else a for a in args]
         expected = operator(*mixed, **kwargs)
         strides = result_strides(operator, expected.shape, mixed)
@@ -141,10 +148,11 @@ def test_expanded_integers_keep_their_word(function: Callable[..., torch.Tensor]
         assert compiled(x, y).stride() == function(x, y).stride()
 
 
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
 @pytest.mark.parametrize("is_decomposed", [False, True])
-def test_traced_results_have_eagers_strides(is_decomposed: bool) -> None:
+def test_traced_results_have_eagers_strides(is_decomposed: bool, mode: str) -> None:
     table = decomposition_table if is_decomposed else {}
-    for operator, args, kwargs in _cases(random.Random(2), 12):
+    for operator, args, kwargs in _cases(random.Random(2), 12 if mode == "fake" else 5):
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
 
         def program(
@@ -153,7 +161,7 @@ def test_traced_results_have_eagers_strides(is_decomposed: bool) -> None:
             rest = iter(given)
             return operator(*[next(rest) if isinstance(a, torch.Tensor) else a for a in args], **kwargs)
 
-        graph = make_fx(program, decomposition_table=table, tracing_mode="fake")(*tensors)
+        graph = make_fx(program, decomposition_table=table, tracing_mode=mode)(*tensors)
         (returned,) = graph.graph.find_nodes(op="output")[0].args
         expected = _telling(program(*tensors))
         assert _telling(returned.meta["val"]) == expected, (operator, [(x.shape, x.stride()) for x in tensors])

@@ -5,7 +5,8 @@ tell two dimensions apart decides. Strides of 0 tell nothing, which is where bro
 the next one. Fake kernels written in Python judge the same questions by other rules.
 
 Counterpart: torch/_prims_common/__init__.py compute_elementwise_output_strides
-Differs: follows the kernels where the two disagree; sizes and strides are integers, never symbols.
+Differs: follows the kernels where the two disagree. Of symbolic sizes and strides the order is asked of their environment, which
+guards what it does not know.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 
-Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
+Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides; symbolic integers count as integers
 
 aten = torch.ops.aten
 
@@ -33,6 +34,9 @@ _ELEMENTWISE = frozenset(
         aten.floor_divide.default,
         aten.fmax.default,
         aten.fmin.default,
+        aten.hardshrink_backward.default,
+        aten.hardswish_backward.default,
+        aten.hardtanh_backward.default,
         aten.heaviside.default,
         aten.hypot.default,
         aten.lerp.Scalar,
@@ -42,7 +46,9 @@ _ELEMENTWISE = frozenset(
         aten.logical_and.default,
         aten.logical_or.default,
         aten.logical_xor.default,
+        aten.logit_backward.default,
         aten.polar.default,
+        aten.softshrink_backward.default,
         aten.special_xlog1py.default,
         aten.xlogy.Tensor,
     ]
@@ -61,7 +67,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= size if size != 0 else 1
     return tuple(reversed(strides))
 
 
@@ -84,14 +90,15 @@ def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tup
 def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tuple[int, ...] | None:
     """Strides of an operator's result, where this module knows better than the fake kernel; None where it does not.
 
-    None also for symbolic sizes, and for operands with gaps or repeated elements that a kernel may convert first.
+    None also for sizes that only a run of the graph knows, and for operands with gaps or repeated elements that a kernel may
+    convert first.
     """
     if func not in _KNOWN:
         return None
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
     numbers = [*shape, *(n for layout in layouts for part in layout for n in part)]
-    if not tensors or any(type(number) is not int for number in numbers):
+    if not tensors or not all(type(number) is int or number.node.has_hint() for number in numbers):
         return None
     if func in _CONTIGUOUS:
         return contiguous_strides(shape)

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.elementwise_layouts import result_strides
+
 aten = torch.ops.aten
 
 
@@ -80,11 +82,30 @@ def _grouped_mm(
             return NotImplemented
 
 
+def _hardshrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> Any:
+    return _elementwise(aten.hardshrink_backward.default, grad, x)
+
+
+def _softshrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> Any:
+    return _elementwise(aten.softshrink_backward.default, grad, x)
+
+
+def _elementwise(func: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Upstream's kernels of some operators are made for integers only."""
+    if x.dtype is not y.dtype or not x.is_floating_point():
+        return NotImplemented
+    shape = torch.broadcast_shapes(x.shape, y.shape)
+    strides = result_strides(func, shape, (x, y))
+    return NotImplemented if strides is None else x.new_empty_strided(shape, strides)
+
+
 RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
         aten.linalg_lstsq.default: _linalg_lstsq,
         aten._ctc_loss.default: _ctc_loss,
         aten._grouped_mm.default: _grouped_mm,
+        aten.hardshrink_backward.default: _hardshrink_backward,
+        aten.softshrink_backward.default: _softshrink_backward,
     }
 )
 

@@ -144,6 +144,12 @@ def _index_select(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int
     if not x.shape:
         raise NotLowered("index_select of a scalar")
     at_dim = dim + len(x.shape) if dim < 0 else dim
+    if _is_positions(x):  # the index itself, checked
+
+        def checked_index(at: Indices) -> Scalar:
+            return indirect(index.at(at if index.shape else ()), x.shape[0], wraps=False)[1]
+
+        return computed_like(node, checked_index, [index], cost=1)
     source = readable(state, node, x, [at_dim], shape_of(fake_of(node)))
 
     def value(at: Indices) -> Scalar:
@@ -152,6 +158,15 @@ def _index_select(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int
         return read_at(source, (*at[:at_dim], symbol[0], *at[at_dim + 1 :]), [symbol])
 
     return computed_like(node, value, [source, index], cost=4)
+
+
+def _is_positions(x: Tensor) -> bool:
+    """Whether element i is the integer i."""
+    if not isinstance(x, Computed) or len(x.shape) != 1:
+        return False
+    place = sympy.Symbol("position", integer=True, nonnegative=True)
+    value = x.at((place,))
+    return isinstance(value, FromIndex) and value.index == place and value.dtype is torch.int64
 
 
 @RULES.rule(aten.gather.default)

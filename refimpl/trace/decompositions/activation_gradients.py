@@ -72,7 +72,7 @@ def rrelu_with_noise_backward(
     grad: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
 ) -> Tensor:
     if training and upper - lower > 1e-6:
-        return grad * noise  # the slopes that were drawn
+        return noise * grad  # the slopes that were drawn
     return torch.where(x > 0, grad, grad * ((lower + upper) / 2))
 
 
@@ -84,7 +84,7 @@ def prelu_kernel_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tens
 
 @pointwise(aten.hardtanh_backward.default)
 def hardtanh_backward(grad: Tensor, x: Tensor, min_val: float, max_val: float) -> Tensor:
-    return torch.where((x > min_val) & (x < max_val), grad, 0)
+    return torch.where((x <= min_val) | (x >= max_val), 0, grad)
 
 
 @pointwise(aten.hardsigmoid_backward.default)
@@ -99,7 +99,7 @@ def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 @pointwise(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
-    return torch.where((x < -lambd) | (x > lambd), grad, 0)
+    return torch.where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
 @pointwise(aten.softplus_backward.default)
@@ -131,7 +131,8 @@ def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tens
 def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     dtype = computation_dtype(x.dtype)
     grad = cast(grad, dtype)
-    value, gate = torch.split(cast(x, dtype), x.shape[dim] // 2, dim)
+    half, z = x.shape[dim] // 2, cast(x, dtype)
+    value, gate = torch.narrow(z, dim, 0, half), torch.narrow(z, dim, half, half)
     s = torch.sigmoid(gate)
     return cast(torch.cat([grad * s, grad * (s * (1 - s)) * value], dim), x.dtype)
 
@@ -161,8 +162,7 @@ def _of_gradient(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
 def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     inner, dtype = computation_dtype(y.dtype), _of_gradient(grad, input_dtype)
     grad, y = cast(grad, inner).contiguous(), cast(y, inner).contiguous()
-    product = grad * y
-    return cast(product - y * torch.sum(product, dim, keepdim=True), dtype)
+    return cast(y * (grad - torch.sum(grad * y, dim, keepdim=True)), dtype)
 
 
 @rule(aten._log_softmax_backward_data.default)

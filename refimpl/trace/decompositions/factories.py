@@ -138,7 +138,10 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
     i = cast(count, inner)
     start, end = _number_or(start, inner), _number_or(end, inner)
     if steps == 1:
-        return cast(torch.zeros_like(i) + start, dtype)
+        return cast(
+            aten.clone.default(start.reshape(1)) if isinstance(start, torch.Tensor) else torch.full_like(i, start),
+            dtype,
+        )
     step = (end - start) / (steps - 1)
     return cast(torch.where(count < steps // 2, start + step * i, end - step * (steps - 1 - i)), dtype)
 

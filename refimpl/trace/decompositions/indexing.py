@@ -74,6 +74,15 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any 
     return aten.index_put.default(x, _along(x, dim, index), added, True).contiguous()
 
 
+def checked(index: Tensor, size: Any) -> Tensor:
+    """The index, none of which may count from the end. Raises IndexError where it is run on one out of bounds.
+
+    Reading the positions is what raises: gather and scatter have another error.
+    """
+    positions = torch.arange(size, device=index.device)
+    return torch.index_select(positions, 0, index.reshape(-1)).view(index.shape)
+
+
 @rule(aten.index_reduce.default)
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
@@ -81,7 +90,7 @@ def index_reduce(
     if x.ndim == 0:
         return NotImplemented
     dim = wrapped(dim, x.ndim)
-    rows = index.reshape([-1 if d == dim else 1 for d in range(x.ndim)]).expand(source.shape)
+    rows = checked(index, x.shape[dim]).reshape([-1 if d == dim else 1 for d in range(x.ndim)]).expand(source.shape)
     return aten.scatter_reduce.two(x, dim, rows, source, reduce, include_self=include_self)
 
 
@@ -105,6 +114,9 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     if x.ndim == 0 or x.numel() == 0:
         return NotImplemented
+    if x.is_contiguous():
+        return aten.index_put.default(x.view(-1), [index.reshape(-1)], source.reshape(-1), accumulate).view(x.shape)
+    index = aten.index.Tensor(torch.arange(x.numel(), device=x.device), [index])  # raises where that is out of bounds
     rest = torch.where(index < 0, index + x.numel(), index).reshape(-1)
     indices: list[Tensor] = []
     for size in reversed(x.shape):  # the last dimension runs fastest

@@ -67,8 +67,8 @@ def addr(x: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any 
         outer = outer if alpha else torch.zeros_like(outer)
         return x | outer if beta else outer
     inner = computation_dtype(dtype)
-    outer = cast(first, inner).unsqueeze(1) * cast(second, inner)
-    outer = outer if alpha == 1 else outer * alpha
+    first = cast(first, inner)
+    outer = (first if alpha == 1 else first * alpha).unsqueeze(1) * cast(second, inner)
     if beta == 0:
         return cast(outer, dtype)
     z = cast(x, inner)
@@ -115,14 +115,21 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Tensor:
-    """The product of all three, each with new dimensions of size 1 where it has none, summed over `sumdim`."""
+    """The product of all three, each with new dimensions of size 1 where it has none, summed over `sumdim`.
+
+    Dimensions that the third has not are summed before it is multiplied: it may be infinite.
+    """
     factors = []
     for x, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
         for dim in sorted(dims):
             x = x.unsqueeze(dim)
         factors.append(cast(x, computation_dtype(x.dtype)))
-    product = factors[0] * factors[1] * factors[2]
-    return cast(torch.sum(product, list(sumdim)) if sumdim else product, i1.dtype)
+    early = [dim for dim in sumdim if dim in expand3]
+    late = [dim for dim in sumdim if dim not in expand3]
+    product = factors[0] * factors[1]
+    product = (torch.sum(product, early, keepdim=True) if early else product) * factors[2]
+    product = torch.sum(product, late, keepdim=True) if late else product
+    return cast(torch.squeeze(product, list(sumdim)), i1.dtype)
 
 
 @rule(aten._cdist_forward.default)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.indexing import checked
 from refimpl.trace.decompositions.promotion import (
     FLOAT,
     FLOATS_AND_COMPLEX,
@@ -24,6 +25,8 @@ from refimpl.trace.decompositions.registry import aten, rule
 
 Tensor = torch.Tensor
 NONE, MEAN, SUM = 0, 1, 2
+# In single precision, whatever the dtype: eager's kernel has no other.
+_LEAST_VARIANCE = float(torch.tensor(1e-12, dtype=torch.float32))
 
 
 def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
@@ -46,7 +49,8 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
 
 @pointwise(aten.mse_loss_backward.default)
 def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
-    return 2 * (x - target) * _per_loss(grad, reduction, x.numel())
+    two = torch.full((), 2.0, dtype=x.dtype, device=x.device)
+    return _per_loss(two, reduction, x.numel()) * (x - target) * grad
 
 
 @pointwise(aten.smooth_l1_loss.default)
@@ -104,7 +108,7 @@ def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None
 def binary_cross_entropy_backward(
     grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
-    out = grad * (x - target) / torch.clamp((1 - x) * x, min=1e-12)
+    out = grad * (x - target) / torch.clamp((1 - x) * x, min=_LEAST_VARIANCE)
     out = out if weight is None else out * weight
     return _per_loss(out, reduction, x.numel())
 
@@ -199,7 +203,7 @@ def nll_loss_forward(
     dim = _class_dim(x)
     z = cast(x, computation_dtype(x.dtype))
     is_counted = target != ignore_index
-    index = torch.where(is_counted, target, 0)
+    index = checked(torch.where(is_counted, target, 0), x.shape[dim])
     picked = torch.gather(z, dim, index.unsqueeze(dim)).squeeze(dim)
     weights = _weights_of(weight, x, index)
     loss = torch.where(is_counted, -picked if weights is None else -picked * weights, 0)
@@ -221,8 +225,8 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    if kind_of(x.dtype) != FLOAT:
-        return NotImplemented
+    if kind_of(x.dtype) != FLOAT or (x.ndim == 4 and not x.is_contiguous()):
+        return NotImplemented  # eager raises
     dim = _class_dim(x)
     dtype = computation_dtype(x.dtype)
     is_counted = target != ignore_index
@@ -234,4 +238,4 @@ def nll_loss_backward(
     each = torch.where(is_counted, -g if weights is None else -g * weights, 0)
     classes = torch.arange(x.shape[dim], device=x.device)
     classes = classes.reshape([-1 if d == dim else 1 for d in range(x.ndim)])
-    return cast(torch.where(classes == index.unsqueeze(dim), each.unsqueeze(dim), 0), x.dtype)
+    return cast(torch.where(classes == index.unsqueeze(dim), each.unsqueeze(dim), 0), x.dtype).contiguous()

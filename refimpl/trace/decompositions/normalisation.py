@@ -23,9 +23,25 @@ Tensor = torch.Tensor
 
 
 def _mean_and_rstd(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor]:
-    """Mean and 1/sqrt(variance + eps) over `dims`, which are kept."""
-    variance, mean = torch.var_mean(x, dims, correction=0, keepdim=True)
-    return mean, torch.rsqrt(variance + eps)
+    """Mean and 1/sqrt(variance + eps) over `dims`, which are kept.
+
+    Where the squares are beyond the largest number, eager's variance ends in differences of infinities: NaN.
+    """
+    variance, mean = torch.var(x, dims, correction=0, keepdim=True), torch.mean(x, dims, keepdim=True)
+    return mean, torch.rsqrt(torch.where(torch.isinf(variance + mean * mean), math.nan, variance + eps))
+
+
+def _shift_and_offset(mean: Tensor, factor: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """`shift` and `offset` such that (x - shift) * factor + offset is a normalised x, each of the shape of `mean`.
+
+    Eager computes x * factor + (bias - mean * factor). Exact differences from the mean are nearer to the truth, but where they
+    may overflow, or the factor is 0 or infinite, its form decides what is NaN.
+    """
+    limits = torch.finfo(mean.dtype)
+    scaled = mean * factor
+    is_regular = torch.isfinite(scaled) & (factor != 0) & (torch.abs(mean) < limits.max * limits.eps / 4)
+    offset = -scaled if bias is None else bias - scaled
+    return torch.where(is_regular, mean, 0), torch.where(is_regular, 0 if bias is None else bias, offset)
 
 
 def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: list[int]) -> Tensor:
@@ -108,8 +124,8 @@ def _split_dims(x: Tensor, normalized_shape: Sequence[int]) -> tuple[list[int], 
 
 
 def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
-    """Sum over `dims`; aten reads an empty list as all of them."""
-    return torch.sum(x, dims) if dims else aten.clone.default(x)
+    """Sum over `dims`, of which aten reads an empty list as all. A sum of one term is no negative zero either."""
+    return torch.sum(x, dims) if dims else x + 0
 
 
 @rule(aten._fused_rms_norm.default)
@@ -161,9 +177,12 @@ def native_group_norm(
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).reshape(N, group, -1)
     mean, rstd = _mean_and_rstd(z, [2], eps)
-    y = ((z - mean) * rstd).reshape(x.shape)
-    parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
-    y = cast(_scaled(y, *parameters), x.dtype)
+    channels = [1, group, C // group, 1]
+    parameters = [None if p is None else cast(p, dtype).reshape(channels) for p in (weight, bias)]
+    factor = rstd.unsqueeze(2) if parameters[0] is None else rstd.unsqueeze(2) * parameters[0]
+    shift, offset = _shift_and_offset(mean.unsqueeze(2), factor, parameters[1])
+    y = (z.reshape(N, group, C // group, -1) - shift) * factor + offset
+    y = cast(y, x.dtype).reshape(x.shape)
     if x.device.type == "cpu":
         y = laid_out_as(y, x)
     kept = _statistics_dtype(x, weight, bias)
@@ -213,8 +232,10 @@ def _all_but_channels(x: Tensor) -> list[int]:
 def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
     dtype = computation_dtype(x.dtype)
     parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
-    y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
-    return laid_out_as(cast(_scaled(y, *parameters), x.dtype), x)
+    mean, rstd = _per_channel(mean, x.ndim), _per_channel(rstd, x.ndim)
+    factor = rstd if parameters[0] is None else rstd * parameters[0]
+    shift, offset = _shift_and_offset(mean, factor, parameters[1])
+    return laid_out_as(cast((cast(x, dtype) - shift) * factor + offset, x.dtype), x)
 
 
 def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
@@ -235,7 +256,7 @@ def _batch_norm_by_batch(
     dims = _all_but_channels(x)
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype)
-    variance, mean = torch.var_mean(z, dims, correction=0)
+    variance, mean = torch.var(z, dims, correction=0), torch.mean(z, dims)
     rstd = torch.rsqrt(variance + eps)
     out = _batch_normalised(x, weight, bias, mean, rstd)
     new_mean = None if running_mean is None else _running(running_mean, mean, momentum)
@@ -400,9 +421,13 @@ def native_batch_norm_backward(
     centred = z - _per_channel(mean, x.ndim)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
-        scaled = g if weight is None else g * _per_channel(cast(weight, dtype), x.ndim)
-        grad_x = cast(_gradient_of_normalised(scaled, centred * r, r, dims) if train else scaled * r, x.dtype)
-        grad_x = laid_out_as(grad_x, x)
+        factor = r if weight is None else r * _per_channel(cast(weight, dtype), x.ndim)
+        if train:
+            slope = torch.mean(g * centred, dims, keepdim=True) * r * r
+            grad_x = (g - torch.mean(g, dims, keepdim=True) - centred * slope) * factor
+        else:
+            grad_x = g * factor
+        grad_x = laid_out_as(cast(grad_x, x.dtype), x)
     parameter_dtype = x.dtype if weight is None else weight.dtype
     if output_mask[1]:
         grad_weight = cast(torch.sum(g * centred, dims) * rstd, parameter_dtype)
@@ -472,13 +497,13 @@ def weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
 def weight_norm_interface_backward(
     grad: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int
 ) -> Any:
-    """w = v g/|v|:  dg = <dw, v>/|v|,  dv = g/|v| (dw - v <dw, v>/|v|^2)."""
+    """w = v g/|v|:  dg = <dw, v>/|v|,  dv = g/|v| dw - v g/|v| dg/|v|."""
     dtype = computation_dtype(saved_v.dtype)
     dw, v, g, size = (cast(t, dtype) for t in (grad, saved_v, saved_g, saved_norms))
     dims = [d for d in range(v.ndim) if d != dim]
     projection = torch.sum(dw * v, dims, keepdim=True)
     dg = projection / size
-    dv = g / size * (dw - v * (projection / (size * size)))
+    dv = g / size * dw - v * (g / size * dg / size)
     return cast(dv, saved_v.dtype), cast(dg, saved_g.dtype)
 
 

@@ -49,8 +49,8 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
 @pointwise(aten.lerp.Scalar, aten.lerp.Tensor, accepts=FLOATS_AND_COMPLEX)
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
     """From whichever end is nearer, so that weight 1 gives the end exactly."""
-    difference = start - end  # in the layout of the start, as the result
-    from_start, from_end = start - weight * difference, difference * (1 - weight) + end
+    difference = end - start
+    from_start, from_end = start + weight * difference, end + (weight - 1) * difference
     if isinstance(weight, torch.Tensor):
         return torch.where(torch.abs(weight) < 0.5, from_start, from_end)
     return from_start if abs(weight) < 0.5 else from_end
@@ -257,12 +257,12 @@ def clamp_max_tensor(x: Tensor, max: Tensor) -> Tensor:
 
 @pointwise(aten.fmax.default, accepts=REALS_AND_BOOL)
 def fmax(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(torch.isnan(x) | (y >= x), y, x) if x.is_floating_point() else torch.maximum(x, y)
+    return torch.where(torch.isnan(y) | (x >= y), x, y) if x.is_floating_point() else torch.maximum(x, y)
 
 
 @pointwise(aten.fmin.default, accepts=REALS_AND_BOOL)
 def fmin(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(torch.isnan(x) | (y <= x), y, x) if x.is_floating_point() else torch.minimum(x, y)
+    return torch.where(torch.isnan(y) | (x <= y), x, y) if x.is_floating_point() else torch.minimum(x, y)
 
 
 @rule(aten.ldexp.Tensor)

@@ -99,7 +99,7 @@ def std(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim:
 def var_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     z = cast(x, computation_dtype(x.dtype))
     variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
-    mean = torch.mean(z, list(range(x.ndim)) if dim is None else dim, keepdim)
+    mean = _running_mean(z, dim, keepdim)
     return cast(variance, variance.dtype if x.is_complex() else x.dtype), cast(mean, x.dtype)
 
 
@@ -107,8 +107,21 @@ def var_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, kee
 def std_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     z = cast(x, computation_dtype(x.dtype))
     variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
-    mean = torch.mean(z, list(range(x.ndim)) if dim is None else dim, keepdim)
+    mean = _running_mean(z, dim, keepdim)
     return cast(torch.sqrt(variance), variance.dtype if x.is_complex() else x.dtype), cast(mean, x.dtype)
+
+
+_SMALL = 2.0**-64  # a sum of so many times the largest number does not overflow
+
+
+def _running_mean(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    """The mean as eager's running one: no sum of all that may overflow, and NaN once an infinite element has been passed."""
+    dims = list(range(x.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim) or list(range(x.ndim))
+    mean = torch.mean(x, dims, keepdim)
+    if x.is_complex() or math.prod(x.shape[d] for d in dims) == 1:
+        return mean
+    of_large = torch.mean(x * _SMALL, dims, keepdim) / _SMALL
+    return torch.where(torch.isinf(mean), torch.where(torch.isinf(of_large), math.nan, of_large), mean)
 
 
 def _correction(value: float | None) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.trace.decompositions.layouts import laid_out_as
+from refimpl.trace.decompositions.layouts import laid_out_as, suggested_format
 from refimpl.trace.decompositions.registry import aten, register, rule
 
 Tensor = torch.Tensor
@@ -254,8 +254,12 @@ def roll(x: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Tensor:
     for shift, dim in zip(shifts, dims, strict=True):
         length = out.shape[dim]
         positions = (torch.arange(length, device=x.device) - shift) % length
-        out = torch.index_select(out, dim, positions)
-    return out.contiguous()
+        layout = suggested_format(out)
+        # Eager joins two parts, and lays out the result as both of them; a part that is empty is contiguous.
+        if layout is not torch.contiguous_format and shift % length == 0:
+            layout = torch.contiguous_format
+        out = torch.index_select(out, dim, positions).contiguous(memory_format=layout)
+    return out
 
 
 @rule(aten.rot90.default)
@@ -312,8 +316,10 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     if x.ndim < 3 or groups <= 0 or x.shape[1] % groups != 0:
         return NotImplemented  # eager raises
+    if x.numel() == 0:
+        return aten.alias.default(x)
     n, c, *rest = x.shape
-    return laid_out_as(x.reshape([n, groups, c // groups, *rest]).transpose(1, 2).reshape(x.shape), x)
+    return laid_out_as(_copied(x.reshape([n, groups, c // groups, *rest]).transpose(1, 2)).view(x.shape), x)
 
 
 def _zero_of(x: Tensor) -> Tensor:
