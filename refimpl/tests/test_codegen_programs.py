@@ -22,6 +22,7 @@ from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.codegen.levels.errors import LevelUnavailable
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen_checks import check
 
 
 class _Backend:
@@ -115,6 +116,16 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "unfold": (lambda x: x.unfold(1, 4, 2).sum(-1), (3, 12)),
     "pixel shuffle": (lambda x: F.pixel_shuffle(x.view(1, 4, 3, 4), 2), (6, 8)),
 }
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.float16])
+def test_long_running_sums_are_made_in_parts(dtype: torch.dtype) -> None:
+    """Of a whole number of parts, and of some more; products could overflow in parts."""
+    x = (torch.arange(2 * 8192).remainder(13) - 6).to(dtype).view(2, 8192)
+    compiler = check(lambda x: (x.cumsum(1) * 2, x[:, :5001].cumsum(-1), x.view(-1, 2).cumsum(0)), x)
+    assert sum(kernel.source.count("tl.cumsum(") for graph in compiler.graphs for kernel in graph.kernels) >= 4
+    (graph,) = check(lambda x: x.sign().cumprod(1), x, strict=False).graphs
+    assert list(graph.fallbacks) == ["aten.cumprod.default"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -27,10 +27,11 @@ from refimpl.codegen.loop_ir import (
 from refimpl.codegen.lowering.splitting import SPLITTABLE, Split, in_parts, place_in_whole, split_of
 from refimpl.codegen.nests import normalised
 from refimpl.codegen.options import CodegenOptions
-from refimpl.codegen.scalars import Apply, FromIndex, Literal, Load, Scalar, indirect_scalar
+from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, indirect_scalar
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 from refimpl.codegen.strided import strides_of
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+from refimpl.symbolic.functions import FloorDiv
 
 # An index for every dimension, and the symbols in it whose values are read from memory.
 Place = tuple[Indices, list[tuple[sympy.Symbol, Scalar]]]
@@ -58,8 +59,9 @@ KERNEL_DTYPES = frozenset(
 HALF = (torch.float16, torch.bfloat16)
 
 
-# A scan is done in one block.
+# A scan is done in one block; a longer sum in parts of a length, and a scan of what they give.
 LONGEST_SCAN = 4096
+SCANNED_PART = 2048
 
 # What reductions of no values give; the others have nothing to give.
 _OF_NOTHING = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -295,11 +297,14 @@ class LoweringState:
 
         return self.store(Computed(shape, dtype, tensor.device, value), origins=origins)
 
-    def scan(self, kind: ReductionKind, tensor: Tensor, dim: int, origins: tuple[str, ...] = ()) -> Stored:
-        """Running sums or products along a dimension. Raises NotLowered where it is too long for one block."""
+    def scan(self, kind: ReductionKind, tensor: Tensor, dim: int, origins: tuple[str, ...] = ()) -> Tensor:
+        """Running sums or products along a dimension. Raises NotLowered where it is too long: of a product in one block, as
+        parts may overflow where the product does not."""
         size = tensor.shape[dim]
-        if not size.is_Integer or size > LONGEST_SCAN:
+        if not size.is_Integer or size > (LONGEST_SCAN * SCANNED_PART if kind == "cumsum" else LONGEST_SCAN):
             raise NotLowered(f"a scan along {size} values")
+        if size > LONGEST_SCAN and ZERO not in tensor.shape:
+            return self._scan_in_parts(tensor, dim, origins)
         if size == ONE or ZERO in tensor.shape:
             return self.store(tensor, origins=origins)
         buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device)
@@ -317,6 +322,32 @@ class LoweringState:
         )
         self.steps.append(normalised(nest))
         return whole(buffer)
+
+    def _scan_in_parts(self, tensor: Tensor, dim: int, origins: tuple[str, ...]) -> Computed:
+        """Running sums of parts, and those of what the parts before give, which are added where they are read."""
+        size, length = tensor.shape[dim], sympy.Integer(SCANNED_PART)
+        parts = FloorDiv(size + length - 1, length)
+        split = Split(dim, parts, length, is_exact=bool(size % length == 0))
+        nothing = literal(0, tensor.dtype)
+        assert isinstance(nothing, Literal)
+        inner = self.scan("cumsum", in_parts(tensor, split, nothing), dim + 1, origins)
+        assert isinstance(inner, Stored)
+        steps = (*inner.strides[:dim], *inner.strides[dim + 1 :])
+        of_parts = Stored(inner.buffer, tensor.shape, steps, inner.offset, is_whole=False)
+
+        def total(indices: Indices) -> Scalar:
+            return inner.at((*indices[: dim + 1], length - 1, *indices[dim + 1 :]))
+
+        shape = (*tensor.shape[:dim], parts, *tensor.shape[dim + 1 :])
+        totals = self.scan("cumsum", Computed(shape, tensor.dtype, tensor.device, total), dim, origins)
+
+        def value(indices: Indices) -> Scalar:
+            is_later = Apply("ge", (FromIndex(indices[dim]), FromIndex(length)), torch.bool)
+            before = totals.at((*indices[:dim], FloorDiv(indices[dim], length) - 1, *indices[dim + 1 :]))
+            own = of_parts.at(indices)
+            return apply("where", is_later, apply("add", Guarded(is_later, before, nothing), own), own, dtype=own.dtype)
+
+        return Computed(tensor.shape, tensor.dtype, tensor.device, value, 4)
 
     def _empty(self, buffer: Buffer, origins: tuple[str, ...]) -> Stored:
         """A buffer without elements, which no kernel fills."""
