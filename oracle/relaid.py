@@ -46,7 +46,7 @@ class StridedOperands(TorchDispatchMode):
 @contextlib.contextmanager
 def other_kernels() -> Iterator[None]:
     """Within it, eager takes scalar loops and PyTorch's own products and convolutions. Flags are as before after it."""
-    with torch.backends.mkldnn.flags(enabled=False), StridedOperands():
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False), StridedOperands():
         yield
 
 
