@@ -13,8 +13,8 @@ import torch
 
 from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.compiled_calls import compile_calls
-from refimpl.aot.partition import min_cut_rematerialization_partition
 from refimpl.backends.data_dependence import left_to_the_front_end
+from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.options import CodegenOptions, codegen_options
@@ -49,7 +49,7 @@ def _compiled(
             example_inputs,
             fw_compiler=compile_one,
             decompositions=codegen_decompositions(),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition_for_kernels,
         )
 
 
@@ -63,7 +63,7 @@ def _compiled_for_any_size(graph_module: torch.fx.GraphModule, compile_one: Call
     """Compiled at the first call with symbols of refimpl's own, and anew only where a guard on these fails."""
     program = _OfTensors(graph_module, _numbers_that_are_sizes(graph_module))
     compiled = compile_calls(
-        program, compiler=compile_one, partition_fn=min_cut_rematerialization_partition,
+        program, compiler=compile_one, partition_fn=partition_for_kernels,
         decompositions=codegen_decompositions(), dynamic=True,
     )  # fmt: skip
     return lambda *inputs: compiled(*[value for at, value in enumerate(inputs) if at not in program.sizes])

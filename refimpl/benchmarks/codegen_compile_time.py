@@ -33,7 +33,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refimpl.aot.aot_function import aot_module_simplified
-from refimpl.aot.partition import min_cut_rematerialization_partition
+from refimpl.backends.partition import partition_for_kernels
 from refimpl.benchmarks.partition_models import Model, own_models, transformers_models
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
@@ -67,7 +67,7 @@ def compiled_graphs(model: Model) -> list[CompiledGraph]:
 
     backend = functools.partial(
         aot_module_simplified, fw_compiler=compile_one, decompositions=codegen_decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition_for_kernels,
     )  # fmt: skip
     _train(with_options(model.module, CaptureOptions(backend=backend)), model.inputs)
     return made

@@ -26,6 +26,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from refimpl._torch import FakeTensorMode
+from refimpl.backends.partition import partition_for_kernels
 from refimpl.benchmarks.codegen_speed import ON_GPU, Program, Sizes, programs
 from refimpl.benchmarks.on_gpu import InductorGraph, graph_on_gpu, inductor_graphs
 from refimpl.benchmarks.partition_models import own_models, transformers_models
@@ -36,7 +37,7 @@ from refimpl.codegen.loop_ir import Extern
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
 
-OPTIONS = CodegenOptions(contractions="extern")
+OPTIONS = CodegenOptions(contractions="extern", random="philox")
 MEGABYTE = 1e6
 LEAST = 4096
 """Bytes that are added to both sides of a ratio: graphs of which nothing is moved have one, too."""
@@ -102,7 +103,9 @@ def our_graphs(program: Program, *, has_gradients: bool) -> list[CompiledGraph]:
         return graph_module
 
     function, values = flat(program, has_gradients=has_gradients)
-    compiled = compile_aot(function, backend=backend, partition="min_cut", decompositions=codegen_decompositions())
+    compiled = compile_aot(
+        function, backend=backend, partition=partition_for_kernels, decompositions=codegen_decompositions()
+    )
     run_with_gradients(compiled, values)
     return made
 

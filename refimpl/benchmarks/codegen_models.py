@@ -21,7 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refimpl.aot.aot_function import aot_module_simplified
-from refimpl.aot.partition import min_cut_rematerialization_partition
+from refimpl.backends.partition import partition_for_kernels
 from refimpl.benchmarks.partition_models import Model, TensorOutputs, own_models, transformers_models
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
@@ -80,7 +80,7 @@ def measure(name: str, make: Callable[[], Model]) -> list[GraphRow]:
 
     compiled = aot_module_simplified(
         TensorOutputs(model.module.train()), model.inputs, fw_compiler=looks("forward"), bw_compiler=looks("backward"),
-        partition_fn=min_cut_rematerialization_partition, decompositions=codegen_decompositions(),
+        partition_fn=partition_for_kernels, decompositions=codegen_decompositions(),
     )  # fmt: skip
     outputs = [output for output in pytree.tree_leaves(compiled(*model.inputs)) if output.requires_grad]
     torch.stack([output.float().sum() for output in outputs]).sum().backward()

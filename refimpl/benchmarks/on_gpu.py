@@ -154,5 +154,9 @@ def parsed(source: str) -> InductorGraph:
         sizes[name] = 0 if found is None else round(float(found[1]) * 1e9)
     lines = [line.strip() for line in source.splitlines()]
     launches = [found[1] for line in lines if (found := re.match(r"(\w+)\.run\(", line)) and found[1] in sizes]
-    calls = [found[1] for line in lines if (found := re.search(r"\b(extern_kernels\.\w+|torch\.ops\.[\w.]+)\(", line))]
+    calls = [
+        found[1]
+        for line in lines
+        if (found := re.search(r"\b(extern_kernels\.\w+|torch\.ops\.[\w.]+|workspace_\d+\b.*\.sum)\(", line))
+    ]
     return InductorGraph(source, tuple(sizes[name] for name in launches), tuple(calls))

@@ -93,6 +93,8 @@ def large(found: Sequence[Access]) -> list[Access]:
 def in_memory_order(group: Group, stored: Iterable[str]) -> Group:
     """With the axes that are kept, and those that are reduced, in the order that the largest access has in memory. Axes whose
     places are results stay as they are."""
+    if group.carried:  # which are in that order
+        return group
     important = large(accesses(group, stored))
     strides = next((s for s in (access.strides() for access in important) if s), None)
     if strides is None:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 PERSISTENT = 1024
 """The longest reduction of which a whole row is in one block."""
 
+WIDEST_ROWS = 4096
+"""Rows of so many values are in one block where their columns are reduced in the same kernel."""
+
 MOST_VALUES = 8192
 """Of a block."""
 
@@ -80,6 +83,16 @@ def looped_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -
     across_rows = [(64, 32), (64, 16), (32, 64), (128, 16), (16, 128)]
     pairs = across_rows if is_kept_innermost else along_rows
     return [configuration(XBLOCK=min(x, rows), RBLOCK=min(r, length)) for x, r in pairs]
+
+
+def carrying_configurations(rows: int, width: int) -> list[Configuration]:
+    """Of programs that go through so many rows, of which whole ones are in a block, and carry a result for each column."""
+    length, most = power_of_two(width), power_of_two(rows)
+    default = max(1, 2048 // length)
+    blocks = [min(block, most) for block in (default, 2 * default, max(default // 2, 1), 4 * default)]
+    made = [configuration(XBLOCK=block, RBLOCK=length) for block in blocks if block * length <= MOST_VALUES]
+    wide = [configuration(2 * one.num_warps, **one.constants) for one in made if one.num_warps < 16]
+    return [*made, *wide]
 
 
 _LEAST_DOT = 16  # lengths of a block that tl.dot takes

@@ -16,6 +16,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl.codegen.configurations import WIDEST_ROWS
 from refimpl.codegen.indices import ONE, affine_terms, divides, product
 from refimpl.codegen.loop_ir import Attention, Axis, Extern, Nest, Step, Write, buffers_made, new_axis
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
@@ -28,17 +29,29 @@ MAX_BUFFERS = 24
 LONG_REDUCTION = 8192
 FEW_RESULTS = 64
 
+# Columns that are not reduced in parts are reduced beside rows where there are no more points.
+FEW_POINTS = 32768
+CARRIED_KINDS = ("sum", "prod", "max", "min", "any", "all")
+
+# Kernels over no more points share a launch, though they share no memory.
+SMALL_KERNEL = 1 << 21
+
 # Sizes are guessed for choices of speed only; nothing about results depends on them.
 GUESSED_SIZE = 128
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nests of one kernel, on common axes. `order` has all axes, `reduced` those that reductions go over."""
+    """Nests of one kernel, on common axes. `order` has all axes, `reduced` those that reductions go over.
+
+    A kernel may reduce rows and columns of the same points. Then `reduced` are the axes that rows lie along, `carried` those
+    before them, which other reductions go over: a program goes through its rows and carries a result for each column.
+    """
 
     nests: tuple[Nest, ...]
     order: tuple[Axis, ...]
     reduced: frozenset[sympy.Symbol]
+    carried: frozenset[sympy.Symbol] = frozenset()
 
     @property
     def device(self) -> torch.device:
@@ -51,6 +64,19 @@ class Group:
     @property
     def reduced_axes(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.order if axis.symbol in self.reduced)
+
+    @property
+    def carried_axes(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.order if axis.symbol in self.carried)
+
+    @property
+    def outer_axes(self) -> tuple[Axis, ...]:
+        """Kept axes, but for those that results are carried along."""
+        return tuple(axis for axis in self.kept_axes if axis.symbol not in self.carried)
+
+    def is_carried(self, nest: Nest) -> bool:
+        """Whether a nest of this group reduces columns, where others reduce rows."""
+        return any(axis.symbol in self.carried for axis in nest.reduced)
 
     @property
     def contraction(self) -> Nest | None:
@@ -141,12 +167,18 @@ def _place(entries: list[Group | Extern | Attention], new: Group) -> tuple[int, 
             name in reads or changes[name] != changed_here[name] for name in uses & changed_here.keys()
         )
         shares = reads & (entry.reads() | made_here)
-        joined = _joined(entry, new) if shares and not is_before else None
+        joined = _joined(entry, new) if not is_before and (shares or _are_alike(entry, new)) else None
         if joined is not None:
             return position, joined
         if uses & (made_here | changed_here.keys()):
             return -1, None
     return -1, None
+
+
+def _are_alike(group: Group, new: Group) -> bool:
+    """Whether two kernels that have nothing in common do so little, and over the same points, that it is better to launch one."""
+    mine, others = ([(axis.size, axis.symbol in one.reduced) for axis in one.order] for one in (group, new))
+    return mine == others and guess(product(size for size, _ in mine)) <= SMALL_KERNEL
 
 
 def _joined(group: Group, new: Group) -> Group | None:
@@ -285,11 +317,22 @@ def _on_axes(group: Group, new: Group, refined: Refined, mine: Sequence[Axis], o
         order = _spread(group.order, {**{axis.symbol: (axis,) for axis in group.order}, **refined.parts_of_first})
     elif len(others) < len(new.order):
         order = _spread(new.order, {**{axis.symbol: (axis,) for axis in new.order}, **refined.parts_of_second})
-    reduced = _reduced(group.reduced, refined.parts_of_first) | _reduced(new.reduced, refined.parts_of_second)
-    if group.reduced and new.reduced:
-        agree = _reduced(group.reduced, refined.parts_of_first) == _reduced(new.reduced, refined.parts_of_second)
-        if not agree:
-            return None
+    mine_reduced, new_reduced = (
+        _reduced(group.reduced, refined.parts_of_first),
+        _reduced(new.reduced, refined.parts_of_second),
+    )
+    carried = _reduced(group.carried, refined.parts_of_first)
+    reduced = mine_reduced | new_reduced
+    if mine_reduced and new_reduced and mine_reduced != new_reduced:
+        positions = {axis.symbol: at for at, axis in enumerate(order)}
+        if new_reduced != carried:
+            if carried:
+                return None
+            reduced, carried = sorted(
+                (mine_reduced, new_reduced), key=lambda axes: -max(positions[axis] for axis in axes)
+            )
+        else:
+            reduced = mine_reduced
     sizes = {axis.symbol: axis.size for axis in order}
     nests = [_moved(nest, refined.first, refined.parts_of_first, sizes) for nest in group.nests]
     made = {nest.target.name: nest for nest in nests if nest.write == "whole"}
@@ -303,7 +346,28 @@ def _on_axes(group: Group, new: Group, refined: Refined, mine: Sequence[Axis], o
         nests.append(moved)
         if moved.write == "whole":
             made[moved.target.name] = moved
-    return Group(tuple(nests), order, reduced)
+    joined = Group(tuple(nests), order, reduced, carried)
+    return joined if not carried or can_carry(joined) else None
+
+
+def can_carry(group: Group) -> bool:
+    """Whether one kernel can reduce the rows and the columns of these nests: rows fit in a block and lie innermost, results of
+    columns are not read again, and programs are as many as parts that the columns are reduced in."""
+    all_axes, kept = frozenset(axis.symbol for axis in group.order), frozenset(axis.symbol for axis in group.kept_axes)
+    in_order = (*group.outer_axes, *group.carried_axes, *group.reduced_axes)
+    width = product(axis.size for axis in group.reduced_axes)
+    points = guess(product(axis.size for axis in group.order))
+    if group.order != in_order or not width.is_Integer or width > WIDEST_ROWS:
+        return False
+    if group.changes() or (not group.outer_axes and points > FEW_POINTS):
+        return False
+    columns = {nest.target.name for nest in group.nests if group.is_carried(nest)}
+    for nest in group.nests:
+        if frozenset(axis.symbol for axis in nest.order) not in (all_axes, kept) or nest.reads() & columns:
+            return False
+        if nest.target.name in columns and nest.reduction is not None and nest.reduction.kind not in CARRIED_KINDS:
+            return False
+    return True
 
 
 def _spread(order: Sequence[Axis], parts: dict[sympy.Symbol, tuple[Axis, ...]]) -> tuple[Axis, ...]:
@@ -334,7 +398,7 @@ def merged(group: Group) -> Group:
     """On as few axes as all nests allow."""
     while True:
         expressions = [e for nest in group.nests for e in index_expressions(nest)]
-        lists = (group.kept_axes, group.reduced_axes)
+        lists = (group.outer_axes, group.carried_axes, group.reduced_axes)
         pair = next(
             ((a, b) for axes in lists for a, b in itertools.pairwise(axes) if can_merge(a, b, expressions)),
             None,
@@ -354,5 +418,8 @@ def merged(group: Group) -> Group:
                 own = [joined if axis is inner else axis for axis in nest.order if axis is not outer]
                 moved = replace(moved, order=tuple(own))
             nests.append(moved)
-        reduced = frozenset(joined.symbol if s == inner.symbol else s for s in group.reduced if s != outer.symbol)
-        group = Group(tuple(nests), order, reduced)
+        reduced, carried = (
+            frozenset(joined.symbol if s == inner.symbol else s for s in symbols if s != outer.symbol)
+            for symbols in (group.reduced, group.carried)
+        )
+        group = Group(tuple(nests), order, reduced, carried)

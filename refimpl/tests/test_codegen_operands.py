@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from refimpl.aot.partition.options import partition_options
+from refimpl.aot.partition.rules import Prices
+from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
@@ -86,3 +90,30 @@ def test_results_of_operators_that_give_their_argument_are_no_input() -> None:
     result, _ = _compiled(lambda x: torch.ops.aten.lift_fresh(x.clone()), x)
     result.zero_()
     assert x.abs().min() > 0
+
+
+def _written_by_forward(**prices: float) -> int:
+    """Elements of a norm's forward graph that are not its inputs, in results as large as these."""
+    outputs: list[list[torch.Tensor]] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        items: Any = graph_module.graph.output_node().args[0]
+        made = [node for node in items if isinstance(node, torch.fx.Node) and node.op != "placeholder"]
+        outputs.append([node.meta["val"] for node in made])
+        return graph_module
+
+    x, w = _x(32, 64).requires_grad_(), _x(64).requires_grad_()
+    with partition_options(prices=Prices(**prices)):
+        compiled = compile_aot(
+            lambda x, w: F.layer_norm(x, (64,), w),
+            backend=backend,
+            partition=partition_for_kernels,
+            decompositions=codegen_decompositions(),
+        )
+        compiled(x, w).sum().backward()
+    return sum(value.numel() for value in outputs[0] if value.numel() >= x.numel())
+
+
+def test_kernels_save_what_is_in_memory_anyway_unless_other_prices_are_asked_for() -> None:
+    assert _written_by_forward() == 32 * 64
+    assert _written_by_forward(extra_write=0.01) == 2 * 32 * 64

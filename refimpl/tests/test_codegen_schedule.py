@@ -95,6 +95,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "transposed": (lambda x, y: x.t() + y, ((96, 200), (200, 96))),
     "batches transposed": (lambda x: (x.permute(0, 2, 1) * 2).contiguous(), ((3, 80, 70),)),
     "sum of all": (lambda x: (x.sum(), x.amax()), ((700, 300),)),
+    "rows and columns": (lambda x: (x.sum(1), x.amax(0), x.argmin(1), (x > 1).any(0)), ((1000, 90),)),
+    "a few rows and columns": (
+        lambda x, y: (x.argmax(1), (x * y).sum(0), (x - x.mean(1, keepdim=True))),
+        ((30, 70), (70,)),
+    ),
 }
 
 
@@ -170,6 +175,34 @@ def _compiled(function: Callable[..., Any], *arguments: torch.Tensor, dynamic: b
 
 def _rounded(*shape: int) -> torch.Tensor:
     return (_x(*shape) * 3).round()
+
+
+ROWS_AND_COLUMNS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], int]] = {
+    "columns of what rows give": (
+        lambda x, y: (x.softmax(1), (x.softmax(1) * y).sum(0)), ((3000, 50), (3000, 50)), 2,
+    ),
+    "rows after columns": (lambda x: (x.sum(0), x.sum(1), x * x.amax(1, keepdim=True)), ((3000, 50),), 2),
+    "of three dimensions": (lambda x: (x.sum((0, 1)), x.mean(2)), ((7, 300, 40, 1),), 2),
+    "what columns give is read again": (lambda x: ((x - x.mean(0)).sum(0), x.sum(1)), ((3000, 50),), 4),
+    "columns of another length": (lambda x: (x.sum((0, 2)), x.sum(1)), ((300, 20, 30),), 2),
+    "rows that are too long": (lambda x: (x.sum(0), x.sum(1)), ((300, 5000),), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS_AND_COLUMNS)
+def test_rows_and_columns_of_one_input_are_reduced_in_one_kernel(name: str) -> None:
+    function, shapes, launches = ROWS_AND_COLUMNS[name]
+    inputs = tuple(_x(*shape, seed=at) for at, shape in enumerate(shapes))
+    actual, graphs = _compiled(function, *inputs)
+    torch.testing.assert_close(actual, function(*inputs), rtol=1e-5, atol=1e-3)
+    assert len(graphs[0].printed) == launches, graphs[0].source
+
+
+def test_small_kernels_that_share_nothing_are_one_launch() -> None:
+    inputs = _x(40, 50), _x(40, 50, seed=1)
+    actual, graphs = _compiled(lambda x, y: (x.sum(1), y.amax(1)), *inputs)
+    torch.testing.assert_close(actual, (inputs[0].sum(1), inputs[1].amax(1)))
+    assert len(graphs[0].printed) == 1
 
 
 LONG: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {

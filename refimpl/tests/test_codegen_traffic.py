@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
@@ -27,7 +28,9 @@ def graphs(function: Callable[..., Any], *shapes: tuple[int, ...]) -> list[Compi
 
     inputs = [torch.zeros(shape, requires_grad=True) for shape in shapes]
     targets = [torch.zeros(shapes[0][0], dtype=torch.int64)] if function is F.cross_entropy else []
-    compiled = compile_aot(function, backend=backend, partition="min_cut", decompositions=codegen_decompositions())
+    compiled = compile_aot(
+        function, backend=backend, partition=partition_for_kernels, decompositions=codegen_decompositions()
+    )
     outputs = compiled(*inputs, *targets)
     totals = [out.float().sum() for out in (outputs if isinstance(outputs, tuple) else (outputs,))]
     torch.autograd.grad(torch.stack(totals).sum(), inputs, allow_unused=True)

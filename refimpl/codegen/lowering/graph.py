@@ -288,7 +288,8 @@ class _GraphLowering:
                 elif may_share:
                     stored = self._readable(source)
                 else:
-                    strides = _storable_strides(source.meta.get("val"), value)
+                    fake = source.meta.get("val")
+                    strides = None if fake is None else _storable_strides(fake, value)
                     stored = self.state.store(value, strides, (source.name,))
                 reads.add(stored.buffer.name)
                 return stored.as_operand()
@@ -323,27 +324,31 @@ class _GraphLowering:
         """A value as a call reads it that neither writes into it nor gives it away: where it lies already, or put into memory
         once for all calls that read it, or views of it."""
         value = self.values[node]
-        strides = _storable_strides(node.meta.get("val"), value)
-        stored = self.state.in_memory(value) if strides is not None else None
-        if stored is not None and have_strides(stored, strides):
-            return stored
-        chain = self._views_up_from(node) if strides is not None else []
-        if chain:
-            base, fake = chain[-1], chain[-1].meta["val"]
-            steps = _storable_strides(fake)
-            shape = tuple(to_index(size) for size in fake.shape)
-            buffer = (
-                Buffer("", shape, tuple(map(to_index, steps)), fake.dtype, fake.device) if steps is not None else None
-            )
-            viewed = None if buffer is None else self._viewed(chain, whole(buffer))
-            if viewed is not None and have_strides(viewed, strides):
-                self.values[base] = self.state.store(self.values[base], steps, (base.name,))
-                again = self._viewed(chain, self.values[base])
-                assert again is not None
-                self.values[node] = again
-                return again
-        self.values[node] = self.state.store(value, strides, (node.name,))
-        return self.values[node]
+        fake = node.meta.get("val")
+        strides = None if fake is None else _storable_strides(fake, value)
+        stored = None if strides is None else self.state.in_memory(value)
+        if strides is None or stored is None or not have_strides(stored, strides):
+            stored = None if strides is None else self._of_base(node, strides)
+            stored = self.state.store(value, strides, (node.name,)) if stored is None else stored
+            self.values[node] = stored
+        return stored
+
+    def _of_base(self, node: torch.fx.Node, strides: Sequence[Any]) -> Stored | None:
+        """A view with these strides, with what it is a view of put into memory; None where there is no such view."""
+        chain = self._views_up_from(node)
+        if not chain:
+            return None
+        base, fake = chain[-1], chain[-1].meta["val"]
+        steps = _storable_strides(fake)
+        if steps is None:
+            return None
+        shape = tuple(to_index(size) for size in fake.shape)
+        buffer = Buffer("", shape, tuple(map(to_index, steps)), fake.dtype, fake.device)
+        viewed = self._viewed(chain, whole(buffer))
+        if viewed is None or not have_strides(viewed, strides):
+            return None
+        self.values[base] = self.state.store(self.values[base], steps, (base.name,))
+        return self._viewed(chain, self.values[base])
 
     def _views_up_from(self, node: torch.fx.Node) -> list[torch.fx.Node]:
         """The node, what it is a view of, and so on, as long as that is computed, and has as many elements."""

@@ -11,11 +11,12 @@ value, and its result has other rounding errors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
 
+from refimpl.codegen.configurations import WIDEST_ROWS
 from refimpl.codegen.indices import product
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
 from refimpl.codegen.sizes import SizeFacts
@@ -31,18 +32,21 @@ MANY_PROGRAMS = 512
 SHORTEST = 32768
 """Reductions of which a program reads fewer values are left in one piece."""
 
+_ROWS, _FEWEST_ROWS = 32, 8  # of such a kernel's program
 _SHORTEST_PART = 2048  # of what a program reads
 _COLUMNS = 64  # of a program that reduces what does not lie side by side
 
 
 @dataclass(frozen=True)
 class Split:
-    """A dimension as `parts` times `length`, which may be more places than it has."""
+    """A dimension as `parts` times `length`, which may be more places than it has. `whole`: reduced dimensions before it, of
+    which each place is a part of its own."""
 
     dim: int
     parts: sympy.Expr
     length: sympy.Expr
     is_exact: bool
+    whole: tuple[int, ...] = ()
 
 
 def split_of(shape: Indices, dims: Sequence[int], facts: SizeFacts) -> Split | None:
@@ -54,11 +58,28 @@ def split_of(shape: Indices, dims: Sequence[int], facts: SizeFacts) -> Split | N
     if values < SHORTEST or programs >= ENOUGH_PROGRAMS:
         return None
     wanted = min(MANY_PROGRAMS // programs, values // _SHORTEST_PART)
+    if columns > 1 and kept <= WIDEST_ROWS:  # a kernel of rows may do it beside, with a program for each part
+        wanted = max(wanted, min(MANY_PROGRAMS, max(reduced // _ROWS, min(reduced // _FEWEST_ROWS, ENOUGH_PROGRAMS))))
     sizes = {dim: facts.guess(shape[dim]) for dim in dims}
+    if columns > 1 and sorted(dims) == list(range(len(dims))):
+        return _split_of_leading(shape, [sizes[dim] for dim in range(len(dims))], wanted)
     dim = next((dim for dim in sorted(dims) if sizes[dim] >= wanted), max(sizes, key=lambda dim: sizes[dim]))
     if min(wanted, sizes[dim]) < 2:
         return None
     return _split(dim, shape[dim], min(wanted, sizes[dim]))
+
+
+def _split_of_leading(shape: Indices, sizes: Sequence[int], wanted: int) -> Split | None:
+    """Parts that are runs of all places in the first dimensions."""
+    whole, before = 0, 1
+    while whole < len(sizes) - 1 and before * sizes[whole] < wanted:
+        before *= sizes[whole]
+        whole += 1
+    most = min(-(-wanted // before), sizes[whole])
+    if most < 2:
+        return None
+    split = _split(whole, shape[whole], most)
+    return replace(split, whole=tuple(range(whole)))
 
 
 def _split(dim: int, size: sympy.Expr, wanted: int) -> Split:

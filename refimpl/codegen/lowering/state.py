@@ -236,6 +236,11 @@ class LoweringState:
         split = None if kind not in SPLITTABLE or ZERO in tensor.shape else split_of(tensor.shape, dims, self.facts)
         if split is not None and (len(dims) == 1 or kind not in ("argmax", "argmin")):
             return self._reduce_in_parts(kind, tensor, dims, dtype, origins, split)
+        return self._reduce_at_once(kind, tensor, dims, dtype, origins)
+
+    def _reduce_at_once(
+        self, kind: ReductionKind, tensor: Tensor, dims: Sequence[int], dtype: torch.dtype, origins: tuple[str, ...]
+    ) -> Stored:
         axes = [new_axis(size) for size in tensor.shape]
         indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
         shape = [ONE if dim in dims else size for dim, size in enumerate(tensor.shape)]
@@ -279,15 +284,15 @@ class LoweringState:
         otherwise = literal(identity(of_values, tensor.dtype), tensor.dtype)
         assert isinstance(otherwise, Literal)
         parts = in_parts(tensor, split, otherwise)
-        inner = [dim + 1 if dim >= at else dim for dim in dims]
-        values = self.reduce(of_values, parts, inner, tensor.dtype, origins)
+        inner = [dim + 1 if dim >= at else dim for dim in dims if dim not in split.whole]
+        values = self._reduce_at_once(of_values, parts, inner, tensor.dtype, origins)
         shape = tuple(ONE if dim in dims else size for dim, size in enumerate(tensor.shape))
         if kind == of_values:
-            total = self.reduce(kind, values, [at], dtype, origins)
+            total = self._reduce_at_once(kind, values, [*split.whole, at], dtype, origins)
             strides = (*total.strides[:at], *total.strides[at + 1 :])
             return Stored(total.buffer, shape, strides, ZERO, is_whole=False)
-        places = self.reduce(kind, parts, inner, dtype, origins)
-        best = self.reduce(kind, values, [at], dtype, origins)
+        places = self._reduce_at_once(kind, parts, inner, dtype, origins)
+        best = self._reduce_at_once(kind, values, [at], dtype, origins)
         symbol = sympy.Symbol(f"part_of_{places.buffer.name}", integer=True, nonnegative=True)
 
         def value(indices: Indices) -> Scalar:

@@ -4,6 +4,9 @@ A kernel without reductions goes over one run of points in blocks. One with redu
 reduced ones: the whole of the reduced axes if that is short (persistent), else a loop over blocks of them, once for each phase,
 a phase being all reductions that do not need one another's results. What a phase computes for all points is not kept for the
 next: it is computed again from memory, which costs less than keeping it.
+
+One that reduces rows and columns has programs for parts of the rows: each goes through its rows, whole rows in a block, and
+carries a result for each column through that loop.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from refimpl.codegen.configurations import (
     PERSISTENT,
     Configuration,
     allowed,
+    carrying_configurations,
     looped_configurations,
     persistent_configurations,
     pointwise_configurations,
@@ -28,7 +32,7 @@ from refimpl.codegen.configurations import (
 )
 from refimpl.codegen.indices import product
 from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
-from refimpl.codegen.loop_ir import Axis, Buffer, Nest
+from refimpl.codegen.loop_ir import Axis, Buffer, Nest, ReductionKind
 from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
 from refimpl.codegen.printing.random import RANDOM_HELPERS
 from refimpl.codegen.printing.reductions import HELPERS, accumulate_lines, finish_lines, identity
@@ -149,12 +153,14 @@ class _Printer:
         self.split = None if self.has_reduction else tile_split(self.group, self.stored, SHORTEST_TILE)
         is_short = bool(self.reduced_size.is_Integer and 1 <= self.reduced_size <= PERSISTENT)
         has_scan = any(reduction.is_scan for reduction in reductions)
-        self.is_persistent = self.has_reduction and (is_short or has_scan)
+        self.is_carrying = bool(self.group.carried)
+        self.is_persistent = self.has_reduction and (is_short or has_scan or self.is_carrying)
         is_narrow = fits_int32(self.group, buffers, facts, self.kept_size * self.reduced_size)
         self.index_dtype = torch.int32 if is_narrow else torch.int64
         candidates = self._candidates()
         self.blocks = candidates[0].constants
-        kept = self.group.kept_axes
+        kept = self.group.carried_axes if self.is_carrying else self.group.kept_axes
+        self.part = Dimension("part", self.group.outer_axes, "") if self.is_carrying else None
         self.x = self._dimension("x", kept[self.split or 0 :])
         self.y = None if self.split is None else self._dimension("y", kept[: self.split])
         self.r = self._dimension("r", self.group.reduced_axes, is_reduced=True) if self.has_reduction else None
@@ -162,13 +168,15 @@ class _Printer:
         if "add" in self.group.changes().values():  # to measure it would add twice
             self.configurations = self.configurations[:1]
         outer = ScopeState()
-        inner = ScopeState() if self.has_reduction and not self.is_persistent else outer
+        inner = ScopeState() if self.has_reduction and (not self.is_persistent or self.is_carrying) else outer
+        looped = self.x.symbols if self.is_carrying else None
         space = Space(tuple(d for d in (self.y, self.x, self.r) if d is not None))
         self.names = KernelNamesState(given=facts.given)
-        self.values = ValuePrinter(space, self.made, self.names, outer, inner)
+        self.values = ValuePrinter(space, self.made, self.names, outer, inner, looped)
         self.helpers: set[str] = set()
         self.pending: dict[str, list[str]] = {}  # reductions of the open phase: lines that finish them
         self.starts: list[str] = []
+        self.ends: list[str] = []  # after the loop over rows
         self.structures = StructuresState()
         self.reductions: dict[object, str] = {}  # the first buffer of each reduction, by structure
 
@@ -180,10 +188,15 @@ class _Printer:
     def inner(self) -> ScopeState:
         return self.values.inner
 
+    @property
+    def rows(self) -> ScopeState:
+        """Where rows are computed that are in one block."""
+        return self.inner if self.is_carrying else self.outer
+
     # ---- the whole
 
     def run(self) -> PrintedKernel:
-        for dimension in self.values.space.dimensions:
+        for dimension in (*self.values.space.dimensions, *([] if self.part is None else [self.part])):
             dimension.name_axes(self.values.indices)
         for nest in self.group.nests:
             if self._needs(nest) & self.pending.keys():
@@ -193,7 +206,7 @@ class _Printer:
             elif nest.target.name in self.stored:
                 self._store(nest)
         self._close_phase()
-        body = [*self._header(), *self.outer.lines]
+        body = [*self._header(), *self.outer.lines] if self.part is None else self._loop_over_rows(self.part)
         source, parameters = kernel_source(
             self.name, self.names, self.blocks, self.buffers, body, self.helpers, self._is_narrow
         )
@@ -201,7 +214,11 @@ class _Printer:
         return PrintedKernel(
             kernel=Kernel(self.name, source, parameters, default.num_warps, default.num_stages),
             arguments=(*self.names.pointers, *self.names.sizes),
-            grid=(product(programs(d.size, d.block) for d in (self.y, self.x) if d is not None),),
+            grid=(
+                product(programs(d.size, d.block) for d in (self.y, self.x) if d is not None)
+                if self.part is None
+                else self.part.size,
+            ),
             points=self.kept_size,
             configurations=self.configurations,
             written=tuple(sorted(self.stored)),
@@ -219,6 +236,9 @@ class _Printer:
             return pointwise_configurations(kept)
         units = [access.unit_axis() for access in large(accesses(self.group, self.stored))]
         is_kept_innermost = any(unit is not None and unit.symbol not in self.group.reduced for unit in units)
+        if self.is_carrying:
+            rows = product(axis.size for axis in self.group.carried_axes)
+            return carrying_configurations(max(self.facts.guess(rows), 1), reduced)
         if self.is_persistent:
             return persistent_configurations(kept, reduced, is_kept_innermost=is_kept_innermost)
         return looped_configurations(kept, reduced, is_kept_innermost=is_kept_innermost)
@@ -246,6 +266,22 @@ class _Printer:
             ]
         lines = self._places(self.x, f"tl.program_id(0){wide} * XBLOCK + ")
         return lines + self._places(self.r, "", wide) if self.r is not None and self.is_persistent else lines
+
+    def _loop_over_rows(self, part: Dimension) -> list[str]:
+        """The body of a kernel that carries results for columns through the rows of its part."""
+        assert self.r is not None
+        wide = ".to(tl.int64)" if self.index_dtype == torch.int64 else ""
+        rows = self._places(self.x, "xstart + ", wide)
+        return [
+            f"part = tl.program_id(0){wide}",
+            *part.axis_lines(self.values.indices),
+            *self._places(self.r, "", wide),
+            *self.outer.lines,
+            *self.starts,
+            f"for xstart in range(0, {self.values.indices.text(self.x.size)}, XBLOCK):",
+            *(f"    {line}" for line in [*rows, *self.inner.lines]),
+            *self.ends,
+        ]
 
     def _places(self, dimension: Dimension, start: str, cast: str = "") -> list[str]:
         """Lines that count the places along a dimension, mask those beyond the end, and give the places on its axes."""
@@ -275,6 +311,9 @@ class _Printer:
         assert nest.reduction is not None
         assert self.r is not None
         kind = nest.reduction.kind
+        if self.group.is_carried(nest):
+            self._carry(nest, kind)
+            return
         structure = kind, nest.target.dtype, self.structures.of(nest.value)
         same = self.reductions.setdefault(structure, nest.target.name)
         rows = self.values.rows
@@ -290,7 +329,7 @@ class _Printer:
         row = rows[nest.target.name] = self.names.new("row")
         self.values.spread[row] = space.names(is_wide=nest.reduction.is_scan)
         if nest.reduction.is_scan:
-            self.outer.lines.append(f"{row} = tl.{kind}({wide}, 1).to({TRITON_DTYPES[accumulated]})")
+            self.rows.lines.append(f"{row} = tl.{kind}({wide}, 1).to({TRITON_DTYPES[accumulated]})")
             self.pending[nest.target.name] = []
             self._store_reduced(nest, row)
             return
@@ -301,7 +340,7 @@ class _Printer:
             if self.r.mask is not None or not values.isidentifier():
                 values = self.names.new()
                 start = constant(identity(kind, accumulated), accumulated, "[1, 1]")
-                self.outer.lines.append(
+                self.rows.lines.append(
                     f"{values} = {wide}"
                     if self.r.mask is None
                     else f"{values} = tl.where({self.r.mask}, {wide}, {start})"
@@ -320,9 +359,30 @@ class _Printer:
         )  # fmt: skip
         self.helpers |= helpers
         if self.is_persistent:
-            self.outer.lines += finish
+            self.rows.lines += finish
         self.pending[nest.target.name] = [] if self.is_persistent else finish
         self._store_reduced(nest, row)
+
+    def _carry(self, nest: Nest, kind: ReductionKind) -> None:
+        """A reduction of columns, whose results are complete after the loop."""
+        assert self.r is not None
+        accumulated = nest.value.dtype
+        wide = self.values.full(self.values.value(nest.value))
+        if accumulated in (torch.bool, torch.int8, torch.int16, torch.uint8):
+            wide, accumulated = f"{wide}.to(tl.int32)", torch.int32
+        values, column = self.names.new("total"), self.names.new("column")
+        starts, lines = accumulate_lines(
+            kind, values, "", wide, accumulated, mask=self.x.mask, names=self.names, place_dtype=self.index_dtype
+        )
+        self.starts += starts
+        self.inner.lines += lines
+        finish, helpers = finish_lines(
+            kind, column, values, "", accumulated, nest.target.dtype,
+            mask=None, names=self.names, place_dtype=self.index_dtype, axis=0,
+        )  # fmt: skip
+        self.helpers |= helpers
+        if nest.target.name in self.stored:
+            self.ends += [*finish, self.values.store_along(self.r, nest, column)]
 
     def _close_phase(self) -> None:
         if not self.has_reduction or self.is_persistent:
@@ -347,7 +407,7 @@ class _Printer:
     def _store(self, nest: Nest) -> None:
         value = self.values.value(nest.value)
         is_wide = bool({axis.symbol for axis in nest.order} & self.group.reduced)
-        scope = self.inner if is_wide else self.outer
+        scope = self.inner if is_wide or self.is_carrying else self.outer
         scope.lines.append(self.values.store(nest, value, is_wide=is_wide))
 
     def _store_reduced(self, nest: Nest, row: str) -> None:
@@ -356,6 +416,6 @@ class _Printer:
         is_wide = nest.reduction is not None and nest.reduction.is_scan
         line = self.values.store(nest, row, is_wide=is_wide)
         if self.is_persistent or nest.target.name not in self.pending:
-            self.outer.lines.append(line)
+            self.rows.lines.append(line)
         else:
             self.pending[nest.target.name].append(line)

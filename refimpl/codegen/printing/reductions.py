@@ -74,22 +74,25 @@ def finish_lines(
     mask: str | None,
     names: KernelNamesState,
     place_dtype: torch.dtype,
+    axis: int = 1,
 ) -> tuple[list[str], set[str]]:
-    """From a block of values to one for each row, called `row`, in the dtype `to`; and the helpers that are called.
+    """From a block of values to one for each row, called `row`, in the dtype `to`; and the helpers that are called. With the axis
+    0 it is one for each column.
 
     mask: of the lanes that have values, where the others do not have the identity.
     """
+    along = "[:, None]" if axis == 1 else "[None, :]"
     cast = "" if to == dtype else f".to({TRITON_DTYPES[to]})"
     if kind == "sum":
-        return [f"{row} = tl.sum({values}, 1)[:, None]{cast}"], set()
+        return [f"{row} = tl.sum({values}, {axis}){along}{cast}"], set()
     if kind in ("any", "all"):
-        return [f"{row} = tl.{'max' if kind == 'any' else 'min'}({values}, 1)[:, None] != 0"], set()
+        return [f"{row} = tl.{'max' if kind == 'any' else 'min'}({values}, {axis}){along} != 0"], set()
     is_float = dtype.is_floating_point
     if kind == "prod" or is_float:  # tl.max and tl.min know no NaN
         helper = "_multiply" if kind == "prod" else "_maximum" if kind in ("max", "argmax") else "_minimum"
-        best, helpers = f"tl.reduce({values}, 1, {helper})[:, None]", {helper}
+        best, helpers = f"tl.reduce({values}, {axis}, {helper}){along}", {helper}
     else:
-        best, helpers = f"tl.{'max' if kind in ('max', 'argmax') else 'min'}({values}, 1)[:, None]", set[str]()
+        best, helpers = f"tl.{'max' if kind in ('max', 'argmax') else 'min'}({values}, {axis}){along}", set[str]()
     if kind not in ("argmax", "argmin"):
         return [f"{row} = {best}{cast}"], helpers
     name, found = names.new("best"), names.new("found")
@@ -99,6 +102,6 @@ def finish_lines(
     lines = [
         f"{name} = {best}",
         f"{found} = tl.where({is_here}, {places}, {NOWHERE[place_dtype]})",
-        f"{row} = tl.min({found}, 1)[:, None]{'' if place_dtype == to else f'.to({TRITON_DTYPES[to]})'}",
+        f"{row} = tl.min({found}, {axis}){along}{'' if place_dtype == to else f'.to({TRITON_DTYPES[to]})'}",
     ]
     return lines, helpers

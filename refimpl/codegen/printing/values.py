@@ -147,15 +147,51 @@ class ScopeState:
     names: dict[Any, str] = field(default_factory=dict)
 
 
+class _DependenceState:
+    """Which values differ along some axes."""
+
+    def __init__(self, symbols: frozenset[sympy.Symbol]) -> None:
+        self.symbols = symbols
+        self.known: dict[int, bool] = {}
+
+    def of(self, scalar: Scalar) -> bool:
+        """Whether the value differs along the axes."""
+        for part in walk(scalar):
+            if id(part) not in self.known:
+                self.known[id(part)] = self._own(part)
+        return self.known[id(scalar)]
+
+    def _own(self, part: Scalar) -> bool:
+        match part:
+            case FromIndex(index=index):
+                return bool(index.free_symbols & self.symbols)
+            case Load(index=index, indirect=indirect):
+                return bool(index.free_symbols & self.symbols) or any(self.known[id(v)] for _, v in indirect)
+            case Apply(arguments=arguments):
+                return any(self.known[id(argument)] for argument in arguments)
+            case Guarded(condition=condition, value=value):
+                return self.known[id(condition)] or self.known[id(value)]
+            case _:
+                return False
+
+
 class ValuePrinter:
     """Prints the values of one space into an outer and an inner scope.
 
+    looped: axes along which values differ from one pass through the inner scope to the next; those that are reduced, where none
+    are given.
     made: nests whose values are in the kernel already; `rows` has the names of those that are reductions. `indices.symbols` must
     have a name for every axis.
     """
 
     def __init__(
-        self, space: Space, made: Mapping[str, Nest], names: KernelNamesState, outer: ScopeState, inner: ScopeState
+        self,
+        space: Space,
+        made: Mapping[str, Nest],
+        names: KernelNamesState,
+        outer: ScopeState,
+        inner: ScopeState,
+        looped: frozenset[sympy.Symbol] | None = None,
     ) -> None:
         self.space = space
         self.made = made
@@ -169,10 +205,10 @@ class ValuePrinter:
         self.indices = IndexTextState(
             [axis for d in space.dimensions for axis in d.axes], sizes=names.sizes, given=names.given
         )
-        self._reduced = space.reduced
-        self._is_in_reduced: dict[int, bool] = {}
+        self._wide = _DependenceState(space.reduced)
+        self._looped = self._wide if looped is None else _DependenceState(looped)
         self._guard: str | None = None
-        self._guard_is_wide = False
+        self._guard_is_wide = self._guard_is_looped = False
 
     def value(self, scalar: Scalar) -> str:
         """The name of the value, computed where it is not yet."""
@@ -183,27 +219,12 @@ class ValuePrinter:
 
     def is_wide(self, scalar: Scalar) -> bool:
         """Whether it has a value for every reduced point."""
-        return (self._guard is not None and self._guard_is_wide) or self._depends_on_reduced(scalar)
+        return (self._guard is not None and self._guard_is_wide) or self._wide.of(scalar)
 
-    def _depends_on_reduced(self, scalar: Scalar) -> bool:
-        """Whether the value differs along the reduced axes."""
-        for part in walk(scalar):
-            if id(part) not in self._is_in_reduced:
-                self._is_in_reduced[id(part)] = self._own_dependence(part)
-        return self._is_in_reduced[id(scalar)]
-
-    def _own_dependence(self, part: Scalar) -> bool:
-        match part:
-            case FromIndex(index=index):
-                return bool(index.free_symbols & self._reduced)
-            case Load(index=index, indirect=indirect):
-                return bool(index.free_symbols & self._reduced) or any(self._is_in_reduced[id(v)] for _, v in indirect)
-            case Apply(arguments=arguments):
-                return any(self._is_in_reduced[id(argument)] for argument in arguments)
-            case Guarded(condition=condition, value=value):
-                return self._is_in_reduced[id(condition)] or self._is_in_reduced[id(value)]
-            case _:
-                return False
+    def _scope_of(self, scalar: Scalar) -> ScopeState:
+        """Where it is computed: in the inner scope what changes in a loop."""
+        is_looped = (self._guard is not None and self._guard_is_looped) or self._looped.of(scalar)
+        return self.inner if is_looped else self.outer
 
     def _emit(self, scalar: Scalar) -> str:
         if isinstance(scalar, Load) and scalar.buffer in self.made and not scalar.indirect:
@@ -211,7 +232,7 @@ class ValuePrinter:
             return self.rows[scalar.buffer] if made.reduction is not None else self.value(made.value)
         key = (id(scalar), self._guard)
         is_wide = self.is_wide(scalar)
-        scope = self.inner if is_wide else self.outer
+        scope = self._scope_of(scalar)
         everywhere = (id(scalar), None)
         found = scope.names.get(key) or scope.names.get(everywhere)
         if found is None and scope is self.inner:
@@ -315,15 +336,15 @@ class ValuePrinter:
 
     def _guarded(self, guarded: Guarded, scope: ScopeState, *, is_wide: bool) -> tuple[str, frozenset[str]]:
         condition = self._emit(guarded.condition)
-        around = self._guard, self._guard_is_wide
+        around = self._guard, self._guard_is_wide, self._guard_is_looped
         if self._guard is not None:
             both = self.names.new("guard")
             scope.lines.append(f"{both} = {condition} & {self._guard}")
             self.spread[both] = self._spread_of(condition, self._guard)
             condition = both
-        self._guard, self._guard_is_wide = condition, is_wide
+        self._guard, self._guard_is_wide, self._guard_is_looped = condition, is_wide, scope is self.inner
         value = self._emit(guarded.value)
-        self._guard, self._guard_is_wide = around
+        self._guard, self._guard_is_wide, self._guard_is_looped = around
         otherwise = self._emit(guarded.otherwise)
         return f"tl.where({condition}, {value}, {otherwise})", self._spread_of(condition, value, otherwise)
 
@@ -345,6 +366,11 @@ class ValuePrinter:
             if nest.write in ("whole", "part")
             else f'tl.atomic_{nest.write}({where}, sem="relaxed")'
         )
+
+    def store_along(self, dimension: Dimension, nest: Nest, value: str) -> str:
+        """The line that writes a row of results, one for each place in a dimension."""
+        where = _offset(self.names.pointer(nest.target.name), self.indices.place(nest.index))
+        return f"tl.store({where}, {value}{'' if dimension.mask is None else f', {dimension.mask}'})"
 
     def _spread_out(self, text: str, index: sympy.Expr, *, is_wide: bool) -> str:
         """The text of an index as a block."""
