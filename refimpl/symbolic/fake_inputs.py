@@ -23,7 +23,7 @@ from refimpl._torch import (
     storage_key,
 )
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
-from refimpl.symbolic.dynamic_shapes import InputPolicy, Policy, dim_spec, marked_policy, policy_of
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, Policy, dim_spec, marked_policy, policy_of
 from refimpl.symbolic.geometry import symbolic_geometry
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source, as_source
@@ -62,6 +62,11 @@ class InputFaker:
             chosen = marked_policy(tensor) if chosen is None else chosen
             known = self._fakes[tensor] = self._make(tensor, as_source(source), chosen)
         return known
+
+    def again(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
+        """One more fake of a tensor, with numbers for sizes, over the storage of the first: that may be of other sizes by now."""
+        static = InputPolicy({dim: DimSpec("STATIC") for dim in range(tensor.dim())})
+        return self._make(tensor, as_source(source), static)
 
     def _make(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):

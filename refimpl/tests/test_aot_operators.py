@@ -194,3 +194,15 @@ def test_a_detached_write_to_a_leaf_whose_elements_share_memory():
         x = torch.ones(1).as_strided((2, 1), (0, 1)).requires_grad_()
         found.append((function(x), x.detach()))
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_with_symbolic_sizes_backward_of_antialiased_resampling(mode):
+    def program(x):
+        return torch.nn.functional.interpolate(x, size=(3, 4), mode=mode, antialias=True).sin()
+
+    compiled = compile_aot(program, dynamic=True)
+    for width in (2, 5):
+        x = torch.randn(1, 1, 6, width, requires_grad=True)
+        expected, actual = (torch.autograd.grad(f(x).sum(), x) for f in (program, compiled))
+        torch.testing.assert_close(actual, expected)

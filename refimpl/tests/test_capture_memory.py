@@ -46,6 +46,11 @@ def writes_through_a_view(x: Any, y: Any) -> Any:
     return y * 3
 
 
+def writes_to_one_element(x: Any, y: Any) -> Any:
+    x[y.argmax()].neg_()  # an index that is a tensor of no dimensions: a view
+    return x * 2
+
+
 def writes_out(x: Any, y: Any) -> Any:
     torch.add(x, 1, out=x)
     return y.sum()
@@ -70,10 +75,12 @@ def turned(x: Any) -> Any:
 
 
 PAIRS = (apart, in_one(0), in_one(1), apart, in_one(3), in_one(1, size=5), in_one(0))
+NOT_BY_ARGUMENTS = (writes_to_one_element,)  # it reads data, where capture breaks
+WRITING = (scales_first, writes_through_a_view, writes_to_one_element, writes_out)
 OFFSETS = (at(3), at(0), at(1), at(5), at(0), at(2, size=6))
 PROGRAMS: list[tuple[Callable[..., Any], tuple[Inputs, ...]]] = [
-    *((program, PAIRS) for program in (scales_first, writes_through_a_view, writes_out)),
-    *((program, PAIRS[::-1]) for program in (scales_first, writes_through_a_view, writes_out)),
+    *((program, PAIRS) for program in WRITING),
+    *((program, PAIRS[::-1]) for program in WRITING),
     *((program, OFFSETS) for program in (every_second, writes_beside, begins_at_zero, turned)),
     *((program, OFFSETS[::-1]) for program in (every_second, writes_beside, begins_at_zero, turned)),
 ]
@@ -89,6 +96,8 @@ COMPILED = {"by arguments": lambda f, d: compile_aot(f, dynamic=bool(d))}
 def test_inputs_may_lie_elsewhere_at_the_next_call(
     program: Callable[..., Any], calls: tuple[Inputs, ...], way: str, dynamic: bool | None
 ) -> None:
+    if way in COMPILED and program in NOT_BY_ARGUMENTS:
+        pytest.skip("a trace of all of it would have to read data")
     compiled = (CAPTURED | COMPILED)[way](program, dynamic)
     for number, make in enumerate(calls):
         given, expected = make(), make()

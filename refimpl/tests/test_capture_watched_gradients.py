@@ -69,6 +69,19 @@ def written_before(x: Any) -> Any:
     return w, v.cos()
 
 
+def written_input(x: Any) -> Any:
+    y = x.detach().sin()
+    y = written(y, x)
+    return y
+
+
+def written(y: Any, x: Any) -> Any:
+    y.mul_(x)
+    z = -y
+    first, second = torch.autograd.grad(z.sum(), [y, x], retain_graph=True)
+    return z, first + second
+
+
 def a_view(x: Any) -> Any:
     v = (x * 2).chunk(2)[0]
     w = v.sin()
@@ -76,7 +89,7 @@ def a_view(x: Any) -> Any:
     return w
 
 
-PROGRAMS = (hooked, kept, asked_for, not_used_directly, in_a_loop, in_a_function, written_before, a_view)
+PROGRAMS = (hooked, kept, asked_for, not_used_directly, in_a_loop, in_a_function, written_before, written_input, a_view)
 
 
 @pytest.mark.parametrize("mode", MODES)

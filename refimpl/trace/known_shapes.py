@@ -99,6 +99,15 @@ def _elementwise(func: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
     return NotImplemented if strides is None else x.new_empty_strided(shape, strides)
 
 
+def _upsample_aa_backward(
+    grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
+) -> Any:
+    """The kernels in C++ take sizes for plain ints."""
+    if all(type(size) is int for size in (*grad_output.shape, *input_size)):
+        return NotImplemented
+    return grad_output.new_empty(tuple(input_size))
+
+
 RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
         aten.linalg_lstsq.default: _linalg_lstsq,
@@ -106,6 +115,8 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
         aten._grouped_mm.default: _grouped_mm,
         aten.hardshrink_backward.default: _hardshrink_backward,
         aten.softshrink_backward.default: _softshrink_backward,
+        aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
+        aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
     }
 )
 

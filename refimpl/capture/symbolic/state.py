@@ -322,7 +322,7 @@ class CaptureState(OperatorState):
         for source, example in zip(sources, examples, strict=True):
             value = known.get(source)
             if value is None:
-                value = self.fake_mode.from_tensor(example, static_shapes=True)
+                value = self.faker.again(example, source)
             made.append(value)
         return made
 

@@ -33,9 +33,11 @@ def apart(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak
 
     All gradients of a graph's results reach it at once: what comes by a second result would not pass the first.
     """
-    if value.source is not None or value.made_at is None or not value.fake.requires_grad or not value.node.users:
+    is_written = not value.fake.is_inference() and value.fake._version > 0
+    made_at = state.written_at if is_written else value.made_at
+    if made_at is None or not value.fake.requires_grad or not value.node.users:
         return reason
-    behind = 1 + (state.written_at if value.fake._version else value.made_at)
+    behind = made_at + 1
     if behind in state.stops or behind > state.offset():  # made in a function that was entered, or reached by a jump
         return reason
     return reason.restarting_at(behind)
