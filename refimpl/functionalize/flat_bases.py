@@ -54,16 +54,17 @@ class AliasGroup:
         """A tensor at the beginning of the storage, unrelated to the members for autograd."""
         member: torch.Tensor = inputs[self.members[0]].detach()
         is_as_stored = member.dtype == self.dtype and not member.is_conj() and not member.is_neg()
-        return member.as_strided((1,), (1,), 0) if is_as_stored else _storage_as(member, self.dtype)
+        count = min(1, member.untyped_storage().nbytes())  # none of memory that is to be made larger
+        return member.as_strided((count,), (1,), 0) if is_as_stored else _storage_as(member, self.dtype, count)
 
     def with_value(self, value: Node) -> AliasGroup:
         """The same with the node of its value."""
         return replace(self, value=value)
 
 
-def _storage_as(member: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _storage_as(member: torch.Tensor, dtype: torch.dtype, count: int) -> torch.Tensor:
     whole = torch.empty((0,), dtype=dtype, device=member.device)
-    return whole.set_(member.untyped_storage(), 0, (1,), (1,))
+    return whole.set_(member.untyped_storage(), 0, (count,), (1,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,8 @@ METADATA_OPS: dict[Any, Any] = {
 }
 SET_OPS = frozenset(getattr(torch.ops.aten.set_, name) for name in torch.ops.aten.set_.overloads())
 RESIZE_OPS = frozenset({torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default})
+# In the meta of a random op, where a caller has put it: which state of the generator it draws from. Parts of one have pairs.
+RANDOM_STATE = "random_state"
 _NO_WRITES = frozenset({torch.ops.aten.record_stream.default, torch.ops.aten.retain_grad.default})
 
 

@@ -15,14 +15,22 @@ import torch
 from refimpl._torch import FakeTensor
 from refimpl.functionalize.counterparts import FunctionalForm, functional_form
 from refimpl.functionalize.emitter import EmitterState, map_nodes
-from refimpl.functionalize.errors import CannotFunctionalize
+from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_places, is_same_shape
 from refimpl.functionalize.memory import MemoryState
-from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
+from refimpl.functionalize.schemas import RANDOM_STATE, Parameter, effects_of, nodes_in
 
 _aten = torch.ops.aten
 Node = torch.fx.Node
 _RANDOM_FROM = getattr(_aten.random_, "from")
+_NORMAL = frozenset(
+    {
+        _aten.normal_.default,
+        *(getattr(_aten.normal, f"{mean}_{std}_out") for mean in ("Tensor", "float") for std in ("Tensor", "float")),
+    }
+)
+_DRAWN_AT_ONCE = 16  # so many normal numbers, side by side in memory, are drawn by a vector loop, in another order
+_MOST_DRAWN_ONE_BY_ONE = 1 << 14
 
 # Fake kernels of these give other strides than the real ones, for arguments that are not contiguous. What is computed from a
 # value later depends on them, and so the value gets a layout that is known.
@@ -78,6 +86,8 @@ class CallWriter:
             return
         args, kwargs = form.arguments(target, given_args, given_kwargs)
         args, kwargs = map_nodes(args, map_argument), map_nodes(kwargs, map_argument)
+        if target in _NORMAL and self._draw_one_by_one(node, given_args, args, kwargs):
+            return
         if not _is_removable(form) and self._draw_in_memory_order(node, given_args, form, args, kwargs):
             return
         if form.options:
@@ -106,6 +116,65 @@ class CallWriter:
         if first != 0:
             value = self.emit.call(_aten.add.Tensor, value, first)
         self._write_tensor(self_, value)
+
+    def _draw_one_by_one(self, node: Node, given_args: Any, args: Any, kwargs: Any) -> bool:
+        """Normal numbers in memory that has gaps, or is not row by row: drawn in the order of memory, by eager's scalar loop.
+
+        That loop is had for parts shorter than those that its vector loop takes. False where eager takes that one, too.
+        """
+        written = next(n for p in effects_of(node.target).written for n in nodes_in(p.of(given_args, node.kwargs)))
+        like = written.meta["val"]
+        sizes = (*like.shape, *like.stride())
+        if like.device.type != "cpu" or like.dtype.is_complex:
+            return False
+        if any(type(size) is not int for size in sizes):
+            raise SymbolicMemory(
+                node,
+                seen="normal numbers are drawn, in an order that follows from sizes and strides, which are symbolic",
+                expected="plain sizes",
+                do="draw them into a tensor of its own and copy them",
+            )
+        count = like.numel()
+        if count < _DRAWN_AT_ONCE or is_row_major(like):
+            return False
+        if count > _MOST_DRAWN_ONE_BY_ONE:
+            raise CannotFunctionalize(
+                node,
+                seen=f"{count} normal numbers are drawn into memory that is not contiguous",
+                expected=f"at most {_MOST_DRAWN_ONE_BY_ONE}, or contiguous memory",
+                do="draw them into a tensor of its own and copy them",
+            )
+        is_in_place = node.target is _aten.normal_.default
+        mean, std = _normal_arguments(args[1:] if is_in_place else args, kwargs)
+        if isinstance(std, Node):  # which the operator looks at, and refuses below zero
+            raise CannotFunctionalize(
+                node,
+                seen="normal numbers of several deviations are drawn into memory that is not contiguous",
+                expected="one deviation, or contiguous memory",
+                do="draw them into a tensor of its own and copy them",
+            )
+        drawn_mean = 0.0 if isinstance(mean, Node) else mean  # several means are added afterwards, as by the operator
+        generator = {"generator": kwargs["generator"]} if kwargs.get("generator") is not None else {}
+        parts = []
+        for start in range(0, count, _DRAWN_AT_ONCE - 1):
+            empty = self.emit.call(
+                _aten.empty.memory_format,
+                [min(_DRAWN_AT_ONCE - 1, count - start)],
+                dtype=like.dtype,
+                device=like.device,
+            )
+            part = self.emit.call(_aten.normal_functional.default, empty, drawn_mean, std, is_extra=False, **generator)
+            if part.meta.get(RANDOM_STATE) is not None:
+                part.meta[RANDOM_STATE] = part.meta[RANDOM_STATE], len(parts)
+            parts.append(part)
+        order = sorted(range(like.dim()), key=lambda d: -like.stride(d))
+        drawn = self.emit.call(_aten.cat.default, parts)
+        drawn = self.emit.call(_aten.view.default, drawn, [like.shape[d] for d in order])
+        drawn = self.emit.call(_aten.permute.default, drawn, [order.index(d) for d in range(like.dim())])
+        if isinstance(mean, Node):
+            drawn = self.emit.call(_aten.add.Tensor, drawn, mean)
+        self._write_tensor(written, drawn)
+        return True
 
     def _draw_in_memory_order(self, node: Node, given_args: Any, form: FunctionalForm, args: Any, kwargs: Any) -> bool:
         """Numbers are drawn in the order of memory: of a tensor that is not row by row, with its dimensions in that order.
@@ -210,6 +279,12 @@ class CallWriter:
                 )
             value = self.emit.call(_aten.expand.default, value, self.emit.number(like.shape))
         return value
+
+
+def _normal_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Mean and standard deviation of a call, however they are given."""
+    mean = args[0] if args else kwargs.get("mean", 0.0)
+    return mean, args[1] if len(args) > 1 else kwargs.get("std", 1.0)
 
 
 def _is_contiguous(node: Node) -> bool:

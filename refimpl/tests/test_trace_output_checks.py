@@ -97,3 +97,25 @@ def test_trying_a_call_draws_no_random_numbers():
     before = torch.get_rng_state()
     refimpl.make_fx(ACCEPTED["multinomial"], tracing_mode="fake")(*_arguments())
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "triton"])
+@pytest.mark.parametrize("size", [0, 3, 5, 7])
+def test_an_output_of_another_size_is_resized(size, backend):
+    x, out = torch.arange(5.0), torch.ones(size)
+    refimpl.optimize(backend)(lambda x, out: torch.add(x, x, out=out))(x, out)
+    assert torch.equal(out, x + x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_operator_that_writes_no_output_on_fake_tensors_runs_eagerly(backend):
+    out = torch.tensor(0)
+    refimpl.optimize(backend)(lambda x, out: torch.linalg.matrix_rank(x, out=out))(torch.eye(3), out)
+    assert out.item() == 3
+
+
+def test_outputs_within_an_operator_that_are_resized_are_where_it_put_them():
+    """`linalg.solve` hands empty tensors to the operator that it consists of."""
+    a, b, out = torch.eye(3) * 2, torch.ones(3), torch.zeros(3)
+    refimpl.optimize("aot_eager")(lambda a, b, out: torch.linalg.solve(a, b, out=out))(a, b, out)
+    assert out.tolist() == [0.5] * 3

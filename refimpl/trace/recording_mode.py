@@ -429,8 +429,11 @@ class RecordingMode(TorchDispatchMode):
                 tracked = self.tracker.find(tensor)
                 if tracked is None:  # from now on its value is not what it was before the trace
                     self.track(tensor, self.builder.constant(tensor))
-                elif not is_known:
+                    continue
+                if not is_known:
                     self._constants.forget(tracked)
+                if tracked.memory is not None and tracked.memory != _memory_of(tensor):  # an `out=` that was resized
+                    self.track(tensor, tracked.node, constant=tracked.constant)
 
     def track_result(self, result: Any, node: torch.fx.Node, constant: Any = None) -> None:
         """Describe the node, and track all tensors and symbolic numbers of an op's result; elements get nodes of their own."""

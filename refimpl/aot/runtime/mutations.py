@@ -128,6 +128,11 @@ def _geometry_change(mutation: InputMutation, geometry: Geometry) -> Apply:
         if tuple(tensor.shape) != tuple(size) or tensor.stride() != tuple(stride) or tensor.storage_offset() != offset:
             # Of a view whose base has just got a history autograd says that it is a leaf, until it is asked for its own.
             _ = tensor.grad_fn
+            extent = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+            if (
+                0 not in size and extent * tensor.itemsize > tensor.untyped_storage().nbytes()
+            ):  # an `out=` that was too small
+                tensor.untyped_storage().resize_(extent * tensor.itemsize)
             with torch.set_grad_enabled(mutation.is_visible_to_autograd and torch.is_grad_enabled()):
                 tensor.as_strided_(size, stride, offset)
         if mutation.writes_data:

@@ -158,6 +158,9 @@ class OperatorState:
             self.graph.has_effects = True
         if is_written:
             self.written_at = self.offset()
+        out = fake_kwargs.get("out")
+        if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
+            raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # one that writes, that is
         same = self.by_fake.get(id(result)) if writes else None
         if not _has_tensor(result):
             if type(result) in CONSTANT_TYPES and result is not None:
