@@ -134,6 +134,10 @@ class CallWriter:
                 expected="plain sizes",
                 do="draw them into a tensor of its own and copy them",
             )
+        is_in_place = node.target is _aten.normal_.default
+        value = args[0].meta["val"] if is_in_place else None
+        if value is not None and is_same_places(like, value) and is_dense(value):
+            return False  # the functional operator takes the same loop
         count = like.numel()
         if count < _DRAWN_AT_ONCE or is_row_major(like):
             return False
@@ -144,7 +148,6 @@ class CallWriter:
                 expected=f"at most {_MOST_DRAWN_ONE_BY_ONE}, or contiguous memory",
                 do="draw them into a tensor of its own and copy them",
             )
-        is_in_place = node.target is _aten.normal_.default
         mean, std = _normal_arguments(args[1:] if is_in_place else args, kwargs)
         if isinstance(std, Node):  # which the operator looks at, and refuses below zero
             raise CannotFunctionalize(
