@@ -6,6 +6,7 @@ Differs: what has no rule is called as it is, one operator at a time, and counte
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.codegen.lowering.graph import lower_graph
 from refimpl.codegen.measured_contractions import contraction_choices
 from refimpl.codegen.options import CodegenOptions, Contractions
+
+_LOG = logging.getLogger(__name__)
 
 
 def compile_graph(
@@ -38,6 +41,7 @@ def compile_graph(
     strict: as `CodegenOptions.strict`.
     tuner: what chooses configurations with `autotune`; where none is given, measurements on a GPU.
     recorder: what records graphs with `cuda_graphs`; where none is given, CUDA.
+    The text of what was made goes to this module's logger, at level DEBUG.
     Raises UnsupportedByRefimpl in strict mode; calls raise LevelUnavailable for devices without a level.
     """
     chosen = options or CodegenOptions()
@@ -45,7 +49,9 @@ def compile_graph(
     chosen_level = LevelByDevice() if level is None else level
     choices = _contractions(graph_module, chosen_level, chosen, tuner)
     lowered = lower_graph(graph_module, options=chosen, measured=choices)
-    return plan(lowered, chosen_level, chosen, tuner, recorder)
+    made = plan(lowered, chosen_level, chosen, tuner, recorder)
+    _LOG.debug("%s", made.source)
+    return made
 
 
 def _contractions(

@@ -83,3 +83,10 @@ def test_a_graph_whose_course_depends_on_data_is_left_to_torch_compile(backend: 
     whole = torch.compile(lambda x, at: x[at] * 2, backend=backend, fullgraph=True)
     with pytest.raises(Exception, match="depends on its inputs"):
         whole(x, at)
+
+
+def test_the_text_of_the_kernels_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", logger="refimpl.codegen.compile"):
+        refimpl.compile(lambda x: x.exp() + 1, backend="triton")(torch.ones(3))
+    assert "def kernel_0(" in caplog.text
+    assert "def call(" in caplog.text
