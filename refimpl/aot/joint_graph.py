@@ -42,7 +42,7 @@ from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState
 from refimpl.aot.repeated_draws import mark_draw, start_draws
 from refimpl.aot.scalar_masks import ScalarMasksMode, refuse_bool_read
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
-from refimpl.aot.unannotated_writes import name_writes
+from refimpl.aot.unannotated_writes import make_gradients_plain, name_writes
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
@@ -223,6 +223,7 @@ class _JointTraceState:
         with paused_recordings():
             infos, changes, outputs = self._analyse(results, arguments, derived)
         backward = self._backward()
+        make_gradients_plain(self.builder.graph)
         gradients: list[Any] = [None] * len(infos)
         if backward is not None:
             remaining = iter(backward.gradients)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 
+from refimpl.aot.unannotated_writes import make_gradients_plain, name_writes
 from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 
@@ -206,3 +209,31 @@ def test_with_symbolic_sizes_backward_of_antialiased_resampling(mode):
         x = torch.randn(1, 1, 6, width, requires_grad=True)
         expected, actual = (torch.autograd.grad(f(x).sum(), x) for f in (program, compiled))
         torch.testing.assert_close(actual, expected)
+
+
+def test_cudnn_s_batch_norm_in_a_graph_is_the_operator_that_says_what_it_writes():
+    aten, graph = torch.ops.aten, torch.fx.Graph()
+    x, grad, weight, bias, mean, var = (
+        graph.placeholder(name) for name in ("x", "grad", "weight", "bias", "mean", "var")
+    )
+    made = graph.call_function(aten.cudnn_batch_norm.default, (x, weight, bias, mean, var, True, 0.1, 1e-5))
+    out, saved_mean, saved_rstd, reserve = (graph.call_function(operator.getitem, (made, at)) for at in range(4))
+    back = graph.call_function(
+        aten.cudnn_batch_norm_backward.default, (x, grad, weight, mean, var, saved_mean, saved_rstd, 1e-5, reserve)
+    )
+    graph.output((out, reserve, back))
+    name_writes(graph)
+    make_gradients_plain(graph)
+    inputs = [torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.randn(3), torch.randn(3), torch.zeros(3), torch.ones(3)]
+    kept = [value.clone() for value in inputs]
+    actual, empty, gradients = torch.fx.GraphModule({}, graph)(*inputs)
+    expected, *saved = aten.native_batch_norm.default(kept[0], *kept[2:], True, 0.1, 1e-5)
+    wanted = aten.native_batch_norm_backward.default(
+        kept[1], kept[0], kept[2], *kept[4:], *saved, True, 1e-5, [True] * 3
+    )
+    assert {node.target for node in graph.nodes if "norm" in str(node.target)} == {
+        aten._native_batch_norm_legit.default, aten.native_batch_norm_backward.default,
+    }  # fmt: skip
+    assert (empty.dtype, empty.shape) == (torch.uint8, (0,))
+    for a, b in zip([actual, *gradients, *inputs], [expected, *wanted, *kept], strict=True):
+        torch.testing.assert_close(a, b)

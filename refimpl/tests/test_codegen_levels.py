@@ -80,6 +80,18 @@ def test_assertions_are_checked_where_they_are_on() -> None:
 
 
 @needs_triton
+def test_machine_code_has_the_kernel_s_assertions_and_no_others() -> None:
+    claims = make_kernel(
+        "claims", "x:*i32", 'v = tl.load(x)\ntl.device_assert(v > 0, "not above zero")\ntl.store(x, v + v)'
+    )
+    wraps = make_kernel("wraps", "x:*i32", "v = tl.load(x)\ntl.store(x, v + v)")
+    sums, plain = compile_to_cubin(claims, {}).ptx, compile_to_cubin(wraps, {}).ptx
+    assert sums.count("call.uni") == 1
+    assert "__assertfail" in sums
+    assert "__assertfail" not in plain
+
+
+@needs_triton
 def test_a_kernel_that_does_not_compile_fails_with_the_compiler_s_words_first() -> None:
     kernel = make_kernel("odd", "x:*fp32", "tl.store(x + tl.arange(0, 4), tl.trans(tl.arange(0, 4)))")
     level = AlsoCompiled(EmulatorLevel(), [90])

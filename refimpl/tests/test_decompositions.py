@@ -24,6 +24,15 @@ OTHER_DTYPES = (torch.bfloat16, torch.int64, torch.bool, torch.complex64)
 # What no call on a CPU can show.
 WITHOUT_A_CALL = {
     aten._fused_rms_norm_backward.default: "has no kernel for a CPU; compared with autograd below",
+    **dict.fromkeys(
+        (
+            aten.cudnn_batch_norm.default,
+            aten.cudnn_batch_norm.out,
+            aten.cudnn_batch_norm_backward.default,
+            aten.cudnn_batch_norm_backward.out,
+        ),
+        "has no kernel for a CPU; compared with PyTorch's own operator below",
+    ),
 }
 
 
@@ -289,3 +298,30 @@ def test_rules_take_symbolic_sizes(name: str) -> None:
     graph_module = refimpl.make_fx(function, decomposition_table, "symbolic", _allow_non_fake_inputs=True)(x)
     torch.testing.assert_close(graph_module(x), function(x))
     torch.testing.assert_close(graph_module(other), function(other))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_cudnn_s_batch_norm_is_pytorch_s_own(*, training: bool) -> None:
+    x, grad = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
+    weight, bias = torch.randn(3), torch.randn(3)
+    statistics = [[torch.zeros(3), torch.ones(3)] for _ in range(2)]
+    ours, theirs = (
+        function(x, weight, bias, *kept, training, 0.1, 1e-5)
+        for function, kept in zip(
+            (decomposition_table[aten.cudnn_batch_norm.default], aten.native_batch_norm.default),
+            statistics,
+            strict=True,
+        )
+    )
+    for a, b in zip([*ours[:3], *statistics[0]], [*theirs, *statistics[1]], strict=True):
+        torch.testing.assert_close(a, b)
+    assert (ours[3].dtype, ours[3].shape) == (torch.uint8, (0,))
+    if training:
+        mine = decomposition_table[aten.cudnn_batch_norm_backward.default](
+            x, grad, weight, *statistics[0], ours[1], ours[2], 1e-5, ours[3]
+        )
+        wanted = aten.native_batch_norm_backward.default(
+            grad, x, weight, *statistics[1], theirs[1], theirs[2], True, 1e-5, [True] * 3
+        )
+        for a, b in zip(mine, wanted, strict=True):
+            torch.testing.assert_close(a, b)

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import refimpl
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
-from refimpl.trace.higher_order import HigherOrderCall, Recorded, register_higher_order_rule, rules
+from refimpl.trace.higher_order import HigherOrderCall, Recorded, direct_calls, register_higher_order_rule, rules
 from refimpl.trace.tracing import current_trace
 
 # Importing these registers their operators.
@@ -490,9 +490,41 @@ def test_a_subgraph_is_traced_beside_its_trace(mode: str) -> None:
         assert str(inner.shape) == str(outer.shape)
 
 
+# Through which operators on functions compile themselves: torch before 2.13 has no function of its own for it.
+_REPLACED = (utils, "_hop_compile_and_call") if hasattr(utils, "_hop_compile_and_call") else (torch, "compile")
+
+
+def test_without_a_function_of_torch_s_own_its_compiler_is_replaced_for_operators_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def compiler(model: Any = None, **settings: Any) -> Any:
+        return lambda *args: ("compiled", model, settings)
+
+    def operator(x: int) -> int:
+        return x + 1
+
+    operator.__module__ = "torch._higher_order_ops.some"
+    monkeypatch.delattr(utils, "_hop_compile_and_call", raising=False)
+    monkeypatch.setattr(torch, "compile", compiler)
+    state = direct_calls._InstallationState()
+    state.enter()
+    try:
+        assert torch.compile(operator, fullgraph=True)(1) == ("compiled", operator, {"fullgraph": True})
+        token = direct_calls._trace_function.set(lambda *_: None)
+        try:
+            assert torch.compile(operator, fullgraph=True)(1) == 2
+            assert torch.compile(len)("abc") == ("compiled", len, {})
+        finally:
+            direct_calls._trace_function.reset(token)
+    finally:
+        state.leave()
+    assert torch.compile is compiler
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_branch_that_fails_leaves_nothing_behind(mode: str) -> None:
-    original = utils._hop_compile_and_call
+    owner, name = _REPLACED
+    original = getattr(owner, name)
 
     def failing(a: Tensor) -> Tensor:
         raise ZeroDivisionError
@@ -501,14 +533,19 @@ def test_a_branch_that_fails_leaves_nothing_behind(mode: str) -> None:
         refimpl.make_fx(lambda p, x: torch.cond(p, failing, torch.sin, (x,)), tracing_mode=mode)(
             torch.tensor(True), torch.ones(2)
         )
-    assert utils._hop_compile_and_call is original
+    assert getattr(owner, name) is original
     assert current_trace() is None
     assert _get_current_dispatch_mode_stack() == []
 
 
 def test_another_thread_s_cond_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(utils, "_hop_compile_and_call", lambda fn, args, kwargs=None: seen.append("compiled"))
+
+    def compile_elsewhere(*args: Any, **kwargs: Any) -> Any:
+        seen.append("compiled")
+        return lambda *operands: None
+
+    monkeypatch.setattr(*_REPLACED, compile_elsewhere)
 
     def program(x: Tensor) -> Tensor:
         thread = threading.Thread(target=torch.cond, args=(torch.tensor(True), torch.sin, torch.cos, (torch.ones(1),)))

@@ -30,7 +30,7 @@ from refimpl.codegen.levels.worker import Worker, serve
 
 TIMEOUT_S = 120.0  # for one kernel
 _worker = Worker("refimpl.codegen.levels.cubin", interpret=False)
-_FORMAT = 1  # of the files in the cache
+_FORMAT = 2  # of the files in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,13 @@ def compile_source(
         constexprs={(i,): constants[p.name] for i, p in enumerate(kernel.parameters) if p.is_constant},
         attrs={(position,): [["tt.divisibility", 16]] for position in aligned},
     )
-    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "enable_fp_fusion": fp_fusion}
+    options = {
+        "num_warps": kernel.num_warps,
+        "num_stages": kernel.num_stages,
+        "enable_fp_fusion": fp_fusion,
+        "debug": "tl.device_assert(" in kernel.source,  # which is nothing otherwise
+        "sanitize_overflow": False,  # integers wrap around, as in eager
+    }
     return compiler.compile(source, target=target, options=options)
 
 

@@ -360,6 +360,42 @@ def native_batch_norm_functional(
     return *results[:3], aten.clone.default(running_mean), aten.clone.default(running_var)
 
 
+@rule(aten.cudnn_batch_norm.default)
+def cudnn_batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """The fourth result is what cuDNN keeps for its own backward pass: nothing, for that has a rule, too."""
+    results = native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if results is NotImplemented:
+        return NotImplemented
+    saved = results[1:] if training else (weight.new_zeros((0,)), weight.new_zeros((0,)))
+    return results[0], *saved, x.new_zeros((0,), dtype=torch.uint8)
+
+
+@rule(aten.cudnn_batch_norm_backward.default)
+def cudnn_batch_norm_backward(
+    x: Tensor,
+    grad: Tensor,
+    weight: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_var: Tensor | None,
+    eps: float,
+    reserve: Tensor,
+) -> Any:
+    return native_batch_norm_backward(
+        grad, x, weight, running_mean, running_var, save_mean, save_var, True, eps, (True, True, True)
+    )
+
+
 @rule(aten._batch_norm_with_update.default)
 def batch_norm_with_update(
     x: Tensor,

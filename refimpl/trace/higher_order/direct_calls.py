@@ -5,8 +5,8 @@ Differs: `torch.cond`, `while_loop`, `scan` and `map` compile themselves when th
 their functions use from around them. refimpl's traces find that out by themselves (refimpl.trace.higher_order.calls).
 
 While at least one trace runs in the process, one function of torch, through which all of them go, is replaced. In a thread that
-traces it calls the operator; in any other it does what it did. torch before 2.13 has no such function: there the call goes
-through torch's compiler, which steps aside because a dispatch mode is on.
+traces it calls the operator; in any other it does what it did. torch before 2.13 has no such function: there it is the compiler
+itself, asked for by the modules of these operators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from refimpl._torch import hop_utils
 from refimpl.trace.higher_order import gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 
-_NAME = "_hop_compile_and_call"
+_SHARED = "_hop_compile_and_call"
+_OPERATORS = "torch._higher_order_ops."  # modules of the operators that compile themselves
 _COND = "_cond_op_wrapper"  # what torch.cond hands to it
 TraceFunction = Callable[..., Subgraph]
 _trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.ContextVar(
@@ -37,33 +38,48 @@ class _InstallationState:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
+        is_shared = hasattr(hop_utils, _SHARED)
+        self._owner: Any = hop_utils if is_shared else torch
+        self._name = _SHARED if is_shared else "compile"
+        self._replacement = self._call if is_shared else self._compile
         self._original: Callable[..., Any] | None = None
 
     def enter(self) -> None:
         with self._lock:
             self._count += 1
             if self._count == 1:
-                self._original = getattr(hop_utils, _NAME)
-                setattr(hop_utils, _NAME, self._call)
+                self._original = getattr(self._owner, self._name)
+                setattr(self._owner, self._name, self._replacement)
 
     def leave(self) -> None:
         with self._lock:
             self._count -= 1
             if self._count == 0:
-                setattr(hop_utils, _NAME, self._original)
+                setattr(self._owner, self._name, self._original)
 
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         trace_function = _trace_function.get()
         if trace_function is not None:
-            if fn.__name__ == _COND:
-                return gradients.cond(fn, trace_function, *args, **(kwargs or {}))
-            token = WANTS_GRADIENTS.set(torch.is_grad_enabled())
-            try:
-                return fn(*args, **(kwargs or {}))
-            finally:
-                WANTS_GRADIENTS.reset(token)
+            return _called(fn, trace_function, args, kwargs or {})
         assert self._original is not None
         return self._original(fn, args, kwargs)
+
+    def _compile(self, model: Any = None, **settings: Any) -> Any:
+        trace_function = _trace_function.get()
+        if trace_function is not None and str(getattr(model, "__module__", "")).startswith(_OPERATORS):
+            return lambda *args, **kwargs: _called(model, trace_function, args, kwargs)
+        assert self._original is not None
+        return self._original(model, **settings)
+
+
+def _called(fn: Callable[..., Any], trace_function: TraceFunction, args: Any, kwargs: Any) -> Any:
+    if fn.__name__ == _COND:
+        return gradients.cond(fn, trace_function, *args, **kwargs)
+    token = WANTS_GRADIENTS.set(torch.is_grad_enabled())
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        WANTS_GRADIENTS.reset(token)
 
 
 _INSTALLATION = _InstallationState()
@@ -72,9 +88,6 @@ _INSTALLATION = _InstallationState()
 @contextlib.contextmanager
 def operators_called_directly(trace_function: TraceFunction) -> Iterator[None]:
     """For the time of a trace, and for the thread it runs in. `trace_function` makes a subgraph of the trace."""
-    if not hasattr(hop_utils, _NAME):
-        yield
-        return
     _INSTALLATION.enter()
     token = _trace_function.set(trace_function)
     try:
