@@ -122,6 +122,7 @@ class OutputInfo:
     is_put: bool = False
     has_history: bool = False
     is_inference: bool = False
+    becomes_inference: bool = False  # made where the program has switched inference mode on itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,6 +160,10 @@ class OutputAnalysisState:
             is_put=is_put,
             has_history=has_history,
             is_inference=is_put and torch.is_inference_mode_enabled() and self._is_inference(node),
+            becomes_inference=not torch.is_inference_mode_enabled()
+            and result.is_inference()
+            and result.layout is torch.strided
+            and kind is not OutputKind.VIEW_OF_INPUT,
         )
 
     def _has_gradient(self, node: Node) -> bool:

@@ -189,8 +189,8 @@ class CallWriter:
             return False
         like, value = written.meta["val"], args[0].meta["val"]
         strides = like.stride()
-        if is_same_places(like, value) and is_dense(value):
-            return False  # drawn in that order as it is, and of sizes for which normal has two ways with the same one
+        if form.target is _aten.normal_functional.default and is_same_places(like, value) and is_dense(value):
+            return False  # it draws row-major tensors of 16 elements and more another way, and keeps strides
         if like.dim() < 2 or any(type(s) is not int or s == 0 for s in strides):
             return False
         order = sorted(range(like.dim()), key=lambda d: -strides[d])

@@ -187,6 +187,17 @@ def test_normal_numbers_of_a_tensor_that_is_not_row_by_row():
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
+def test_dropout_of_a_tensor_that_is_not_row_by_row():
+    def program(x):
+        return torch.nn.functional.dropout(x), torch.nn.functional.alpha_dropout(x.sin(), training=True)
+
+    found = []
+    for function in (program, compile_aot(program)):
+        torch.manual_seed(3)
+        found.append((*function(torch.ones(6, 4).t()), torch.rand(1)))
+    torch.testing.assert_close(*found)
+
+
 def test_a_detached_write_to_a_leaf_whose_elements_share_memory():
     def program(x):
         x.diagonal(0).detach().neg_()

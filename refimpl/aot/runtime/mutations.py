@@ -107,6 +107,14 @@ def in_memory(memory: torch.Tensor, *, is_inference: bool) -> torch.Tensor:
     return result.set_(memory)  # type: ignore[call-overload]
 
 
+def as_inference(result: torch.Tensor) -> torch.Tensor:
+    """An inference tensor in the memory of a result. One that is lazily conjugated or negated stays what it is."""
+    if result.is_conj() or result.is_neg():
+        return result
+    with torch.inference_mode():
+        return torch.empty(0, dtype=result.dtype, device=result.device).set_(result)  # type: ignore[call-overload]
+
+
 def place(tensor: torch.Tensor, memory: torch.Tensor, mutation: InputMutation, forward: Sequence[Any]) -> None:
     """Put an input where `memory` is. A new history it gets by writing what is there already."""
     with torch.no_grad():

@@ -20,7 +20,7 @@ from refimpl.aot.replay import replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.flat_bases import enlarge_storage
 from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.mutations import Step, in_memory, place, steps_of_mutation
+from refimpl.aot.runtime.mutations import Step, as_inference, in_memory, place, steps_of_mutation
 
 FlatCall = Callable[[list[Any]], list[Any]]
 # Of arguments, slots, forward outputs, and the results made so far.
@@ -59,7 +59,10 @@ def runtime_wrapper(
     detached = {i for i in reshaped if (mutation := analysis.inputs[i].mutation) is not None and mutation.detaches}
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
-    is_plain = all(info.kind is OutputKind.FRESH and not info.becomes_leaf for info in analysis.outputs)
+    is_plain = all(
+        info.kind is OutputKind.FRESH and not info.becomes_leaf and not info.becomes_inference
+        for info in analysis.outputs
+    )
     flat_writes = analysis.flat_writes
     if not mutations and not placed and not flat_writes and prologue is None and is_plain:
         positions = [info.position for info in analysis.outputs]
@@ -200,6 +203,8 @@ def _prologue(
 
 def _output_maker(info: OutputInfo) -> OutputMaker:
     make = _put(info, _alias_maker(info)) if info.is_put else _alias_maker(info)
+    if info.becomes_inference:
+        return lambda args, slots, forward, results: as_inference(make(args, slots, forward, results))
     if not info.becomes_leaf:
         return make
 

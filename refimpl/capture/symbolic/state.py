@@ -5,9 +5,10 @@ Counterpart: torch/_dynamo/output_graph.py OutputGraph; torch/_dynamo/variables/
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from types import (
     BuiltinFunctionType,
@@ -126,6 +127,7 @@ class CaptureState(OperatorState):
         self.writes_arrays = False  # memory of arrays that were there before
         self._keys: dict[Source, None] = {}  # of objects that are keys by identity
         self._tensors: dict[Source, None] = {}  # of which no two are one, each by the first way to it
+        self.inference_mode = torch.is_inference_mode_enabled()
         self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
         self.backward_of: tuple[type, ...] = ()  # functions whose backward is what runs now
         self.passes_breaks = False  # that the program asks for
@@ -231,7 +233,7 @@ class CaptureState(OperatorState):
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
         try:
-            with torch.set_grad_enabled(self.grad_mode):  # as the tensor is seen at the entry
+            with self._modes_at_entry():
                 fake = self.faker.tensor(found, source, policy=self._sizes.policy(source, found))
         except UnsupportedByRefimpl:
             self.guard(GuardKind.TYPE, source, type(found))
@@ -287,7 +289,17 @@ class CaptureState(OperatorState):
 
     def _kept_geometry(self, fake: torch.Tensor) -> torch.Tensor:
         """The fake as it is now: a method may give it other sizes."""
-        return unrelated_alias(fake).requires_grad_(fake.requires_grad)
+        with self._modes_at_entry():
+            return unrelated_alias(fake).requires_grad_(fake.requires_grad)
+
+    @contextlib.contextmanager
+    def _modes_at_entry(self) -> Iterator[None]:
+        """A tensor is seen as it is at the entry, wherever it is looked at first."""
+        with contextlib.ExitStack() as stack:
+            if torch.is_inference_mode_enabled() is not self.inference_mode:
+                stack.enter_context(torch.inference_mode(self.inference_mode))
+            stack.enter_context(torch.set_grad_enabled(self.grad_mode))
+            yield
 
     def note_key(self, value: ObjectValue) -> None:
         """An object is a key by identity: at the end there is one guard that all such are as many as they are now."""

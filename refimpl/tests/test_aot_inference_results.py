@@ -1,0 +1,69 @@
+"""Results that a program makes in inference mode, which it switches on itself: they are inference tensors, and share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
+from refimpl.pipeline import compile_aot
+
+
+def negated(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x.neg()
+    return (y,)
+
+
+def views_of_results_and_inputs(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x.neg()
+        return y, y[1:], y.t(), x[1:], y
+
+
+def views_alone(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x.neg()
+        part, flat = y[1:], y.view(-1)
+        part.add_(1)
+    return part, flat, x * 2
+
+
+def left_again(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x.neg()
+        with torch.inference_mode(False):
+            z = x.sin()
+        x.add_(1)
+    return y, z
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "compiled": compile_aot,
+    "captured": lambda f: with_options(f, CaptureOptions(backend=aot_eager)),
+    "with symbols": lambda f: with_options(f, CaptureOptions(backend=aot_eager, dynamic=True)),
+}
+
+
+@pytest.mark.parametrize("has_gradient", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("program", [negated, views_of_results_and_inputs, views_alone, left_again])
+def test_results_are_what_eager_makes_them(program: Callable[..., Any], way: str, has_gradient: bool) -> None:
+    found = []
+    for function in (program, WAYS[way](program)):
+        x = torch.arange(4.0).view(2, 2)
+        x = x.requires_grad_() * 1 if has_gradient else x
+        results = function(x)
+        storages = [t.untyped_storage().data_ptr() for t in (x, *results)]
+        found.append(
+            [
+                (t.tolist(), t.is_inference(), t.requires_grad, t.stride(), t.storage_offset(), storages.index(storage))
+                for t, storage in zip((x, *results), storages, strict=True)
+            ]
+        )
+    assert found[1] == found[0]
