@@ -13,10 +13,17 @@ ZERO, ONE = sympy.S.Zero, sympy.S.One
 
 
 def to_index(value: Any) -> Any:
-    """An int or a symbolic int as an expression."""
+    """An int or a symbolic int as an expression; what guards say is 1 is that: it broadcasts."""
     if isinstance(value, int):
         return sympy.Integer(value)
-    return value if isinstance(value, sympy.Basic) else value.node.expr
+    if isinstance(value, sympy.Basic):
+        return value
+    expr = value.node.expr
+    return expr if expr.is_Atom or not _is_guarded_one(value) else ONE
+
+
+def _is_guarded_one(value: Any) -> bool:
+    return value.node.has_hint() and value.node.hint == 1 and (value == 1).node.statically_known_true("", 0)
 
 
 def product(values: Iterable[Any]) -> sympy.Expr:

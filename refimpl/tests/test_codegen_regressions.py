@@ -305,7 +305,11 @@ def test_errors_that_fake_kernels_do_not_raise_are_raised_where_nobody_reads_the
     def place_beyond_the_end(x: torch.Tensor) -> None:
         x.select_scatter(x[0], 0, 5)
 
-    for function in (source_of_another_size, source_of_another_shape, place_beyond_the_end):
+    def values_of_another_number(x: torch.Tensor) -> None:
+        x.index_put((torch.tensor([1, 0, 1]),), x)
+
+    programs = (source_of_another_size, source_of_another_shape, place_beyond_the_end, values_of_another_number)
+    for function in programs:
         x = torch.ones(2, 3)
         with pytest.raises((RuntimeError, IndexError)) as expected:
             function(x)
@@ -324,7 +328,7 @@ def test_gradients_of_maxima_are_where_indices_say() -> None:
     _check(function, gradient, x, torch.arange(4).view(1, 2, 2))
 
     def both(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return function(gradient, x, torch.nn.functional.max_pool2d_with_indices(x, 2)[1])
+        return function(gradient, x, torch.nn.functional.max_pool2d_with_indices(x, (2, 2))[1])
 
     made: list[Any] = []
 
@@ -334,3 +338,15 @@ def test_gradients_of_maxima_are_where_indices_say() -> None:
 
     compiled = compile_aot(both, backend=backend, decompositions=codegen_decompositions())
     assert torch.equal(compiled(gradient, x), both(gradient, x))
+
+
+def test_sizes_that_guards_say_are_1_broadcast() -> None:
+    """A size that follows from others; what it is expanded to says that it is 1."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        smallest = x[..., None, ::3].amin(-3).expand((1, 2, 3))
+        return torch.renorm(torch.maximum(smallest, y), p=2, dim=1, maxnorm=1.0)
+
+    compiled = refimpl.compile(function, backend=triton, dynamic=True)
+    x, y = torch.arange(2.0).view(1, 2), torch.ones(1, 1)
+    assert torch.equal(compiled(x, y), function(x, y))

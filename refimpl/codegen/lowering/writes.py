@@ -100,6 +100,7 @@ def _index_put(
     if given and all(index.dtype == torch.bool for index in given):
         return _masked_put(node, x, indices, values, accumulate=accumulate)
     index = AdvancedIndex.of(x.shape, indices)
+    _check_broadcast(values.shape, index.points)
 
     def value(at: Indices) -> Scalar:
         return values.at(broadcast_indices(at, values.shape))
@@ -120,6 +121,14 @@ def _index_put(
         return _replaced(x, at, source, broadcast_indices(point, source.shape), symbol, last)
 
     return computed_like(node, written, [x, winners, source], cost=4)
+
+
+def _check_broadcast(shape: Indices, to: Indices) -> None:
+    """NotLowered for values that do not fit their places, an error that fake kernels do not raise."""
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    are_other = (size != ONE and size.is_Integer and place.is_Integer and size != place for size, place in pairs)
+    if len(shape) > len(to) or any(are_other):
+        raise NotLowered("values of another shape than their places")
 
 
 def _only(index: AdvancedIndex, at: Indices, dims: Sequence[int]) -> Place:

@@ -77,10 +77,12 @@ class _Printer:
         self.epilogue = self._values(self.m, self.n)
 
     def _candidates(self) -> list[Configuration]:
-        sizes = [max(self.facts.guess(size), 1) for size in (self.m.size, self.n.size, self.k.size, self._batch_size())]
+        sizes = (self.m.size, self.n.size, self.k.size, self._batch_size())
+        rows, columns, depth, batch = (max(self.facts.guess(size), 1) for size in sizes)
         is_guarded = any(isinstance(part, Guarded) for part in walk(self.left, self.right))
+        itemsize, is_symbolic = self.left.dtype.itemsize, self._has_symbolic_places()
         return contraction_configurations(
-            *sizes, self.left.dtype.itemsize, is_guarded=is_guarded, is_symbolic=self._has_symbolic_places()
+            rows, columns, depth, batch, itemsize, is_guarded=is_guarded, is_symbolic=is_symbolic
         )
 
     def _has_symbolic_places(self) -> bool:
