@@ -66,8 +66,12 @@ def _repeats_elements(tensor: torch.Tensor) -> bool:
 
 
 def _is_shared(written: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether another tensor of the call lies in memory that it writes to."""
+    """Whether another tensor of the call lies in memory that it writes to, or the same one is given twice."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _is_plain(leaf)]
+    if len({id(tensor) for tensor in tensors}) < len(tensors) and any(
+        sum(other is one for other in tensors) > 1 for one in written
+    ):
+        return True
     return any(
         other is not one and storage_key(other) == storage_key(one)
         for one in written
