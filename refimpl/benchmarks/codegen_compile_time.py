@@ -2,10 +2,11 @@
 
 Models of `partition_models`, in training mode, forward and backward, from the call of a module that was never compiled.
 source: our capture, gradients, partition, lowering, schedule and printed text of all kernels. cubins: the same kernels compiled
-for sm_90 in one process, without what is on disk, by ptxas in the end. Inductor: `torch.compile` with a fresh cache; where there
+for sm_90, without what is on disk, by ptxas in the end. Inductor: `torch.compile` with a fresh cache; where there
 is no GPU its kernels are C++, so that its column is of another compiler than ours: g++ in the place of Triton and ptxas.
 
-Both run the models once. Seconds of the processor, with those of other processes that are waited for. Both peers in turn, medians
+Both run the models once. Seconds of the processor, with those of other processes that are waited for, and of the clock on the
+wall (`wall`): cubins are compiled by as many processes as there are cores, Inductor's C++ by one. Both peers in turn, medians
 over rounds, without what is loaded once. `to source` and `in all` are our time over Inductor's.
 """
 
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -45,13 +46,20 @@ from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
 CAPABILITY = 90
 
 
+class Seconds(NamedTuple):
+    """Of the processor, and of the clock on the wall."""
+
+    processor: float
+    wall: float
+
+
 @dataclass
 class Measured:
-    """Of one model: seconds by round, the warming one left out."""
+    """Of one model: seconds by round, of the processor and on the wall, the warming one left out."""
 
-    source: list[float] = field(default_factory=list)
-    cubins: list[float] = field(default_factory=list)
-    inductor: list[float] = field(default_factory=list)
+    source: list[Seconds] = field(default_factory=list)
+    cubins: list[Seconds] = field(default_factory=list)
+    inductor: list[Seconds] = field(default_factory=list)
     graphs: int = 0
     kernels: int = 0
     calls: int = 0
@@ -82,18 +90,20 @@ def _train(module: Callable[..., Any], inputs: Sequence[Any]) -> None:
     ).sum().backward()
 
 
-def cubin_seconds(graphs: Sequence[CompiledGraph]) -> float:
+def cubin_seconds(graphs: Sequence[CompiledGraph]) -> Seconds:
     """Of compiling all kernels of these. Raises the compiler's error for one that it refuses."""
     launches = [(printed.kernel, printed.default.constants) for graph in graphs for printed in graph.printed]
     kernels = list({(kernel.hash, *constants.items()): (kernel, constants) for kernel, constants in launches}.values())
     with _environment("TORCH_ORACLE_KERNEL_CACHE"):
+        started = time.perf_counter()
         compiled = compile_batch(kernels, CAPABILITY)
+        wall = time.perf_counter() - started
     total = 0.0
     for result in compiled:
         if not isinstance(result, CompiledKernel):
             raise result
         total += result.seconds
-    return total
+    return Seconds(total, wall)
 
 
 @contextmanager
@@ -119,17 +129,17 @@ def compile_by_inductor(model: Model) -> None:
         _train(torch.compile(model.module), model.inputs)
 
 
-def _processor_seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+def _seconds(work: Callable[[], Any]) -> tuple[Seconds, Any]:
     """What it took, with the processes that it has waited for."""
     gc.collect()
     gc.disable()  # a full collection hits either
     try:
-        before = os.times()
+        before, started = os.times(), time.perf_counter()
         result = work()
-        after = os.times()
+        after, ended = os.times(), time.perf_counter()
     finally:
         gc.enable()
-    return sum(after[:4]) - sum(before[:4]), result
+    return Seconds(sum(after[:4]) - sum(before[:4]), ended - started), result
 
 
 def measure(maker: Callable[[], Model], rounds: int, *, has_cubins: bool, has_inductor: bool) -> Measured:
@@ -137,7 +147,7 @@ def measure(maker: Callable[[], Model], rounds: int, *, has_cubins: bool, has_in
     measured = Measured()
     for _ in range(rounds):
         torch.manual_seed(0)
-        seconds, graphs = _processor_seconds(lambda: compiled_graphs(_training(maker())))
+        seconds, graphs = _seconds(lambda: compiled_graphs(_training(maker())))
         measured.source.append(seconds)
         measured.graphs = len(graphs)
         measured.kernels = sum(len(graph.kernels) for graph in graphs)
@@ -145,7 +155,7 @@ def measure(maker: Callable[[], Model], rounds: int, *, has_cubins: bool, has_in
         if has_cubins:
             measured.cubins.append(cubin_seconds(graphs))
         if has_inductor:
-            measured.inductor.append(_processor_seconds(lambda: compile_by_inductor(_training(maker())))[0])
+            measured.inductor.append(_seconds(lambda: compile_by_inductor(_training(maker())))[0])
     return measured
 
 
@@ -155,16 +165,24 @@ def _training(model: Model) -> Model:
 
 def row_of(name: str, measured: Measured) -> dict[str, Any]:
     """A line of the table; a number that was not measured is left out."""
-    source, cubins, inductor = (
-        statistics.median(times) if times else math.nan
-        for times in (measured.source, measured.cubins, measured.inductor)
-    )
+    source, cubins, inductor = (_medians(found) for found in (measured.source, measured.cubins, measured.inductor))
     return {
         "model": name, "graphs": measured.graphs, "kernels": measured.kernels, "calls": measured.calls,
-        "source_s": round(source, 2), "cubins_s": round(cubins, 2), "inductor_cpp_s": round(inductor, 2),
-        "source_ratio": round(source / inductor, 3), "total_ratio": round((source + cubins) / inductor, 3),
+        "source_s": round(source.processor, 2), "cubins_s": round(cubins.processor, 2),
+        "inductor_cpp_s": round(inductor.processor, 2),
+        "source_ratio": round(source.processor / inductor.processor, 3),
+        "total_ratio": round((source.processor + cubins.processor) / inductor.processor, 3),
+        "source_wall_s": round(source.wall, 2), "cubins_wall_s": round(cubins.wall, 2),
+        "inductor_cpp_wall_s": round(inductor.wall, 2),
+        "total_wall_ratio": round((source.wall + cubins.wall) / inductor.wall, 3),
         "rounds": len(measured.source),
     }  # fmt: skip
+
+
+def _medians(found: Sequence[Seconds]) -> Seconds:
+    if not found:
+        return Seconds(math.nan, math.nan)
+    return Seconds(*(statistics.median(times) for times in zip(*found, strict=True)))
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
@@ -203,7 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.csv is not None:
             pd.DataFrame(rows).to_csv(options.csv, index=False)
     if peers["has_inductor"]:
-        for column, label in (("source_ratio", "to source"), ("total_ratio", "in all")):
+        for column, label in (
+            ("source_ratio", "to source"),
+            ("total_ratio", "in all"),
+            ("total_wall_ratio", "in all, wall"),
+        ):
             ratios = [row[column] for row in rows if not math.isnan(row[column])]
             if ratios:
                 print(

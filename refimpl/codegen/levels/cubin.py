@@ -6,6 +6,7 @@ Differs: compiles in a worker process, where Triton is not interpreting; results
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import hashlib
 import importlib
@@ -13,6 +14,7 @@ import io
 import json
 import linecache
 import os
+import queue
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +31,10 @@ from refimpl.codegen.levels.triton_version import require_triton
 from refimpl.codegen.levels.worker import Worker, serve
 
 TIMEOUT_S = 120.0  # for one kernel
-_worker = Worker("refimpl.codegen.levels.cubin", interpret=False)
+FEWEST_FOR_A_WORKER = 4
+"""Kernels that another process is started for."""
+
+_workers = [Worker("refimpl.codegen.levels.cubin", interpret=False)]  # the first is used wherever one is enough
 _FORMAT = 2  # of the files in the cache
 
 
@@ -70,16 +75,42 @@ def compile_batch(
     fp_fusion: bool = False,
     has_aligned_tensors: bool = False,
 ) -> list[CompiledKernel | WouldNotCompile]:
-    """The same for many, those not yet in the cache in one process. What cannot be compiled is an error in its place."""
+    """The same for many, those not yet in the cache in as many processes as there are cores. What cannot be compiled is an error
+    in its place."""
     version = require_triton("cubin")
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     options = {"capability": capability, "fp_fusion": fp_fusion, "has_aligned_tensors": has_aligned_tensors}
     requests = [_request(kernel, constants, options, version) for kernel, constants in kernels]
     missing = {key: request for key, request in requests if not (folder / f"{key}.json").exists()}
-    for key, request in missing.items():  # one at a time: a compiler that dies takes one kernel with it
-        _worker.ask({"key": key, "folder": str(folder), **request}, TIMEOUT_S)
+    _ask([{"key": key, "folder": str(folder), **request} for key, request in missing.items()])
     return [_read(folder, key, kernel.name) for (key, _), (kernel, _) in zip(requests, kernels, strict=True)]
+
+
+def _ask(requests: Sequence[Mapping[str, Any]]) -> None:
+    """Each of one worker at a time: a compiler that dies takes one kernel with it. Raises WorkerDied then."""
+    count = max(1, min(len(os.sched_getaffinity(0)), len(requests) // FEWEST_FOR_A_WORKER))
+    while len(_workers) < count:
+        _workers.append(Worker("refimpl.codegen.levels.cubin", interpret=False))
+    if count == 1:
+        for request in requests:
+            _workers[0].ask(request, TIMEOUT_S)
+        return
+    waiting: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+    for request in requests:
+        waiting.put(request)
+
+    def work(worker: Worker) -> None:
+        while True:
+            try:
+                request = waiting.get_nowait()
+            except queue.Empty:
+                return
+            worker.ask(request, TIMEOUT_S)
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        for done in [pool.submit(work, worker) for worker in _workers[:count]]:
+            done.result()
 
 
 def cache_folder() -> Path:
