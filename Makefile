@@ -22,7 +22,7 @@ READY    = $(VENV)/.ready
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test lint fix accept bench check clean compiler-check FORCE
+.PHONY: help setup sweep test lint fix accept bench check gpu clean compiler-check FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,9 @@ bench: $(READY) compiler-check  ## every benchmark of every package, one after t
 
 check: lint test  ## lint, test, and the slow tests and those for a GPU
 	@$(PYTEST) -m "slow or gpu" $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+
+gpu:  ## on a machine with a GPU: its tests, sweeps and speed, each under a limit, with what is installed there (docs/gpu.md)
+	@$(PYTHON) docs/tools/gpu.py $(ARGS)
 
 setup: $(READY)  ## the virtual environment with everything in it
 

@@ -1,4 +1,4 @@
-"""How fast compiled programs are: `python -m refimpl.benchmarks.codegen_speed [--rounds N] [--csv FILE] [--cpu]`.
+"""How fast compiled programs are: `python -m refimpl.benchmarks.codegen_speed [--rounds N] [--csv FILE] [--resume] [--cpu]`.
 
 Eager, Inductor (its default, and max-autotune), and refimpl's kernels (the default, and `tuned`: with measured configurations
 and CUDA graphs), by turns, each run with a cold L2; milliseconds of the GPU's own clock, medians over rounds. The results of
@@ -6,6 +6,8 @@ every peer are compared with eager's before it is measured; a peer that is wrong
 
 `bandwidth`: what has to be read and written at least (inputs and outputs, each once) over our time; `of_copy`: as a part of what
 a copy on the device reaches. Ratios are Inductor's time over ours: above 1 ours is faster.
+
+--resume keeps the rows that the table has, those of programs among them at which an earlier run ended.
 
 --cpu runs everything in tiny sizes, our kernels on the emulator: it tests this program, and its figures mean nothing.
 """
@@ -40,6 +42,9 @@ from refimpl.codegen.cuda_graphs import WARM_UPS
 from refimpl.codegen.options import CodegenOptions
 
 NO_GPU = 2  # exit code
+LOST_GPU = (
+    3  # a kernel has left the device unusable for this process; with --resume another one goes on after that program
+)
 
 
 class Program(NamedTuple):
@@ -221,7 +226,7 @@ def measure(
                 called(program, call)
             found = difference(expected, called(program, call))  # replayed, where there is a recording
         except Exception as error:  # a peer's failure is a row, not ours
-            wrong[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:120]
+            wrong[name] = _said(error)
             continue
         if found > tolerance:
             wrong[name] = f"differs from eager by {found:.1e} of the greatest value"
@@ -259,10 +264,21 @@ def bench_on_cpu(trials: Sequence[Trial], rounds: int) -> list[float]:
     return by_turns(trials, measured, lambda: None, rounds)
 
 
-def row_of(name: str, program: Program, times: dict[str, float], wrong: dict[str, str], copy: float) -> dict[str, Any]:
-    """A line of the table."""
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:120]
+
+
+def moved_bytes(program: Program, times: dict[str, float]) -> float:
+    """`least_bytes` where a bandwidth follows from them."""
+    return math.nan if program.has_backward or "ours" not in times else least_bytes(program)
+
+
+def row_of(
+    name: str, times: dict[str, float], wrong: dict[str, str], moved: float = math.nan, copy: float = math.nan
+) -> dict[str, Any]:
+    """A line of the table. `moved`: bytes that have to be; `copy`: those that a copy moves in a second."""
     ours = times.get("ours", math.nan)
-    bandwidth = math.nan if program.has_backward else least_bytes(program) / ours * 1e3
+    bandwidth = moved / ours * 1e3
     row: dict[str, Any] = {"program": name}
     row.update({f"{peer}_ms": round(times.get(peer, math.nan), 4) for peer in PEERS})
     row["eager_over_ours"] = round(times.get("eager", math.nan) / ours, 3)
@@ -272,6 +288,29 @@ def row_of(name: str, program: Program, times: dict[str, float], wrong: dict[str
     row["of_copy"] = round(bandwidth / copy, 3)
     row["wrong"] = "; ".join(f"{peer}: {why}" for peer, why in wrong.items())
     return row
+
+
+def kept_rows(csv: Path | None) -> list[dict[str, Any]]:
+    """Of a table that is there; none where there is none."""
+    if csv is None or not csv.exists():
+        return []
+    return pd.read_csv(csv).fillna({"wrong": ""}).to_dict("records")
+
+
+def keep(csv: Path | None, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes the table, where one is asked for."""
+    if csv is not None:
+        csv.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(rows).to_csv(csv, index=False)
+
+
+def is_lost() -> bool:
+    """Whether nothing runs on the current device any more in this process."""
+    try:
+        torch.zeros(1, device="cuda").add_(1).item()
+    except RuntimeError:
+        return True
+    return False
 
 
 def geometric_means(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, int]]:
@@ -305,6 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--csv", type=Path, help="a file; on a GPU, one in the folder of its tables unless another is given"
     )
+    parser.add_argument("--resume", action="store_true", help="go on with the table that is there")
     options = parser.parse_args(arguments)
     if not options.cpu and not torch.cuda.is_available():
         print(
@@ -327,19 +367,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.models:
         makers.update(model_programs(device))
     tolerance = 1e-3 if dtype == torch.float32 else 5e-2
-    rows: list[dict[str, Any]] = []
     csv = options.csv
     if csv is None and not options.cpu:
         csv = machine_folder() / f"codegen-speed-{options.dtype}.csv"
-    for name in filter(lambda name: options.only in name, makers):
+    rows = kept_rows(csv) if options.resume else []
+    known = {row["program"] for row in rows}
+    for name in (name for name in makers if options.only in name and name not in known):
         torch.compiler.reset()
+        keep(csv, [*rows, row_of(name, {}, {"all": "did not end"})])
         program = makers[name]()
-        times, wrong = measure(program, chosen, bench, options.rounds, tolerance)
-        rows.append(row_of(name, program, times, wrong, copy))
+        try:
+            times, wrong = measure(program, chosen, bench, options.rounds, tolerance)
+            rows.append(row_of(name, times, wrong, moved_bytes(program, times), copy))
+        except RuntimeError as error:  # eager itself, or the device
+            rows.append(row_of(name, {}, {"all": _said(error)}))
         print("  ".join(f"{key}={value}" for key, value in rows[-1].items() if value != ""), flush=True)
-        if csv is not None:
-            csv.parent.mkdir(parents=True, exist_ok=True)
-            pd.DataFrame(rows).to_csv(csv, index=False)
+        keep(csv, rows)
+        if device == "cuda" and is_lost():
+            print(f"{name}: the device is unusable for this process; --resume goes on", file=sys.stderr)
+            sys.exit(LOST_GPU)
     for column, (mean, count) in geometric_means(rows).items():
         print(f"{column}: {mean:.2f} geometric mean of {count} programs")
     if options.cpu:

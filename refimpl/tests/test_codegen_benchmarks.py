@@ -82,6 +82,33 @@ def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, caps
     assert all(part in said for part in ("no CUDA device", "expected: a GPU", "what to do: "))
 
 
+def test_a_table_goes_on_behind_the_program_at_which_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def measure(program: codegen_speed.Program, *_: Any) -> tuple[dict[str, float], dict[str, str]]:
+        measured.append(program.function.__name__)
+        if program.function is torch.cos:
+            raise KeyboardInterrupt
+        if program.function is torch.tan:
+            raise RuntimeError("out of everything")
+        return {"eager": 2.0, "ours": 1.0}, {}
+
+    names = {name: codegen_speed.Program(getattr(torch, name), (torch.ones(3),)) for name in ("sin", "cos", "tan")}
+    makers = {name: lambda made=made: made for name, made in names.items()}
+    monkeypatch.setattr(codegen_speed, "measure", measure)
+    monkeypatch.setattr(codegen_speed, "programs", lambda *_: makers)
+    command = ["--cpu", "--rounds", "1", "--resume", "--csv", str(tmp_path / "speed.csv")]
+    with pytest.raises(KeyboardInterrupt):
+        codegen_speed.main(command)
+    for _ in range(2):
+        codegen_speed.main(command)
+    assert measured == ["sin", "cos", "tan"]
+    rows = pd.read_csv(tmp_path / "speed.csv").fillna("").to_dict("records")
+    assert [(row["program"], row["eager_over_ours"], row["wrong"]) for row in rows] == [
+        ("sin", 2.0, ""), ("cos", "", "all: did not end"), ("tan", "", "all: RuntimeError: out of everything"),
+    ]  # fmt: skip
+
+
 def test_means_are_of_the_rows_that_have_a_ratio() -> None:
     rows = [
         {"eager_over_ours": ratio, "inductor_over_ours": math.nan, "inductor_max_over_tuned": 1.0, "of_copy": 0.5}
