@@ -237,9 +237,9 @@ def _is_shareable(group: Group) -> bool:
 
 
 def guess(size: sympy.Expr) -> int:
-    """A size, with a guess for symbols."""
+    """A size, with a guess for symbols; also a guess where sizes that are alike make it a division by zero."""
     guessed: Any = size.xreplace({symbol: sympy.Integer(GUESSED_SIZE) for symbol in size.free_symbols})
-    return int(guessed)
+    return int(guessed) if guessed.is_Integer else GUESSED_SIZE
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch.utils import _pytree as pytree
 
@@ -14,7 +15,9 @@ import refimpl
 from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.schedule import GUESSED_SIZE, guess
 from refimpl.pipeline import compile_aot
+from refimpl.symbolic.functions import FloorDiv
 
 
 def _compiled(function: Callable[..., Any], *, dynamic: bool = False) -> Callable[..., Any]:
@@ -350,3 +353,18 @@ def test_sizes_that_guards_say_are_1_broadcast() -> None:
     compiled = refimpl.compile(function, backend=triton, dynamic=True)
     x, y = torch.arange(2.0).view(1, 2), torch.ones(1, 1)
     assert torch.equal(compiled(x, y), function(x, y))
+
+
+def test_strides_that_are_symbols_and_overlap_are_kept() -> None:
+    def function(x: torch.Tensor, steps: tuple[int, ...]) -> torch.Tensor:
+        return x.new_empty_strided((3, 3, 3), steps)
+
+    compiled = refimpl.compile(function, backend=triton, dynamic=True)
+    for steps in ((2, 0, 1), (5, 0, 2), (3, 1, 9)):
+        assert compiled(torch.ones(2), steps).stride() == steps
+
+
+def test_sizes_that_are_alike_are_no_division_by_zero_for_a_guess() -> None:
+    a, b = sympy.symbols("a b", positive=True, integer=True)
+    assert guess(a * b) == GUESSED_SIZE**2
+    assert guess(b * FloorDiv(a, FloorDiv(FloorDiv(b + 2, 3), a))) > 0

@@ -48,6 +48,9 @@ ACCEPTED: dict[str, Any] = {
     "add, wider": lambda x, i: torch.add(x, 1, out=_doubles(6)),
     "mm, resized": lambda x, i: torch.mm(x.view(2, 3), x.view(3, 2), out=torch.zeros(0)),
     "fill_, expanded": lambda x, i: _expanded(x + 1).fill_(2.0),
+    "cholesky, which raises for a matrix of ones": lambda x, i: torch.cholesky(
+        torch.diag(x + 1), out=torch.zeros(6, 6)
+    ),
     "multinomial": lambda x, i: torch.multinomial(x, 2, out=torch.zeros(2, dtype=torch.int64)),
 }
 

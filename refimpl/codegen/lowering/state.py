@@ -407,11 +407,28 @@ def fake_of(node: torch.fx.Node) -> torch.Tensor:
 
 
 def check_apart(node: torch.fx.Node) -> None:
-    """NotLowered for a result whose elements share memory: what is written to one of them is in the others."""
+    """NotLowered for a result whose elements share memory, or may: what is written to one of them is in the others."""
     fake = fake_of(node)
     numbers = (*fake.shape, *fake.stride())
-    if all(isinstance(number, int) for number in numbers) and are_overlapping(fake.shape, fake.stride()):
-        raise NotLowered("elements that share memory")
+    if all(isinstance(number, int) for number in numbers):
+        if are_overlapping(fake.shape, fake.stride()):
+            raise NotLowered("elements that share memory")
+    elif not _are_side_by_side(fake):
+        raise NotLowered("elements that may share memory")
+
+
+def _are_side_by_side(fake: torch.Tensor) -> bool:
+    """Whether the expressions of symbolic sizes and strides are those of some order of the dimensions, without gaps."""
+    places = [(to_index(size), to_index(step)) for size, step in zip(fake.shape, fake.stride(), strict=True)]
+    left = [(size, step) for size, step in places if size != ONE and step != ZERO]
+    expected = ONE
+    while left:
+        found = next((place for place in left if is_provably_equal(place[1], expected)), None)
+        if found is None:
+            return False
+        left.remove(found)
+        expected = expected * found[0]
+    return True
 
 
 def shape_of(fake: torch.Tensor) -> Indices:
