@@ -178,6 +178,8 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "mean behind an infinite number": (lambda x: torch.std_mean(x), (torch.tensor([-math.inf, 1, 2]),)),
     "fftshift of channels last": (lambda x: torch.fft.fftshift(x), (IMAGE,)),
     "roll by nothing": (lambda x: torch.roll(x, 0, 1), (IMAGE,)),
+    "distances of no rows": (lambda x, y: torch.cdist(x, y, math.inf), (torch.ones(0, 2), torch.ones(3, 2))),
+    "distances of no columns": (lambda x, y: torch.cdist(x, y, math.inf), (torch.ones(2, 0), torch.ones(3, 0))),
     "glu of nothing": (lambda x: F.glu(x), (torch.ones(2, 0),)),
     "channel shuffle of one group": (lambda x: F.channel_shuffle(x, 1), (IMAGE,)),
     "linspace of one step": (lambda x: torch.linspace(x, 1, 1), (torch.tensor(-0.0),)),

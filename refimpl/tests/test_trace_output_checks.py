@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import refimpl
+from refimpl.trace.decompositions import decomposition_table
 
 _INDEX = torch.tensor([0, 2])
 
@@ -122,3 +123,15 @@ def test_outputs_within_an_operator_that_are_resized_are_where_it_put_them():
     a, b, out = torch.eye(3) * 2, torch.ones(3), torch.zeros(3)
     refimpl.optimize("aot_eager")(lambda a, b, out: torch.linalg.solve(a, b, out=out))(a, b, out)
     assert out.tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize("decompositions", [{}, dict(decomposition_table)], ids=["whole", "decomposed"])
+def test_a_fake_kernel_that_stumbles_over_a_size_of_zero_raises_eagers_error(decompositions):
+    def program(x):
+        return torch.nn.functional.interpolate(x, size=3)
+
+    with pytest.raises(RuntimeError, match="sizes should be greater than 0") as ours:
+        refimpl.make_fx(program, decompositions, tracing_mode="fake")(torch.ones(1, 1, 0))
+    with pytest.raises(RuntimeError) as eagers:
+        program(torch.ones(1, 1, 0))
+    assert str(ours.value) == str(eagers.value)

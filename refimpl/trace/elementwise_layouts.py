@@ -98,7 +98,7 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
     numbers = [*shape, *(n for layout in layouts for part in layout for n in part)]
-    if not tensors or not all(type(number) is int or number.node.has_hint() for number in numbers):
+    if not tensors or not all(map(_is_known, numbers)):
         return None
     if func in _CONTIGUOUS:
         return contiguous_strides(shape)
@@ -116,6 +116,10 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
     if len(tensors) == 1 and any(isinstance(arg, (int, float)) for arg in args):
         layouts.append(((), ()))  # a number is a tensor without dimensions
     return elementwise_strides(shape, layouts)
+
+
+def _is_known(number: Any) -> bool:
+    return type(number) is int or number.node.has_hint()
 
 
 def in_layout_of(func: OpOverload, out: torch.Tensor, args: Iterable[Any]) -> torch.Tensor:

@@ -39,6 +39,14 @@ def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         )
 
 
+def eagers_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """What eager mode raises for such arguments, asked where a fake kernel stumbles over its own check; None if nothing known."""
+    if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
+        return None
+    trial = _Trial.of(func, args, kwargs)
+    return None if trial is None else trial.error()
+
+
 def _written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for position, name in _written_arguments(func):
@@ -111,6 +119,12 @@ class _Trial:
         if sum(map(_bytes, (*tensors, *_results(func, args, kwargs)))) > _MOST_BYTES:
             return None
         return cls(func, args, kwargs)
+
+    def error(self) -> Exception | None:
+        """What the call raises."""
+        with without_fake_mode(), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._run(self._func, *_real(self._given))
 
     def raises_eagers_error(self) -> bool:
         """Raises the error that eager mode raises because of what is written to; else whether it is known that it raises none."""

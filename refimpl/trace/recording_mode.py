@@ -55,7 +55,7 @@ from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order
 from refimpl.trace.known_shapes import known_result
 from refimpl.trace.options import TraceOptions
-from refimpl.trace.output_checks import check_outputs
+from refimpl.trace.output_checks import check_outputs, eagers_error
 from refimpl.trace.provenance import preserved_meta_writer
 from refimpl.trace.proxies import PythonKeyTracer
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
@@ -398,6 +398,13 @@ class RecordingMode(TorchDispatchMode):
             raise DataDependentFakeRead(func) from error
         except DynamicOutputShapeException as error:
             raise DynamicShapeInTrace(func) from error
+        except (
+            TypeError
+        ) as error:  # which upstream's kernels raise for sizes of 0 in checks that take sizes for truth values
+            expected = eagers_error(func, args, kwargs)
+            if expected is None:
+                raise
+            raise expected from error
 
     def _are_known(self, tensors: list[torch.Tensor]) -> bool:
         """Whether all values are known. A plain tensor that no traced op made or wrote cannot depend on the inputs."""

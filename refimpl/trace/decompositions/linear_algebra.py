@@ -136,6 +136,8 @@ def trilinear(
 def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """By differences; the mode that multiplies matrices instead trades accuracy for speed, and rounds as it likes."""
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    if difference.numel() == 0:
+        return torch.zeros(difference.shape[:-1], dtype=x1.dtype, device=x1.device)
     if p == 0:
         return torch.sum(torch.clamp(torch.ceil(torch.abs(difference)), max=1), -1)  # NaN is no count
     return torch.linalg.vector_norm(difference, p, -1)

@@ -31,7 +31,7 @@ def _mean_and_rstd(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tens
     return mean, torch.rsqrt(torch.where(torch.isinf(variance + mean * mean), math.nan, variance + eps))
 
 
-def _shift_and_offset(mean: Tensor, factor: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _shift_and_offset(mean: Tensor, factor: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """`shift` and `offset` such that (x - shift) * factor + offset is a normalised x, each of the shape of `mean`.
 
     Eager computes x * factor + (bias - mean * factor). Exact differences from the mean are nearer to the truth, but where they

@@ -217,12 +217,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if any(x.shape != tensors[0].shape for x in tensors):
         return NotImplemented  # eager raises
     dim = wrapped(dim, tensors[0].ndim + 1)
-    shape = list(tensors[0].shape)
-    shape.insert(dim, len(tensors))
     if dim == tensors[0].ndim:
         return aten.cat.default([x.unsqueeze(dim) for x in tensors], dim)
-    joined = aten.cat.default([x.contiguous() for x in tensors], dim)  # rows of all tensors, one after the other
-    return joined.view(shape)
+    return aten.cat.default([x.contiguous().unsqueeze(dim) for x in tensors], dim)
 
 
 @rule(aten.block_diag.default)
