@@ -144,7 +144,7 @@ class InputFaker:
             return fake
         if not _is_leaf(tensor, source):
             with self.fake_mode, torch.enable_grad():  # the result of something, in the same layout and storage
-                viewed = fake.view_as(fake)
+                viewed = fake.clone() if tensor.is_sparse else fake.view_as(fake)
                 if tensor.layout is torch.strided and not tensor.numel():  # its strides are made plain by a view
                     viewed = fake.as_strided(fake.shape, fake.stride(), fake.storage_offset())
                 return viewed

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from refimpl.aot.unannotated_writes import make_gradients_plain, name_writes
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
 from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 
@@ -52,6 +55,19 @@ def test_sparse_products_have_gradients_or_are_refused(reduce):
         expected = torch.autograd.grad(program(sparse, dense).sin().sum(), dense)
         actual = torch.autograd.grad(compile_aot(program)(sparse, dense).sin().sum(), dense)
         torch.testing.assert_close(actual, expected)
+
+
+def test_captured_inputs_may_be_sparse_and_have_a_history():
+    def program(x):
+        return x.coalesce() * 2, x.to_dense().sin()
+
+    found = []
+    for function in (program, with_options(program, CaptureOptions(backend=aot_eager))):
+        x = torch.eye(3).requires_grad_()
+        sparse, dense = function((x * 3).to_sparse())
+        (sparse.to_dense().sum() + dense.sum()).backward()
+        found.append((sparse.to_dense(), dense, x.grad))
+    torch.testing.assert_close(*found)
 
 
 def test_outputs_may_be_sparse():
