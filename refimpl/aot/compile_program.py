@@ -204,9 +204,11 @@ def _trace(
         keeps_captured=config.is_export,
     )
     asked: dict[str, Any] = {}
+    has_gradients = torch.is_grad_enabled()
     while True:
         try:
-            return trace(fakes, options=options, **asked)
+            with torch.set_grad_enabled(has_gradients):  # a trace that is given up may have switched them off
+                return trace(fakes, options=options, **asked)
         except DataDependentFakeRead:
             if options.uses_python_kernels or options.tracing_mode == "symbolic":
                 raise

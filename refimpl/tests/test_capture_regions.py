@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
 from refimpl.tests.capturing import MODES, captured_with, same
 
 
@@ -90,3 +93,15 @@ def test_an_error_of_the_data_leaves_the_state_as_it_was() -> None:
     assert not torch.is_inference_mode_enabled()
     assert torch.autocast_increment_nesting() == before
     torch.autocast_decrement_nesting()
+
+
+def test_a_trace_that_is_given_up_in_a_region_leaves_no_mode_behind() -> None:
+    def program(x: Any) -> Any:
+        y = x.expand(1, -1, 1)
+        with torch.no_grad():
+            y.sum(-1).squeeze_(0)  # geometry that changes in place: traced once more
+        return y
+
+    x = torch.ones(1, 1, requires_grad=True)
+    result = with_options(program, CaptureOptions(backend=aot_eager))(x)
+    assert type(result.grad_fn) is type(program(x).grad_fn)
