@@ -97,7 +97,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "sum of all": (lambda x: (x.sum(), x.amax()), ((700, 300),)),
     "rows and columns": (lambda x: (x.sum(1), x.amax(0), x.argmin(1), (x > 1).any(0)), ((1000, 90),)),
     "a few rows and columns": (
-        lambda x, y: (x.argmax(1), (x * y).sum(0), (x - x.mean(1, keepdim=True))),
+        lambda x, y: (x.argmax(1), (x.exp() * y).sum(0), (x - x.mean(1, keepdim=True))),
         ((30, 70), (70,)),
     ),
 }
@@ -181,6 +181,7 @@ ROWS_AND_COLUMNS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...
     "columns of what rows give": (
         lambda x, y: (x.softmax(1), (x.softmax(1) * y).sum(0)), ((3000, 50), (3000, 50)), 2,
     ),
+    "rows that are no whole blocks": (lambda x: ((x.exp() + 1).sum(0), x.amin(0), x.sum(1)), ((30, 70),), 2),
     "rows after columns": (lambda x: (x.sum(0), x.sum(1), x * x.amax(1, keepdim=True)), ((3000, 50),), 2),
     "of three dimensions": (lambda x: (x.sum((0, 1)), x.mean(2)), ((7, 300, 40, 1),), 2),
     "what columns give is read again": (lambda x: ((x - x.mean(0)).sum(0), x.sum(1)), ((3000, 50),), 4),
