@@ -24,7 +24,7 @@ from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracing import current_trace
 
 MODES = ("real", "fake", "symbolic")
-IS_NEWEST = torch.__version__ >= (2, 13)  # of those that refimpl's signatures follow
+IS_NEWEST = torch.__version__ >= "2.13"  # of those that refimpl's signatures follow
 Tensor = torch.Tensor
 aten = torch.ops.aten
 SIGMOID = {aten.sigmoid.default: lambda x: 1 / (1 + (-x).exp())}
