@@ -31,19 +31,6 @@ def _mean_and_rstd(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tens
     return mean, torch.rsqrt(torch.where(torch.isinf(variance + mean * mean), math.nan, variance + eps))
 
 
-def _shift_and_offset(mean: Tensor, factor: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`shift` and `offset` such that (x - shift) * factor + offset is a normalised x, each of the shape of `mean`.
-
-    Eager computes x * factor + (bias - mean * factor). Exact differences from the mean are nearer to the truth, but where they
-    may overflow, or the factor is 0 or infinite, its form decides what is NaN.
-    """
-    limits = torch.finfo(mean.dtype)
-    scaled = mean * factor
-    is_regular = torch.isfinite(scaled) & (factor != 0) & (torch.abs(mean) < limits.max * limits.eps / 4)
-    offset = -scaled if bias is None else bias - scaled
-    return torch.where(is_regular, mean, 0), torch.where(is_regular, 0 if bias is None else bias, offset)
-
-
 def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: list[int]) -> Tensor:
     return rstd * (g - torch.mean(g, dims, keepdim=True) - y * torch.mean(g * y, dims, keepdim=True))
 
@@ -177,12 +164,9 @@ def native_group_norm(
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).reshape(N, group, -1)
     mean, rstd = _mean_and_rstd(z, [2], eps)
-    channels = [1, group, C // group, 1]
-    parameters = [None if p is None else cast(p, dtype).reshape(channels) for p in (weight, bias)]
-    factor = rstd.unsqueeze(2) if parameters[0] is None else rstd.unsqueeze(2) * parameters[0]
-    shift, offset = _shift_and_offset(mean.unsqueeze(2), factor, parameters[1])
-    y = (z.reshape(N, group, C // group, -1) - shift) * factor + offset
-    y = cast(y, x.dtype).reshape(x.shape)
+    y = ((z - mean) * rstd).reshape(x.shape)
+    parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
+    y = cast(_scaled(y, *parameters), x.dtype)
     if x.device.type == "cpu":
         y = laid_out_as(y, x)
     kept = _statistics_dtype(x, weight, bias)
@@ -232,10 +216,8 @@ def _all_but_channels(x: Tensor) -> list[int]:
 def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
     dtype = computation_dtype(x.dtype)
     parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
-    mean, rstd = _per_channel(mean, x.ndim), _per_channel(rstd, x.ndim)
-    factor = rstd if parameters[0] is None else rstd * parameters[0]
-    shift, offset = _shift_and_offset(mean, factor, parameters[1])
-    return laid_out_as(cast((cast(x, dtype) - shift) * factor + offset, x.dtype), x)
+    y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
+    return laid_out_as(cast(_scaled(y, *parameters), x.dtype), x)
 
 
 def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
