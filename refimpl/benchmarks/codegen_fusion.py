@@ -148,11 +148,13 @@ def rows_of(name: str, make: Callable[[], Program], *, is_fake: bool) -> list[di
         torch.manual_seed(0)
         program = make()
         with FakeTensorMode() if is_fake else contextlib.nullcontext():
-            ours, theirs = (made(program, has_gradients=has_gradients) for made in (our_graphs, their_graphs))
+            ours = our_graphs(program, has_gradients=has_gradients)
+            theirs = their_graphs(program, has_gradients=has_gradients)
         directions = ("forward", "backward")[: len(ours)] if has_gradients else ("inference",)
         if len(ours) != len(theirs):
             raise ValueError(f"{name}: {len(ours)} graphs of ours, {len(theirs)} of Inductor")
-        found += [row_of(name, direction, *pair) for direction, *pair in zip(directions, ours, theirs, strict=True)]
+        for at, direction in enumerate(directions):
+            found.append(row_of(name, direction, ours[at], theirs[at]))
     return found
 
 
