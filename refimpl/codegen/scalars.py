@@ -14,6 +14,9 @@ from typing import Any
 import sympy
 import torch
 
+RANDOM_FUNCTIONS = frozenset(["philox_uniform", "philox_normal", "philox_integer"])
+"""Functions of a seed, a place, and the number of the draw."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
@@ -100,6 +103,17 @@ def index_symbols(*roots: Scalar) -> set[sympy.Basic]:
     return {
         symbol for part in walk(*roots) if isinstance(part, (Load, FromIndex)) for symbol in part.index.free_symbols
     }
+
+
+def draws(*roots: Scalar) -> set[Any]:
+    """Numbers of the random draws below these."""
+    found: set[Any] = set()
+    for part in walk(*roots):
+        if isinstance(part, Apply) and part.function in RANDOM_FUNCTIONS:
+            number = part.arguments[2]
+            assert isinstance(number, Literal)
+            found.add(number.value)
+    return found
 
 
 def reindexed(scalar: Scalar, of_index: Callable[[sympy.Expr], sympy.Expr], memo: dict[int, Scalar]) -> Scalar:

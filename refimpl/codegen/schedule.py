@@ -20,10 +20,12 @@ from refimpl.codegen.configurations import WIDEST_ROWS
 from refimpl.codegen.indices import ONE, affine_terms, divides, product
 from refimpl.codegen.loop_ir import Attention, Axis, Extern, Nest, Step, Write, buffers_made, new_axis
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
-from refimpl.codegen.scalars import Load, walk
+from refimpl.codegen.scalars import Load, draws, walk
 
 MAX_NESTS = 40
 MAX_BUFFERS = 24
+# A draw is ten rounds of products, which compilers order as they like: several of them fill all registers.
+MAX_DRAWS = 2
 # A reduction over more values than this, of fewer results than these, is not joined by nests over all of the values: they
 # would wait for one another in a handful of programs.
 LONG_REDUCTION = 8192
@@ -98,6 +100,11 @@ class Group:
     def reads(self) -> frozenset[str]:
         """Names of buffers that are read, those made here included."""
         return self._read
+
+    @functools.cached_property
+    def draws(self) -> frozenset[int]:
+        """Numbers of the random draws that are computed."""
+        return frozenset[int]().union(*(draws(*nest.scalars()) for nest in self.nests))
 
     @functools.cached_property
     def _read(self) -> frozenset[str]:
@@ -185,6 +192,8 @@ def _joined(group: Group, new: Group) -> Group | None:
     if group.device != new.device or len(group.nests) + len(new.nests) > MAX_NESTS:
         return None
     if len(group.reads() | new.reads() | group.produces().keys()) > MAX_BUFFERS:
+        return None
+    if group.draws and new.draws and len(group.draws | new.draws) > MAX_DRAWS:
         return None
     for mine, others in _pairings(group, new):
         refined = refine(mine, others)

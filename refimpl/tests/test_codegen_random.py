@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import compile_to_cubin
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.schedule import MAX_DRAWS
 from refimpl.pipeline import compile_aot
 
 COUNT = 20_000
@@ -263,6 +265,15 @@ def test_the_kernels_compile(capability: int) -> None:
         constants = {parameter.name: 64 for parameter in kernel.constants}
         made = compile_to_cubin(kernel, constants, capability)
         assert made.spills == 0
+
+
+def test_a_kernel_draws_few_numbers() -> None:
+    """What has nothing in common but the seed is not put together: registers would not do."""
+    compiled, backend = _compiled(lambda x: [F.dropout(x + at, 0.5) * x for at in range(6)])
+    compiled(torch.ones(64))
+    drawn = [len(set(re.findall(r"_integer\(.*?\)$", kernel.source, re.M))) for kernel in backend.graphs[0].kernels]
+    assert sum(drawn) >= 6
+    assert max(drawn) <= MAX_DRAWS
 
 
 def test_what_eager_refuses_is_refused() -> None:

@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 
 from refimpl.codegen.printing.functions import BOUNDS_MESSAGES, COMPARISONS
-from refimpl.codegen.printing.random import RANDOM_FUNCTIONS
+from refimpl.codegen.scalars import RANDOM_FUNCTIONS
 
 Source = Literal["exact", "CUDA", "rounded twice", "open"]
 _HALVES = (torch.float16, torch.bfloat16)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from refimpl.codegen.printing.random import RANDOM_FUNCTIONS
+from refimpl.codegen.scalars import RANDOM_FUNCTIONS
 
 TRITON_DTYPES = {
     torch.bool: "tl.int1",

@@ -25,7 +25,6 @@ _NAMES = {
     ("philox_normal", torch.float64): "_normal_fp64",
     ("philox_integer", torch.int64): "_integer",
 }
-RANDOM_FUNCTIONS = frozenset(function for function, _ in _NAMES)
 
 
 def _helper(name: str, parameters: str, *lines: str) -> str:

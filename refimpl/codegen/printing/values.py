@@ -18,8 +18,8 @@ from refimpl.codegen.indices import ONE, product
 from refimpl.codegen.loop_ir import Axis, Nest
 from refimpl.codegen.printing.functions import BOUNDS_MESSAGES, COMPARISONS, TRITON_DTYPES, constant, expression
 from refimpl.codegen.printing.index_text import IndexTextState
-from refimpl.codegen.printing.random import RANDOM_FUNCTIONS, random_function
-from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
+from refimpl.codegen.printing.random import random_function
+from refimpl.codegen.scalars import RANDOM_FUNCTIONS, Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
 
 
 @dataclass(frozen=True)
