@@ -43,6 +43,7 @@ def not_used_directly(x: Any) -> Any:
 
 
 def in_a_loop(x: Any) -> Any:
+    y = x
     for _ in range(3):
         x = x * 2
         y = x.sin()
@@ -102,7 +103,7 @@ def test_gradients_of_what_is_made_in_a_segment_pass_its_hooks(program: Callable
             x = torch.linspace(0.1, 1, 4, requires_grad=True)
             results = function(x)
             results = results if isinstance(results, tuple) else (results,)
-            sum(result.sum() for result in results).backward()
+            torch.stack([result.sum() for result in results]).sum().backward()
             found.append((x.grad, [r.detach() for r in results], [r.grad for r in results if r.retains_grad]))
         torch.testing.assert_close(found[1], found[0])
 

@@ -11,7 +11,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 
-from refimpl.codegen.lowering.windows import Parts
+from refimpl.codegen.lowering.window_places import Parts
 from refimpl.codegen.options import CodegenOptions
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.tests.codegen_checks import Compiler, check, check_agreement, check_levels

@@ -503,6 +503,9 @@ def test_without_a_function_of_torch_s_own_its_compiler_is_replaced_for_operator
     def operator(x: int) -> int:
         return x + 1
 
+    def traces_nothing(*_: Any) -> Any:
+        raise AssertionError("the operator is called, not traced")
+
     operator.__module__ = "torch._higher_order_ops.some"
     monkeypatch.delattr(utils, "_hop_compile_and_call", raising=False)
     monkeypatch.setattr(torch, "compile", compiler)
@@ -510,7 +513,7 @@ def test_without_a_function_of_torch_s_own_its_compiler_is_replaced_for_operator
     state.enter()
     try:
         assert torch.compile(operator, fullgraph=True)(1) == ("compiled", operator, {"fullgraph": True})
-        token = direct_calls._trace_function.set(lambda *_: None)
+        token = direct_calls._trace_function.set(traces_nothing)
         try:
             assert torch.compile(operator, fullgraph=True)(1) == 2
             assert torch.compile(len)("abc") == ("compiled", len, {})
