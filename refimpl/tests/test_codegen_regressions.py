@@ -368,3 +368,15 @@ def test_sizes_that_are_alike_are_no_division_by_zero_for_a_guess() -> None:
     a, b = sympy.symbols("a b", positive=True, integer=True)
     assert guess(a * b) == GUESSED_SIZE**2
     assert guess(b * FloorDiv(a, FloorDiv(FloorDiv(b + 2, 3), a))) > 0
+
+
+def test_complex_numbers_are_no_kernels_to_convert() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x.sum(dtype=torch.float64),
+            x.mean((1,), dtype=torch.float32),
+            x.prod(0, dtype=torch.float32),
+            x.cumsum(1, dtype=torch.float32),
+        )
+
+    _check(function, torch.arange(6.0).view(2, 3).to(torch.complex64))

@@ -41,9 +41,11 @@ def dims_of(x: Tensor, dims: Any) -> list[int]:
 
 
 def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in another dtype, computed where it is read."""
+    """The tensor in another dtype, computed where it is read. Raises NotLowered for a dtype that no kernel reads."""
     if x.dtype == dtype:
         return x
+    if x.dtype not in KERNEL_DTYPES:
+        raise NotLowered(f"an argument of {x.dtype}")
     return Computed(x.shape, dtype, x.device, lambda indices: cast(x.at(indices), dtype), x.cost + 1)
 
 
