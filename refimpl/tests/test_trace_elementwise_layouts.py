@@ -47,6 +47,7 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
     (aten.binary_cross_entropy.default, 2, (None, 0), {}),
     (aten.huber_loss.default, 2, (0,), {}),
     (aten.soft_margin_loss.default, 2, (0,), {}),
+    (aten.poisson.default, 1, (), {}),
 ]
 _ON_NUMBERS = [(aten.pow.Scalar, 2), (aten.normal.float_Tensor, 2.0)]
 _OF_ONE_SHAPE = (aten.binary_cross_entropy.default, aten.huber_loss.default, aten.soft_margin_loss.default)
@@ -123,7 +124,7 @@ def test_operands_of_several_dtypes_keep_their_word() -> None:
     for operator, args, kwargs in _cases(rng, 150):
         if operator in _OF_ONE_SHAPE or operator in (aten.lerp.Scalar, aten.lerp.Tensor, aten.heaviside.default):
             continue  # of one dtype only
-        if operator is aten.normal.float_Tensor or any(
+        if operator in (aten.normal.float_Tensor, aten.poisson.default) or any(
             name in str(operator) for name in ("logaddexp", "hypot", "backward")
         ):
             continue  # of floats only

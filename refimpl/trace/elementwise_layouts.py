@@ -59,7 +59,9 @@ _IN_FLOATS = frozenset([aten.copysign.Scalar, aten.copysign.Tensor, aten.special
 _BY_FIRST = frozenset([aten.soft_margin_loss.default])
 _LIKE_FIRST = frozenset([aten.binary_cross_entropy.default, aten.huber_loss.default])
 # Whatever the operands are.
-_CONTIGUOUS = frozenset([aten.pow.Scalar, aten.normal.float_Tensor, aten.rrelu_with_noise.default])
+_CONTIGUOUS = frozenset(
+    [aten.pow.Scalar, aten.normal.float_Tensor, aten.poisson.default, aten.rrelu_with_noise.default]
+)
 _KNOWN = _ELEMENTWISE | _BY_FIRST | _LIKE_FIRST | _CONTIGUOUS
 
 
