@@ -117,6 +117,27 @@ def test_hooks_on_results_and_leaves_are_called() -> None:
     torch.testing.assert_close(x.grad, 2 * torch.autograd.grad(pointwise(x, x).sum(), x)[0])
 
 
+def test_hooks_of_an_input_that_no_result_depends_on_are_not_called() -> None:
+    seen: list[Tensor | None] = []
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.neg()
+        return y * 2
+
+    for function in (program, compiled(program)):
+        x, y = leaf(0), leaf(1)
+        x.register_hook(seen.append)
+        hooked = x * 3
+        hooked.register_hook(seen.append)
+        out = function(hooked, y)
+        assert out.requires_grad
+        out.sum().backward()
+        assert x.grad is None
+        assert y.grad is not None
+        assert torch.equal(y.grad, torch.full((3,), 2.0))
+    assert seen == []
+
+
 # ------------------------------------------------------------------------------------------------------------- backward
 
 

@@ -68,7 +68,9 @@ def differentiable_call(
         found = frozenset().union(*reached)
         return [index for k, index in enumerate(tangent_indices) if k not in found]
 
-    expected_needs = (False, *[info.requires_grad for info in analysis.inputs])
+    unreached = _unreached_slots(analysis)
+    needs = [info.requires_grad for info in analysis.inputs]
+    expected_needs = (False, *[is_needed and i not in unreached for i, is_needed in enumerate(needs)])
 
     class Compiled(torch.autograd.Function):
         @staticmethod
@@ -126,12 +128,24 @@ def differentiable_call(
             return None, *returned
 
     def call(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
+        for position in unreached:
+            slots[position] = slots[position].detach()
         if is_any_autocast_enabled():
             with without_autocast():
                 return Compiled.apply(holder, *slots)
         return Compiled.apply(holder, *slots)
 
     return call
+
+
+def _unreached_slots(analysis: ProgramAnalysis) -> list[int]:
+    """Slots that no result has a gradient for. Their histories do not go on here: autograd calls what is behind an edge, and the
+    hooks there, also where it brings nothing. None where that would leave the results without histories."""
+    if not analysis.has_backward or analysis.refused:
+        return []
+    needing = [i for i, info in enumerate(analysis.inputs) if info.is_tensor and info.requires_grad]
+    unreached = [i for i in needing if analysis.gradients[i] is None]
+    return unreached if len(unreached) < len(needing) else []
 
 
 def _again(error: Exception) -> Exception:
