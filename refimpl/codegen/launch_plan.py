@@ -119,7 +119,7 @@ class _Plan:
         self.allocated: set[str] = set()
         self.known: set[Any] = set()  # symbols that have a value where the next line stands
         self.facts = graph.facts
-        self.measured: dict[Any, sympy.Symbol] = {}  # sizes and strides of symbols without a value, by what they are
+        self.measured: dict[Any, Any] = {}  # sizes and strides of symbols without a value: their names or values
 
     def compiled(self) -> CompiledGraph:
         graph = self.graph
@@ -232,6 +232,7 @@ class _Plan:
         """Names for inputs, and for the numbers that they give."""
         names = []
         self.known |= {value for value in self.graph.inputs if isinstance(value, sympy.Symbol)}
+        self.measured |= {one: sympy.S.One for one in self.graph.ones if not one.free_symbols <= self.known}
         tensors = [value for value in self.graph.inputs if isinstance(value, (Buffer, Opaque))]
         for position, value in enumerate(self.graph.inputs):
             if isinstance(value, (Buffer, Opaque, sympy.Symbol)):

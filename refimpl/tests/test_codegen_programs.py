@@ -213,6 +213,11 @@ def test_one_compilation_serves_all_sizes() -> None:
     assert len(backend.graphs) == 2
 
 
+def test_a_size_that_guards_say_is_one_is_written_in_terms_of_an_unknown_one() -> None:
+    """The backward is given a tensor of s0 // 4 channels, which are one, and not s0; its result has 4 * (s0 // 4) rows."""
+    _check(lambda x: F.fold(x, (4, 4), 2), _x(4, 9), dynamic=True)
+
+
 def test_tensors_are_laid_out_as_the_graph_says() -> None:
     """Inputs and saved results in other memory formats, and gradients with strides of their own."""
 

@@ -76,6 +76,8 @@ class LoweredGraph:
     facts: SizeFacts = NO_FACTS
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Lines of the program behind each node, by its name."""
+    ones: frozenset[sympy.Expr] = frozenset()
+    """Numbers from outside that guards say are 1. What is computed from them is written with the same expressions."""
 
 
 def lower_graph(
@@ -110,6 +112,7 @@ class _GraphLowering:
         self.constants: dict[str, tuple[Buffer, torch.Tensor]] = {}
         self.opaque_constants: dict[str, Any] = {}
         self.opaque_count = 0
+        self.ones: set[sympy.Expr] = set()
         self.lowered: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
 
@@ -136,6 +139,7 @@ class _GraphLowering:
             fallbacks=self.fallbacks,
             facts=self.state.facts,
             lines=lines_behind(self.graph_module.graph, self.values),
+            ones=frozenset(self.ones),
         )
 
     # ---- values from outside
@@ -143,7 +147,7 @@ class _GraphLowering:
     def _placeholder(self, node: torch.fx.Node) -> Any:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt):
-            expr = to_index(value)
+            expr = self._number(value)
             self.inputs.append(None if expr.is_Integer else expr)
             return expr
         if value is not None and not isinstance(value, (bool, int, float, str, torch.Tensor)):
@@ -161,13 +165,19 @@ class _GraphLowering:
             return _opaque(name, fake)
         buffer = Buffer(
             name,
-            tuple(to_index(size) for size in fake.shape),
-            tuple(to_index(step) for step in fake.stride()),
+            tuple(self._number(size) for size in fake.shape),
+            tuple(self._number(step) for step in fake.stride()),
             fake.dtype,
             fake.device,
         )
         self.state.buffers[name] = buffer
         return whole(buffer)
+
+    def _number(self, value: Any) -> Any:
+        expr = to_index(value)
+        if expr == 1 and isinstance(value, torch.SymInt):
+            self.ones.add(value.node.expr)
+        return expr
 
     def _constant(self, node: torch.fx.Node) -> Any:
         value: Any = self.graph_module
