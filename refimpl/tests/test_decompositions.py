@@ -226,6 +226,25 @@ def test_an_index_out_of_bounds_is_eagers_error(name: str, index: int) -> None:
         graph(torch.tensor([0, index]))
 
 
+NO_IMAGES: dict[str, Callable[[], Any]] = {
+    "no output": lambda: F.interpolate(torch.ones(1, 1, 1), scale_factor=0.5),
+    "no input": lambda: aten.upsample_bilinear2d.default(torch.ones(0, 1, 2, 0), [2, 2], False),
+    "an output of fewer dimensions": lambda: aten.upsample_nearest2d.default(torch.ones(1, 1, 2), [4]),
+    "a gradient of no output": lambda: aten.upsample_nearest1d_backward.default(torch.ones(1, 1, 0), [0], [1, 1, 1]),
+    "a gradient of another size": lambda: aten.upsample_bicubic2d_backward.default(
+        torch.ones(1, 1, 1, 1), [2, 2], [1, 1, 1, 1], False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_IMAGES)
+def test_an_image_that_cannot_be_resized_is_eagers_error(name: str) -> None:
+    with pytest.raises(RuntimeError):
+        NO_IMAGES[name]()
+    with pytest.raises(RuntimeError):
+        refimpl.make_fx(NO_IMAGES[name], decomposition_table, "fake")()()
+
+
 # ------------------------------------------------------------------------------------------------------------ in a trace
 
 

@@ -86,3 +86,15 @@ def test_least_squares_of_too_few_dimensions_is_refused():
     with pytest.raises((RuntimeError, DynamicShapeInTrace)) as caught:
         refimpl.make_fx(torch.linalg.lstsq, tracing_mode="fake")(torch.ones(3), torch.ones(3))
     assert not isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("kernel", ["upsample_nearest", "_upsample_nearest_exact"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_nearest_elements_of_an_empty_batch(kernel, dims):
+    images = torch.ones([0, *range(2, 2 + dims), 3]).movedim(-1, 1)  # channels last
+    overload = getattr(torch.ops.aten, f"{kernel}{dims}d").default
+
+    def program(images):
+        return [overload(images, [4] * dims)]
+
+    assert _traced_metadata(program, images) == _metadata(program(images))

@@ -108,6 +108,14 @@ def _upsample_aa_backward(
     return grad_output.new_empty(tuple(input_size))
 
 
+def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
+    """Upstream's kernels take a product of sizes for a truth value where the batch is empty."""
+    sizes = (*x.shape[1:], *output_size)
+    if x.dim() != len(output_size) + 2 or x.shape[0] != 0 or not all(size > 0 for size in sizes):
+        return NotImplemented
+    return x.new_empty((*x.shape[:2], *output_size))
+
+
 RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
         aten.linalg_lstsq.default: _linalg_lstsq,
@@ -115,6 +123,17 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
         aten._grouped_mm.default: _grouped_mm,
         aten.hardshrink_backward.default: _hardshrink_backward,
         aten.softshrink_backward.default: _softshrink_backward,
+        **dict.fromkeys(
+            (
+                aten.upsample_nearest1d.default,
+                aten.upsample_nearest2d.default,
+                aten.upsample_nearest3d.default,
+                aten._upsample_nearest_exact1d.default,
+                aten._upsample_nearest_exact2d.default,
+                aten._upsample_nearest_exact3d.default,
+            ),
+            _upsample_nearest,
+        ),
         aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
         aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
     }

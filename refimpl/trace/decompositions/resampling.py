@@ -118,12 +118,27 @@ def _all_taps(
     ]
 
 
+def _are_sizes_of(spatial: int, input_size: Sequence[Any], output_size: Sequence[Any]) -> bool:
+    """Whether both are of an image of so many spatial dimensions, none of them empty."""
+    if len(input_size) != spatial + 2 or len(output_size) != spatial:
+        return False
+    return all(size > 0 for size in (*input_size[2:], *output_size))
+
+
 def _upsample(
-    x: Tensor, output_size: Sequence[Any], *rest: Any, taps_of: TapsOf, has_corners: bool, **named: Any
+    x: Tensor,
+    output_size: Sequence[Any],
+    *rest: Any,
+    taps_of: TapsOf,
+    has_corners: bool,
+    spatial: int,
+    **named: Any,
 ) -> Tensor:
     if (has_corners and not x.is_floating_point()) or x.numel() == 0:
         return NotImplemented  # integer images are rounded in the kernels' own way
-    align_corners, scales = _options(rest, named, has_corners, x.ndim - 2)
+    if not _are_sizes_of(spatial, x.shape, output_size):
+        return NotImplemented  # eager raises
+    align_corners, scales = _options(rest, named, has_corners, spatial)
     dtype = computation_dtype(x.dtype) if has_corners else x.dtype
     z = cast(x, dtype)
     all_taps = _all_taps(taps_of, x.shape[2:], output_size, align_corners, scales, dtype, x.device)
@@ -139,11 +154,14 @@ def _upsample_backward(
     *rest: Any,
     taps_of: TapsOf,
     has_corners: bool,
+    spatial: int,
     **named: Any,
 ) -> Tensor:
-    if grad.numel() == 0:
+    if grad.numel() == 0 or not _are_sizes_of(spatial, input_size, output_size):
         return NotImplemented
-    align_corners, scales = _options(rest, named, has_corners, grad.ndim - 2)
+    if tuple(grad.shape) != (*input_size[:2], *output_size):
+        return NotImplemented  # eager raises
+    align_corners, scales = _options(rest, named, has_corners, spatial)
     dtype = computation_dtype(grad.dtype)
     z = cast(grad, dtype)
     all_taps = _all_taps(taps_of, input_size[2:], output_size, align_corners, scales, dtype, grad.device)
@@ -165,7 +183,8 @@ def _options(rest: Sequence[Any], named: dict[str, Any], has_corners: bool, n: i
 def _register_pair(forward: OpOverload, backward: OpOverload, taps_of: TapsOf, has_corners: bool) -> None:
     pairs: tuple[tuple[OpOverload, Callable[..., Tensor]], ...] = ((forward, _upsample), (backward, _upsample_backward))
     for overload, function in pairs:
-        register(overload, functools.partial(function, taps_of=taps_of, has_corners=has_corners))
+        spatial = sum(argument.name.startswith("scales") for argument in overload._schema.arguments)
+        register(overload, functools.partial(function, taps_of=taps_of, has_corners=has_corners, spatial=spatial))
 
 
 _AT_START, _AT_CENTRE = functools.partial(_nearest, shift=0.0), functools.partial(_nearest, shift=0.5)
