@@ -232,8 +232,13 @@ def _overlaps(step: ViewStep) -> bool:
 
 
 def _is_as_good(value: Node, tensor: Node) -> bool:
-    """Whether a value that was written may stand for the tensor itself: laid out alike, each element in a place of its own."""
+    """Whether a value that was written may stand for the tensor itself: laid out alike, each element in a place of its own.
+
+    A lazily conjugated or negated tensor stays one, whatever is written to it.
+    """
     like, now = tensor.meta["val"], value.meta["val"]
     if not isinstance(like, FakeTensor) or not isinstance(now, FakeTensor) or like.layout is not torch.strided:
+        return False
+    if like.is_conj() != now.is_conj() or like.is_neg() != now.is_neg():
         return False
     return is_same_layout(like, now) and not may_overlap_itself(like)

@@ -182,6 +182,36 @@ def test_it_computes_what_eager_computes(name: str, mode: str) -> None:
     assert_agrees(PROGRAMS[name], matrix, mode)
 
 
+def conjugated(z: Tensor) -> Tensor:
+    v = z.clone().conj()
+    v.neg_()
+    return v
+
+
+def part_of_conjugated(z: Tensor) -> Tensor:
+    v = z.clone().conj()[1:]
+    v.mul_(2j)
+    return v
+
+
+def negated(z: Tensor) -> Tensor:
+    v = z.clone().conj().imag
+    v.add_(1)
+    return v
+
+
+@pytest.mark.parametrize("strategy", ["table", "scatter"])
+@pytest.mark.parametrize("program", [conjugated, part_of_conjugated, negated])
+def test_lazily_conjugated_results_stay_so_when_they_are_written(
+    program: Callable[[Tensor], Tensor], strategy: str
+) -> None:
+    z = torch.tensor([1 + 2j, -3 + 1j, 2 - 2j])
+    expected = program(z)
+    (actual, _) = functionalized(program, z, strategy=strategy)(z)
+    assert torch.equal(actual, expected)
+    assert (actual.is_conj(), actual.is_neg()) == (expected.is_conj(), expected.is_neg())
+
+
 def test_symbolic_graphs_hold_at_other_sizes() -> None:
     def program(x: Tensor) -> Tensor:
         first, second = x.view(-1).split(x.shape[0] * 2)[:2]
