@@ -6,7 +6,9 @@ one order gives infinity, and if N is too, another gives -infinity, and two accu
 promises an order, nor that a term is not rounded before it is added. P and N follow from the operator itself, which is linear
 in its terms: applied to magnitudes it gives P + N, applied to the numbers P - N, both in float64.
 
-Only float32: half types are accumulated in float32, and of float64 nobody knows P.
+Of float64 results P and N may be beyond float64 themselves. Where terms are elements of inputs, not products of two, all
+of them are made smaller by a power of 2 before, and P and N with them; by how far these may then be wrong, a bound for any order,
+they have to be larger. Half types are accumulated in float32.
 """
 
 from __future__ import annotations
@@ -22,31 +24,43 @@ LINEAR_SUMS = frozenset(
     """sum nansum mean cumsum trace mm bmm mv dot addmm baddbmm addmv addbmm addr convolution convolution_backward index_add
     scatter_add col2im embedding_dense_backward""".split()  # noqa: SIM905
 )
+# Those that double with their inputs.
+_SUMS_OF_ELEMENTS = frozenset(
+    {"sum", "nansum", "mean", "cumsum", "trace", "index_add", "scatter_add", "col2im", "embedding_dense_backward"}
+)
 _BEYOND = torch.finfo(torch.float32).max * (1 + 2.0**-25)  # what is larger rounds to infinity
+_SHRUNK = 2.0**-64  # terms of float64
+_BEYOND_SHRUNK = torch.finfo(torch.float64).max * _SHRUNK
 _FACTORS = ("alpha", "beta")  # of terms, in every such operator
 
 
 def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     """`result` of such an operator, with an infinity or NaN where another order of its terms gives one.
 
-    float32 results only; what is already infinite stays, unless both infinities are possible. Changes no argument.
+    float32 and float64 results only; what is already infinite stays, unless both infinities are possible. Changes no argument.
     """
     leaves = tree_leaves((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if not any(_is_single(leaf) for leaf in tree_leaves(result)) or not _can_overflow(leaves):
+    name = func._schema.name.removeprefix("aten::")
+    is_double = name in _SUMS_OF_ELEMENTS and _is_of(result, torch.float64)
+    dtype, scale, beyond = (torch.float64, _SHRUNK, _BEYOND_SHRUNK) if is_double else (torch.float32, 1.0, _BEYOND)
+    has_such = any(_is_of(leaf, dtype) for leaf in tree_leaves(result))
+    if not has_such or not _can_overflow(leaves, torch.finfo(dtype).max):
         return result
     if any(tensor.layout is not torch.strided or tensor.dtype.is_complex for tensor in tensors):
         return result
-    numbers, magnitudes = (_wide(args, kwargs, is_magnitude=is_magnitude) for is_magnitude in (False, True))
+    numbers, magnitudes = (_wide(args, kwargs, scale, is_magnitude=is_magnitude) for is_magnitude in (False, True))
     wide, wide_magnitudes = func(*numbers[0], **numbers[1]), func(*magnitudes[0], **magnitudes[1])
-    is_mean = func._schema.name == "aten::mean"
-    count = tensors[0].numel() / max(result.numel(), 1) if is_mean else 1.0  # the sum is what overflows
+    count = tensors[0].numel() / max(result.numel(), 1) if name == "mean" else 1.0  # the sum is what overflows
+    terms = sum(tensor.numel() for tensor in tensors) if is_double else 0
+    error = terms * 2.0**-50  # of P and of N, relative to P + N
 
     def opened(out: Any, numbers: Any, magnitude: Any) -> Any:
-        if not _is_single(out):
+        if not _is_of(out, dtype):
             return out
         positive, negative = (magnitude + numbers) * (count / 2), (magnitude - numbers) * (count / 2)
-        above, below = positive > _BEYOND, negative > _BEYOND
+        least = beyond + magnitude * (count * error)
+        above, below = positive > least, negative > least
         bent = torch.where(above, math.inf, torch.where(below, -math.inf, out))
         bent = torch.where(above & below, math.nan, bent)
         return bent if bent.stride() == out.stride() else torch.empty_like(out).copy_(bent)
@@ -56,12 +70,12 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     return type(result)(opened(*parts) for parts in zip(result, wide, wide_magnitudes, strict=True))
 
 
-def _is_single(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype is torch.float32
+def _is_of(value: Any, dtype: torch.dtype) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is dtype
 
 
-def _can_overflow(leaves: list[Any]) -> bool:
-    """Whether the largest term, taken as often as there are elements, is beyond the largest number. Infinities do not count."""
+def _can_overflow(leaves: list[Any], limit: float) -> bool:
+    """Whether the largest term, taken as often as there are elements, is beyond the limit. Infinities do not count."""
     bound, count = 1.0, 1
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.layout is torch.strided:
@@ -71,15 +85,15 @@ def _can_overflow(leaves: list[Any]) -> bool:
             bound, count = bound * max(1.0, largest), max(count, leaf.numel())
         elif isinstance(leaf, (int, float)) and not isinstance(leaf, bool) and math.isfinite(leaf):
             bound *= max(1.0, abs(float(leaf)))
-    return bound * count * 2 > _BEYOND
+    return bound * count * 2 > limit
 
 
-def _wide(args: Any, kwargs: dict[str, Any], *, is_magnitude: bool) -> tuple[Any, dict[str, Any]]:
-    """The arguments in float64, or their magnitudes."""
+def _wide(args: Any, kwargs: dict[str, Any], scale: float, *, is_magnitude: bool) -> tuple[Any, dict[str, Any]]:
+    """The arguments in float64, or their magnitudes; tensors times a scale."""
 
     def one(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
-            leaf = leaf.detach().double()
+            leaf = leaf.detach().double() * scale
             return leaf.abs() if is_magnitude else leaf
         return torch.float64 if leaf is torch.float32 else leaf
 

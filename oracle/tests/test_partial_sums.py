@@ -13,10 +13,16 @@ from oracle.accuracy import compare_values
 from oracle.noise import RoundingNoise
 
 LARGEST = torch.finfo(torch.float32).max
+LARGEST_DOUBLE = torch.finfo(torch.float64).max
 
 
 def row(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.tensor(values, dtype=dtype)
+
+
+def double(*factors: float) -> torch.Tensor:
+    """Multiples of the largest number."""
+    return row(*(factor * LARGEST_DOUBLE for factor in factors), dtype=torch.float64)
 
 
 def noisy(fn: Callable[[], Any], seed: int) -> Any:
@@ -41,6 +47,14 @@ SUMS: dict[str, tuple[Callable[[], torch.Tensor], float]] = {  # -> what another
     "convolution": (
         lambda: torch.conv1d(row(0.0, 1.0, 2.0)[None, None], row(1.0, LARGEST, -LARGEST)[None, None]),
         -math.inf,
+    ),
+    "float64": (lambda: double(1, -1, -1, 1).sum(), math.nan),
+    "float64, positive terms first": (lambda: double(-1, 1, 0.5).sum(), math.inf),
+    "float64, mean": (lambda: double(1, -1, -0.5).mean(), -math.inf),
+    "float64, cumsum": (lambda: double(-1, 1, 0.5).cumsum(0)[2], math.inf),
+    "float64, added at indices": (
+        lambda: torch.zeros(1, dtype=torch.float64).index_add(0, torch.tensor([0, 0]), double(0.5, -0.75), alpha=-2),
+        math.inf,
     ),
 }
 
@@ -71,6 +85,9 @@ FINITE: dict[str, Callable[[], torch.Tensor]] = {
     "a mask and scores": lambda: torch.baddbmm(row(-LARGEST)[None, None], row(-9.0)[None, None], row(9.0)[None, None]),
     "the largest number and dust": lambda: row(LARGEST, 1e30).sum(),
     "float16, which is added up in float32": lambda: row(6e4, 6e4, -6e4, dtype=torch.float16).sum(),
+    "float64": lambda: double(1, -1, 0, 2.0**-60).sum(),
+    "float64, where what is computed of its terms is rounded up": lambda: double(1, -0.5000000000000001).sum(),
+    "float64, products": lambda: double(1, -1).dot(row(1.0, 1.0, dtype=torch.float64)),
     "not a sum": lambda: row(LARGEST, LARGEST).amax() - row(LARGEST).amax(),
 }
 
