@@ -245,6 +245,28 @@ def test_an_image_that_cannot_be_resized_is_eagers_error(name: str) -> None:
         refimpl.make_fx(NO_IMAGES[name], decomposition_table, "fake")()()
 
 
+ON_REPEATED_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "zero_": lambda x: x.zero_(),
+    "fill_": lambda x: x.fill_(2),
+    "fill_diagonal_": lambda x: x.fill_diagonal_(2),
+    "_foreach_zero_": lambda x: torch._foreach_zero_([x]),
+    "full": lambda x: torch.full((2, 2), 3.0, out=x),
+}
+
+
+@pytest.mark.parametrize("name", ON_REPEATED_ELEMENTS)
+def test_what_eager_writes_to_repeated_elements_is_written(name: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        ON_REPEATED_ELEMENTS[name](x)
+        return x + 0
+
+    x = torch.ones(()).expand(2, 2)
+    graph = refimpl.make_fx(program, decomposition_table, "fake")(x)
+    given = torch.ones(()).expand(2, 2)
+    assert torch.equal(graph(given), program(x))
+    assert torch.equal(given, x)
+
+
 # ------------------------------------------------------------------------------------------------------------ in a trace
 
 

@@ -27,7 +27,7 @@ def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     written = _written_tensors(func, args, kwargs)
     if not written:
         return
-    is_out, repeats = bool(_out_arguments(func)), any(map(_repeats_elements, written))
+    is_out, repeats = bool(_out_arguments(func)), any(map(repeats_elements, written))
     if not is_out and not repeats and not _is_shared(written, args, kwargs):
         return
     trial = _Trial.of(func, args, kwargs)
@@ -65,7 +65,7 @@ def _out_arguments(func: Any) -> tuple[str, ...]:
     return tuple(argument.name for argument in func._schema.arguments if argument.is_out)
 
 
-def _repeats_elements(tensor: torch.Tensor) -> bool:
+def repeats_elements(tensor: torch.Tensor) -> bool:
     """Whether it is expanded, which is all that eager mode looks at."""
     if tensor.layout is not torch.strided:
         return False

@@ -13,6 +13,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten, register
+from refimpl.trace.output_checks import repeats_elements
 
 Tensor = torch.Tensor
 OnTensors = Callable[..., Tensor]
@@ -69,6 +70,9 @@ def _tensor_by_tensor(variant: OpOverload, function: OnTensors, *, is_in_place: 
         count = len(lists[0])
         if any(len(values) != count for values in lists):
             return NotImplemented  # eager raises
+
+        if is_in_place and any(map(repeats_elements, args[0])):
+            return NotImplemented  # some kernels write to such memory, a copy does not
 
         def result(i: int) -> Tensor:
             taken = [value[i] if _is_list(a) else value for value, a in zip(args, arguments, strict=False)]

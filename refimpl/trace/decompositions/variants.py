@@ -2,7 +2,7 @@
 
 In-place: the functional result, copied into the argument. `out=`: the same into `out`, resized if need be. What the variant
 refuses and the functional op does not (a result type that the argument cannot hold, an `out` of another type) is left to the
-variant itself, which raises as eager does.
+variant itself, which raises as eager does. So is an argument that repeats elements: some kernels write to it, a copy does not.
 
 Counterpart: torch/_decomp/decompositions.py register_inplace, torch/_prims_common/wrappers.py out_wrapper
 Differs: which variants there are is found by comparing schemas, so that none is forgotten; core ops, which have no rule of
@@ -18,6 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten, decomposition_table, register
+from refimpl.trace.output_checks import repeats_elements
 
 Tensor = torch.Tensor
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")
@@ -84,6 +85,8 @@ def _in_place(functional: OpOverload, variant: OpOverload) -> Any:
     compute = decomposition_table.get(functional, functional)
 
     def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if repeats_elements(x):
+            return NotImplemented
         result = compute(x, *args, **kwargs)
         if result is NotImplemented or result.shape != x.shape or not torch.can_cast(result.dtype, x.dtype):
             return NotImplemented  # eager raises
@@ -99,6 +102,8 @@ def _into_out(functional: OpOverload, variant: OpOverload) -> Any:
 
     def into_out(*args: Any, **kwargs: Any) -> Any:
         outs = [kwargs.pop(name) for name in names]
+        if any(map(repeats_elements, outs)):
+            return NotImplemented
         if _is_factory(functional):
             kwargs |= {"dtype": outs[0].dtype, "device": outs[0].device}
         result = compute(*args, **kwargs)
