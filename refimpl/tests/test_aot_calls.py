@@ -372,6 +372,17 @@ def test_foreach_reads_what_it_has_written() -> None:
     assert_agrees(foreach_copies_what_it_has_written, lambda: two_arguments(requires_grad=False))
 
 
+def foreach_writes_views(x: Any, y: Any) -> Any:
+    a, b = (x * 2).t(), y.exp()
+    torch._foreach_mul_([a, b.view(-1)], [y.t(), x.view(-1)])
+    torch._foreach_exp_([a])
+    return a, b
+
+
+def test_histories_of_views_that_foreach_writes_are_made_anew() -> None:
+    assert_agrees(foreach_writes_views, two_arguments)
+
+
 def writes_beyond_the_argument(x: Any, y: Any) -> Any:
     x.as_strided((2, 2), (3, 1), 0).zero_()
     return y + 1

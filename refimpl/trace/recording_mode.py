@@ -158,6 +158,8 @@ class RecordingMode(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             decomposed = self._decompose(func, tensors, args, kwargs)
             return call_higher_order(self, func, args, kwargs) if decomposed is NotImplemented else decomposed
+        if _writes_lists(func):
+            _count_writes(func, args)
         decomposed = self._decompose(func, tensors, args, kwargs)
         if decomposed is not NotImplemented:
             return decomposed
@@ -477,6 +479,19 @@ def _pause(*, except_for: RecordingMode | None) -> Iterator[None]:
     finally:
         for mode in modes:
             mode._pauses -= 1
+
+
+@functools.cache
+def _writes_lists(func: OpOverload) -> bool:
+    return func.name().startswith("aten::_foreach_") and func._schema.is_mutable
+
+
+def _count_writes(func: OpOverload, args: Any) -> None:
+    """Versions become one higher. Such ops leave that to the ops that they call for each tensor, which under a mode nobody calls;
+    and autograd makes the history of a written view anew only where its version has changed."""
+    for position, _ in _written_arguments(func):
+        if position < len(args):
+            torch.autograd.graph.increment_version([t for t in args[position] if not t.is_inference()])
 
 
 def _memory_of(tensor: torch.Tensor) -> Hashable:
