@@ -183,6 +183,27 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: torch.ops.aten.softshrink_backward(torch.ones_like(x), x, 0.5),
         (torch.tensor([math.nan]),),
     ),
+    "gradients of a slice, broadcast": (
+        lambda x, y: (
+            aten.slice_backward(x, [4, 3], 0, 0, 0, 1),
+            aten.slice_backward(x, [4, 3], 0, 0, 2, 1),
+            aten.slice_backward(y, [4, 3], 0, 0, 3, 2),
+            aten.slice_backward(y, [4, 3], 0, 2, 3, 1),
+        ),
+        (torch.ones(1), torch.ones(1, 3)),
+    ),
+    "gradients of a row, broadcast": (
+        lambda x, y: (aten.select_backward(x, [4, 3], 0, 1), aten.select_backward(y, [4, 3], 0, 1)),
+        (torch.ones(1), torch.ones(3)),
+    ),
+    "gradients of a diagonal, broadcast": (
+        lambda x, y: (
+            aten.diagonal_backward(x, [2, 3], 0, 0, 1),
+            aten.diagonal_backward(x, [2, 3], -1, 0, 1),
+            aten.diagonal_backward(y, [2, 3, 3], 1, 1, 2),
+        ),
+        (torch.ones(1), torch.ones(2)),
+    ),
     "pixels of one channel": (
         lambda x: F.pixel_unshuffle(x, 2),
         (torch.ones(2, 1, 4, 4).as_strided((2, 1, 4, 4), (16, 1, 4, 1)),),

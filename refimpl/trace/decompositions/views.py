@@ -183,18 +183,39 @@ def _zeros_as(grad: Tensor, sizes: Sequence[Any]) -> Tensor:
     return torch.zeros(sizes, dtype=grad.dtype, device=grad.device)
 
 
+def _without(sizes: Sequence[Any], *dims: int) -> tuple[Any, ...]:
+    left_out = [wrapped(dim, len(sizes)) for dim in dims]
+    return tuple(size for dim, size in enumerate(sizes) if dim not in left_out)
+
+
+# A gradient of another shape than the view's is broadcast by the operators, to which it is left.
+
+
 @rule(aten.select_backward.default)
 def select_backward(grad: Tensor, input_sizes: Sequence[Any], dim: int, index: int) -> Tensor:
+    if tuple(grad.shape) != _without(input_sizes, dim):
+        return NotImplemented
     return aten.select_scatter.default(_zeros_as(grad, input_sizes), grad, dim, index)
 
 
 @rule(aten.slice_backward.default)
 def slice_backward(grad: Tensor, input_sizes: Sequence[Any], dim: int, start: Any, end: Any, step: Any) -> Tensor:
+    if grad.ndim == 0 or grad.ndim != len(input_sizes) or _without(grad.shape, dim) != _without(input_sizes, dim):
+        return NotImplemented
+    numbers = (input_sizes[dim], start, end, step)
+    if grad.shape[dim] == 1 and all(type(number) is int for number in numbers) and step > 0:
+        if len(range(*slice(start, end, step).indices(input_sizes[dim]))) != 1:
+            return NotImplemented
     return aten.slice_scatter.default(_zeros_as(grad, input_sizes), grad, dim, start, end, step)
 
 
 @rule(aten.diagonal_backward.default)
 def diagonal_backward(grad: Tensor, input_sizes: Sequence[Any], offset: int, dim1: int, dim2: int) -> Tensor:
+    if grad.ndim != len(input_sizes) - 1 or tuple(grad.shape[:-1]) != _without(input_sizes, dim1, dim2):
+        return NotImplemented
+    rows, columns = input_sizes[dim1], input_sizes[dim2]
+    if grad.shape[-1] == 1 and min(rows + min(offset, 0), columns - max(offset, 0)) != 1:
+        return NotImplemented
     return aten.diagonal_scatter.default(_zeros_as(grad, input_sizes), grad, offset, dim1, dim2)
 
 
