@@ -164,7 +164,7 @@ def op(
     **keywords: Any,
 ) -> OpSpec:
     """A specification of an operator whose operands are these. `why` gives reasons for narrowed domains.
-    Without a gradient (eager's backward is not implemented) nothing that requires grad is taken."""
+    Without a gradient (eager's backward is not implemented, or leaves open where it is) nothing that requires grad is taken."""
     return OpSpec(
         name=name or target,
         category=category,

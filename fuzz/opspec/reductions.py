@@ -16,6 +16,7 @@ _CATEGORY = "reduction"
 _TIES = {
     "memory": "elements in places of their own: of expanded tensors eager reads memory beside them",
     "results": "the index is not bound: eager leaves open which of equal elements it is",
+    "gradient": "no gradient: it would be at the element of that index",
 }
 
 
@@ -120,10 +121,11 @@ _ORDER_STATISTICS = (
     op("torch.nanmedian", _CATEGORY, x(REAL, condition=_is_not_empty)),
     *(
         op(f"torch.{name}", _CATEGORY, x(REAL, is_dense=True), dim=dim(least=1), keepdim=flag(), results="v_",
-           name=f"torch.{name}(dim)", why=_TIES)
+           name=f"torch.{name}(dim)", why=_TIES, has_gradient=False)
         for name in ("median", "nanmedian", "mode")
     ),
-    op("torch.kthvalue", _CATEGORY, x(REAL, rank=(1, 4), is_dense=True), 1, dim(least=1), flag(), results="v_", why=_TIES),
+    op("torch.kthvalue", _CATEGORY, x(REAL, rank=(1, 4), is_dense=True), 1, dim(least=1), flag(), results="v_", why=_TIES,
+       has_gradient=False),
     *(
         op(f"torch.{name}", _CATEGORY, x(("float32", "float64"), condition=_is_not_empty), _QUANTILES,
            dim=optional(dim(least=1)), keepdim=flag(),

@@ -15,7 +15,10 @@ from fuzz.structure import Items, OpCall, Ref
 
 _CATEGORY = "scan"
 _SORT = "sort"
-_TIES = {"results": "the index is not bound: eager leaves open which of equal elements it is"}
+_TIES = {
+    "results": "the index is not bound: eager leaves open which of equal elements it is",
+    "gradient": "no gradient: it would be at the element of that index",
+}
 
 
 def _is_not_empty(tensor: torch.Tensor) -> bool:
@@ -72,13 +75,14 @@ def _k(builder: CallBuilder) -> int:
 
 SORTS = (
     op("torch.sort", _SORT, x((*REAL, "bool")), dim=dim(), descending=flag(), stable=True, results="vv", weight=1.5),
-    op("torch.sort", _SORT, x(REAL, rank=(1, 4)), dim(), results="v_", name="torch.sort(unstable)", why=_TIES),
+    op("torch.sort", _SORT, x(REAL, rank=(1, 4)), dim(), results="v_", name="torch.sort(unstable)", why=_TIES,
+       has_gradient=False),
     op("torch.argsort", _SORT, x(REAL), dim=dim(), descending=flag(), stable=True),
-    op("torch.msort", _SORT, x(REAL, rank=(1, 4))),
+    op("torch.msort", _SORT, x(REAL, rank=(1, 4)), why=_TIES, has_gradient=False),
     op("torch.topk", _SORT, x(REAL, rank=(1, 4)), _k, largest=either(True, False), results="v_", why=_TIES,
-       weight=1.5),
+       weight=1.5, has_gradient=False),
     op("torch.topk", _SORT, x(REAL, rank=(1, 4), condition=_is_not_empty), 1, dim(least=1), results="v_",
-       name="torch.topk(dim)", why=_TIES),
+       name="torch.topk(dim)", why=_TIES, has_gradient=False),
     OpSpec(name="torch.searchsorted", category=_SORT, draw_call=_draw_searchsorted),
     op("torch.bucketize", _SORT, x(("float32", "int64")), _boundaries, right=flag(), out_int32=flag(0.2)),
     op("torch.isin", _SORT, x(REAL), of_shape(lambda b: (b.draw.choice((3, 1, 8)),)), invert=flag(0.3),

@@ -100,6 +100,18 @@ def test_live_values_are_taken_up() -> None:
     assert new[False] > 2 * new[True]
 
 
+def test_no_gradient_is_asked_of_a_choice_among_equal_elements() -> None:
+    """Its place is as open as the index, which is bound to a name that nothing reads."""
+    choosing = [name for name, spec in OPERATORS.items() if "of equal elements" in spec.meta.get("results", "")]
+    assert {"torch.topk", "torch.topk(dim)", "torch.msort", "torch.kthvalue", "torch.mode(dim)"} <= set(choosing)
+    for name in choosing:
+        for i in range(20):
+            scene = Scene(RandomDraw(f"{name}/{i}"), Settings(), seed=i)
+            scene.new_tensor((3, 4), "float32", requires_grad=True, layouts=("contiguous",))
+            call = OPERATORS[name].draw_call(scene.draw, scene)
+            assert call is None or not any(scene.values[used].requires_grad for used in call.uses), name
+
+
 # -------------------------------------------------------------------------------------------------------- what is written
 
 
