@@ -380,3 +380,16 @@ def test_complex_numbers_are_no_kernels_to_convert() -> None:
         )
 
     _check(function, torch.arange(6.0).view(2, 3).to(torch.complex64))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.bool]
+)
+def test_the_sign_of_zeros_and_nan(dtype: torch.dtype) -> None:
+    numbers = torch.tensor([0.0, -0.0, -1.0, 2.0])
+    numbers = (
+        numbers.to(dtype)
+        if not dtype.is_floating_point
+        else torch.cat([numbers, torch.tensor([-torch.nan, torch.nan])]).to(dtype)
+    )
+    _check(torch.signbit, numbers)

@@ -204,6 +204,10 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         ),
         (torch.ones(1), torch.ones(2)),
     ),
+    "signs of zeros and NaN": (
+        lambda x: (torch.signbit(x), torch.signbit(-x), torch.signbit(torch.copysign(torch.ones(4), x))),
+        (torch.tensor([math.nan, -math.nan, 0.0, -0.0]),),
+    ),
     "pixels of one channel": (
         lambda x: F.pixel_unshuffle(x, 2),
         (torch.ones(2, 1, 4, 4).as_strided((2, 1, 4, 4), (16, 1, 4, 1)),),

@@ -207,6 +207,20 @@ def _isnan(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
     return pointwise(node, lambda value: Apply("ne", (value, value), torch.bool), x, compute=opmath(x.dtype))
 
 
+@RULES.rule(aten.signbit.default)
+def _signbit(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
+    if x.dtype is torch.bool:
+        return pointwise(node, lambda value: literal(False, torch.bool), x, compute=x.dtype)
+
+    def formula(value: Scalar) -> Scalar:
+        """A comparison with zero knows the sign neither of zero nor of NaN."""
+        if value.dtype.is_floating_point:
+            value = apply("copysign", literal(1, value.dtype), value)
+        return Apply("lt", (value, literal(0, value.dtype)), torch.bool)
+
+    return pointwise(node, formula, x, compute=opmath(x.dtype))
+
+
 @RULES.rule(aten.isinf.default)
 def _isinf(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
     if not x.dtype.is_floating_point:

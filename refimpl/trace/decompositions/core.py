@@ -2,8 +2,8 @@
 
 Counterpart: torch.Tag.core, torch/_decomp/__init__.py core_aten_decompositions
 Differs: smaller (no norms, softmax, embedding, folding, padding other than by a constant, activations beyond relu and sigmoid),
-and with `copy_`, which in-place and out variants end in, the views of complex numbers, and special functions that would lose
-accuracy in simpler ops.
+and with `copy_`, which in-place and out variants end in, the views of complex numbers, the sign bit, which no simpler
+op knows of NaN, and special functions that would lose accuracy in simpler ops.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ native_dropout.default ne.Scalar ne.Tensor neg.default nextafter.default nonzero
 permute.default polygamma.default pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor prod.default prod.dim_int
 rand.default randn.default randperm.default reciprocal.default relu.default remainder.Scalar remainder.Tensor
 repeat.default resize_.default round.default rsqrt.default scalar_tensor.default scatter.src scatter.value
-scatter_add.default scatter_reduce.two searchsorted.Tensor select.int sigmoid.default sign.default sin.default
+scatter_add.default scatter_reduce.two searchsorted.Tensor select.int sigmoid.default sign.default signbit.default sin.default
 sinh.default slice.Tensor slice_scatter.default sort.default special_erfcx.default special_i0e.default
 special_i1.default special_i1e.default special_ndtri.default split_with_sizes.default sqrt.default squeeze.dim
 squeeze.dims sub.Scalar sub.Tensor sum.dim_IntList sym_numel.default sym_size.int sym_storage_offset.default

@@ -173,13 +173,6 @@ def isposinf(x: Tensor) -> Tensor:
     return x == INF if x.is_floating_point() else torch.zeros_like(x, dtype=torch.bool)
 
 
-@pointwise(aten.signbit.default, accepts=REALS_AND_BOOL, result=torch.bool)
-def signbit(x: Tensor) -> Tensor:
-    if not x.is_floating_point():
-        return x < 0
-    return torch.where(x == 0, 1 / x < 0, x < 0)  # 1 / -0 is -inf
-
-
 @pointwise(aten.logaddexp.default)
 def logaddexp(x: Tensor, y: Tensor) -> Tensor:
     larger = torch.maximum(x, y)
