@@ -24,7 +24,7 @@ from refimpl.trace.higher_order import gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 
 _SHARED = "_hop_compile_and_call"
-_OPERATORS = "torch._higher_order_ops."  # modules of the operators that compile themselves
+_OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
 _COND = "_cond_op_wrapper"  # what torch.cond hands to it
 TraceFunction = Callable[..., Subgraph]
 _trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.ContextVar(
