@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, find, given, settings
 
 import fuzz
 from fuzz.opspec import OPERATORS
-from fuzz.render import render, to_program
+from fuzz.render import to_program
 from fuzz.structure import FuzzProgram, OpCall, Ref, walk
 from oracle.build import instantiate
 from oracle.checking import DisagreementError
@@ -57,15 +58,16 @@ def _forgets_products(gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
     return gm.forward
 
 
-def test_what_is_found_is_shrunk() -> None:
-    """To one statement as a rule; Hypothesis may stop at two, which depends on the order of sets."""
+def test_what_is_found_is_shrunk_to_one_statement() -> None:
+    """Where a search begins follows from the modules that are loaded, too, and one in many ends at two statements."""
 
     def has_dimension(program: FuzzProgram) -> bool:
         return any(isinstance(s, OpCall) and "dim" in dict(s.kwargs) for s in walk(program.statements))
 
     drawn = fuzz.programs(focus="ops", max_statements=3, dtypes=["float32"], calls=1)
-    found = find(drawn, has_dimension, settings=settings(_QUICK, max_examples=2_000))
-    assert len(found.statements) <= 2, render(found)
+    quick = settings(_QUICK, max_examples=2_000)
+    searches = (find(drawn, has_dimension, settings=quick, random=random) for random in (None, Random(0), Random(1)))
+    assert any(len(found.statements) == 1 for found in searches)
 
 
 def test_a_wrong_backend_is_told_with_the_program() -> None:
