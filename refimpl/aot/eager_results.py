@@ -1,6 +1,6 @@
 """Results of functions whose kernels go another way for tensors without data than for those with: made what eager mode gives.
 
-Counterpart: none; torch's traces give copies and strides of their own there
+Counterpart: none; torch's traces give copies, strides and random numbers of their own there
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from torch.overrides import TorchFunctionMode
 
 _ONE_HOT = (torch.nn.functional.one_hot,)
 _MAX_POOL1D = (torch.nn.functional.max_pool1d, torch.max_pool1d)
+_FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
+_DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
 
 
 class EagerResultsMode(TorchFunctionMode):
-    """Dropout that drops nothing gives its argument back, which Python kernels copy; `one_hot` and, on a CPU without gradients,
-    `max_pool1d` give row-major results, whatever the argument is."""
+    """Dropout that drops nothing gives its argument back, which Python kernels copy, and dropout that drops everything draws no
+    numbers; `one_hot` and, on a CPU without gradients, `max_pool1d` give row-major results, whatever the argument is."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        is_dropout = func is torch.nn.functional.dropout and _drops_nothing(*args, **kwargs)
-        if is_dropout or (func is torch.dropout and _drops_nothing(*_in_order(args, kwargs))):
-            return args[0] if args else kwargs["input"]
+        if func in _DROPOUTS:
+            is_functional = func is _FUNCTIONAL_DROPOUT
+            result = _sure_dropout(*args, **kwargs) if is_functional else _sure_dropout(*_in_order(args, kwargs))
+            return func(*args, **kwargs) if result is None else result
         result = func(*args, **kwargs)
         if func in _ONE_HOT or (func in _MAX_POOL1D and _is_without_gradient(result)):
             return result.contiguous()
@@ -34,8 +37,21 @@ def _in_order(args: Any, kwargs: Any) -> tuple[Any, ...]:
     return (*args, *(kwargs[name] for name in ("input", "p", "train")[len(args) :]))
 
 
-def _drops_nothing(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> bool:
-    return 0 <= p <= 1 and (not training or p == 0)
+def _sure_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """The result where chance has no part in it, else None."""
+    if not isinstance(input, torch.Tensor) or not 0 <= p <= 1:
+        return None
+    if not training or p == 0 or _is_empty(input):
+        return input
+    if p < 1:
+        return None
+    zero = torch.zeros([], dtype=input.dtype, device=input.device)
+    return input.mul_(zero) if inplace else input.mul(zero)
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    answer = tensor.numel() == 0
+    return answer if isinstance(answer, bool) else answer.node.guard_or_false("", 0)
 
 
 def _is_without_gradient(result: Any) -> bool:

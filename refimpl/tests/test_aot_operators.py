@@ -214,6 +214,23 @@ def test_dropout_of_a_tensor_that_is_not_row_by_row():
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("shape", "p"), [((3, 4), 1.0), ((3, 4), 0.0), ((3, 4), 0.4), ((0, 4), 0.4)])
+def test_dropout_draws_and_shares_memory_as_in_eager_mode(shape, p, dynamic):
+    def program(x):
+        functional = torch.nn.functional.dropout(x, p)
+        written = torch.nn.functional.dropout(x.sin(), p, inplace=True)
+        return functional, torch.dropout(x, p, train=True), torch.ops.aten.dropout(x, p, True), written
+
+    found = []
+    x = torch.full(shape, torch.inf)
+    for function in (program, compile_aot(program, dynamic=dynamic)):
+        torch.manual_seed(3)
+        results = function(x)
+        found.append((*results, torch.rand(1), torch.tensor([r is x for r in results])))
+    torch.testing.assert_close(*found, equal_nan=True)
+
+
 def test_a_detached_write_to_a_leaf_whose_elements_share_memory():
     def program(x):
         x.diagonal(0).detach().neg_()
