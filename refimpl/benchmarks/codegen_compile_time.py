@@ -1,13 +1,19 @@
 """What compiling a model costs, beside torch: `python -m refimpl.benchmarks.codegen_compile_time [--limit N] [--csv FILE]`.
 
 Models of `partition_models`, in training mode, forward and backward, from the call of a module that was never compiled.
+
 source: our capture, gradients, partition, lowering, schedule and printed text of all kernels. cubins: the same kernels compiled
-for sm_90, without what is on disk, by ptxas in the end. Inductor: `torch.compile` with a fresh cache; where there
-is no GPU its kernels are C++, so that its column is of another compiler than ours: g++ in the place of Triton and ptxas.
+for sm_90, without what is on disk, by ptxas in the end; products: what those of matrix products take of it, for which Inductor
+calls libraries. inductor_cpp: `torch.compile` with a fresh cache, whose kernels are C++ where there is no GPU: g++ in the place
+of Triton and ptxas. inductor_triton: its capture, gradients and printed text for an H100 that is not there (`on_gpu`);
+inductor_cubins: these kernels compiled for sm_90, in all configurations that Inductor compiles before the first launch.
 
 Both run the models once. Seconds of the processor, with those of other processes that are waited for, and of the clock on the
-wall (`wall`): cubins are compiled by as many processes as there are cores, Inductor's C++ by one. Both peers in turn, medians
-over rounds, without what is loaded once. `to source` and `in all` are our time over Inductor's.
+wall (`wall`): cubins of ours are compiled by as many processes as there are cores, Inductor's kernels by one. All peers in turn,
+medians over rounds, without what is loaded once. `source_ratio` and `total_ratio` are our time over Inductor's with C++,
+`triton_ratio` is all of ours over all of Inductor's with Triton.
+
+--resume keeps the rows that the table has. --enough: no other round of a model that has taken so many seconds of the processor.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +41,7 @@ from torch.utils import _pytree as pytree
 
 from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.backends.partition import partition_for_kernels
+from refimpl.benchmarks import on_gpu
 from refimpl.benchmarks.partition_models import Model, own_models, transformers_models
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
@@ -53,16 +60,34 @@ class Seconds(NamedTuple):
     wall: float
 
 
+PEERS = ("cubins", "inductor_cpp", "inductor_triton")
+"""What may be left out."""
+
+
 @dataclass
 class Measured:
-    """Of one model: seconds by round, of the processor and on the wall, the warming one left out."""
+    """Of one model: seconds by round, of the processor and on the wall, the warming one left out. `kernels`, and those that
+    Inductor compiles in Triton, are of different text or configuration."""
 
     source: list[Seconds] = field(default_factory=list)
     cubins: list[Seconds] = field(default_factory=list)
-    inductor: list[Seconds] = field(default_factory=list)
+    products: list[float] = field(default_factory=list)
+    inductor_cpp: list[Seconds] = field(default_factory=list)
+    inductor_triton: list[Seconds] = field(default_factory=list)
+    inductor_cubins: list[Seconds] = field(default_factory=list)
     graphs: int = 0
     kernels: int = 0
     calls: int = 0
+    inductor_kernels: int | None = None
+
+    @property
+    def processor(self) -> float:
+        """Seconds that all of it took."""
+        return sum(
+            one.processor
+            for part in (self.source, self.cubins, self.inductor_cpp, self.inductor_triton, self.inductor_cubins)
+            for one in part
+        )
 
 
 def compiled_graphs(model: Model) -> list[CompiledGraph]:
@@ -90,20 +115,29 @@ def _train(module: Callable[..., Any], inputs: Sequence[Any]) -> None:
     ).sum().backward()
 
 
-def cubin_seconds(graphs: Sequence[CompiledGraph]) -> Seconds:
-    """Of compiling all kernels of these. Raises the compiler's error for one that it refuses."""
+class CubinSeconds(NamedTuple):
+    """Of all kernels, of the processor for those of products, and how many kernels."""
+
+    all: Seconds
+    products: float
+    kernels: int
+
+
+def cubin_seconds(graphs: Sequence[CompiledGraph]) -> CubinSeconds:
+    """Of compiling all kernels of these, equal ones once. Raises the compiler's error for one that it refuses."""
     launches = [(printed.kernel, printed.default.constants) for graph in graphs for printed in graph.printed]
     kernels = list({(kernel.hash, *constants.items()): (kernel, constants) for kernel, constants in launches}.values())
     with _environment("TORCH_ORACLE_KERNEL_CACHE"):
         started = time.perf_counter()
         compiled = compile_batch(kernels, CAPABILITY)
         wall = time.perf_counter() - started
-    total = 0.0
-    for result in compiled:
+    total = products = 0.0
+    for (_, constants), result in zip(kernels, compiled, strict=True):
         if not isinstance(result, CompiledKernel):
             raise result
         total += result.seconds
-    return Seconds(total, wall)
+        products += result.seconds if "KBLOCK" in constants else 0.0
+    return CubinSeconds(Seconds(total, wall), products, len(kernels))
 
 
 @contextmanager
@@ -142,20 +176,37 @@ def _seconds(work: Callable[[], Any]) -> tuple[Seconds, Any]:
     return Seconds(sum(after[:4]) - sum(before[:4]), ended - started), result
 
 
-def measure(maker: Callable[[], Model], rounds: int, *, has_cubins: bool, has_inductor: bool) -> Measured:
-    """Compile a model in both ways, by turns."""
+def graphs_by_inductor(model: Model) -> list[on_gpu.InductorGraph]:
+    """As Triton, printed and not compiled."""
+    return on_gpu.inductor_graphs(lambda backend: _train(torch.compile(model.module, backend=backend), model.inputs))
+
+
+def measure(
+    maker: Callable[[], Model], rounds: int, peers: Collection[str] = PEERS, *, enough: float = math.inf
+) -> Measured:
+    """Compile a model in all ways, by turns."""
     measured = Measured()
     for _ in range(rounds):
         torch.manual_seed(0)
         seconds, graphs = _seconds(lambda: compiled_graphs(_training(maker())))
         measured.source.append(seconds)
         measured.graphs = len(graphs)
-        measured.kernels = sum(len(graph.kernels) for graph in graphs)
+        measured.kernels = len({kernel.hash for graph in graphs for kernel in graph.kernels})
         measured.calls = sum(graph.fallbacks.total() for graph in graphs)
-        if has_cubins:
-            measured.cubins.append(cubin_seconds(graphs))
-        if has_inductor:
-            measured.inductor.append(_seconds(lambda: compile_by_inductor(_training(maker())))[0])
+        if "cubins" in peers:
+            cubins = cubin_seconds(graphs)
+            measured.cubins.append(cubins.all)
+            measured.products.append(cubins.products)
+            measured.kernels = cubins.kernels
+        if "inductor_cpp" in peers:
+            measured.inductor_cpp.append(_seconds(lambda: compile_by_inductor(_training(maker())))[0])
+        if "inductor_triton" in peers:
+            seconds, theirs = _seconds(lambda: graphs_by_inductor(_training(maker())))
+            measured.inductor_triton.append(seconds)
+            seconds, measured.inductor_kernels = _seconds(functools.partial(on_gpu.compile_kernels, theirs))
+            measured.inductor_cubins.append(seconds)
+        if measured.processor > enough:
+            break
     return measured
 
 
@@ -165,16 +216,27 @@ def _training(model: Model) -> Model:
 
 def row_of(name: str, measured: Measured) -> dict[str, Any]:
     """A line of the table; a number that was not measured is left out."""
-    source, cubins, inductor = (_medians(found) for found in (measured.source, measured.cubins, measured.inductor))
+    source, cubins, cpp, triton, their_cubins = (
+        _medians(found)
+        for found in (
+            measured.source, measured.cubins, measured.inductor_cpp, measured.inductor_triton, measured.inductor_cubins,
+        )
+    )  # fmt: skip
+    products = statistics.median(measured.products) if measured.products else math.nan
+    total = source.processor + cubins.processor
     return {
         "model": name, "graphs": measured.graphs, "kernels": measured.kernels, "calls": measured.calls,
-        "source_s": round(source.processor, 2), "cubins_s": round(cubins.processor, 2),
-        "inductor_cpp_s": round(inductor.processor, 2),
-        "source_ratio": round(source.processor / inductor.processor, 3),
-        "total_ratio": round((source.processor + cubins.processor) / inductor.processor, 3),
+        "inductor_kernels": measured.inductor_kernels,
+        "source_s": round(source.processor, 2), "cubins_s": round(cubins.processor, 2), "products_s": round(products, 2),
+        "inductor_cpp_s": round(cpp.processor, 2),
+        "inductor_triton_s": round(triton.processor, 2), "inductor_cubins_s": round(their_cubins.processor, 2),
+        "source_ratio": round(source.processor / cpp.processor, 3),
+        "total_ratio": round(total / cpp.processor, 3),
+        "triton_ratio": round(total / (triton.processor + their_cubins.processor), 3),
         "source_wall_s": round(source.wall, 2), "cubins_wall_s": round(cubins.wall, 2),
-        "inductor_cpp_wall_s": round(inductor.wall, 2),
-        "total_wall_ratio": round((source.wall + cubins.wall) / inductor.wall, 3),
+        "inductor_cpp_wall_s": round(cpp.wall, 2),
+        "inductor_triton_wall_s": round(triton.wall + their_cubins.wall, 2),
+        "total_wall_ratio": round((source.wall + cubins.wall) / cpp.wall, 3),
         "rounds": len(measured.source),
     }  # fmt: skip
 
@@ -190,47 +252,58 @@ def geometric_mean(ratios: Sequence[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
+def kept_rows(csv: Path | None) -> list[dict[str, Any]]:
+    """Of an earlier run."""
+    return [] if csv is None or not csv.exists() else pd.read_csv(csv).to_dict("records")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `python -m`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--enough", type=float, default=math.inf, help="seconds of a model after which no other round is begun"
+    )
     parser.add_argument("--own", action="store_true", help="without transformers' architectures")
     parser.add_argument("--only", default="", help="models whose names contain this")
     parser.add_argument("--limit", type=int, help="so many models")
     parser.add_argument("--time", type=float, default=math.inf, help="seconds after which no other model is begun")
-    parser.add_argument("--no-cubins", action="store_true")
-    parser.add_argument("--no-inductor", action="store_true")
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument(
+        "--peers", default=",".join(PEERS), help=f"what is measured beside our source: of {', '.join(PEERS)}"
+    )
+    parser.add_argument("--csv", type=Path, help="written after each model")
+    parser.add_argument("--resume", action="store_true", help="go on with the table that is there")
     options = parser.parse_args(arguments)
+    peers = [name for name in options.peers.split(",") if name]
+    if not set(peers) <= set(PEERS):
+        parser.error(f"--peers {options.peers}: expected some of {', '.join(PEERS)}")
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # processes that it does not wait for would not be counted
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     makers = own_models() if options.own else {**own_models(), **transformers_models()}
-    names = [name for name in makers if options.only in name][: options.limit]
-    peers = {"has_cubins": not options.no_cubins, "has_inductor": not options.no_inductor}
+    rows = kept_rows(options.csv) if options.resume else []
+    known = {row["model"] for row in rows}
+    names = [name for name in makers if options.only in name and name not in known][: options.limit]
     started = time.monotonic()
-    measure(own_models()["mlp relu"], 1, **peers)  # what is loaded once
-    rows: list[dict[str, Any]] = []
-    for name in names:
+    measure(own_models()["mlp relu"], 1, peers)  # what is loaded once
+    for at, name in enumerate(names):
         if time.monotonic() - started > options.time:
-            print(f"{len(names) - len(rows)} models were not begun", flush=True)
+            print(f"{len(names) - at} models were not begun", flush=True)
             break
-        rows.append(row_of(name, measure(makers[name], options.rounds, **peers)))
+        rows.append(row_of(name, measure(makers[name], options.rounds, peers, enough=options.enough)))
         print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
         if options.csv is not None:
             pd.DataFrame(rows).to_csv(options.csv, index=False)
-    if peers["has_inductor"]:
-        for column, label in (
-            ("source_ratio", "to source"),
-            ("total_ratio", "in all"),
-            ("total_wall_ratio", "in all, wall"),
-        ):
-            ratios = [row[column] for row in rows if not math.isnan(row[column])]
-            if ratios:
-                print(
-                    f"{label}: {geometric_mean(ratios):.2f} of Inductor's time, {max(ratios):.2f} at most, {len(ratios)} models"
-                )
+    for column, label in (
+        ("source_ratio", "to source, of Inductor's time with C++"),
+        ("total_ratio", "in all, of Inductor's time with C++"),
+        ("total_wall_ratio", "in all, of Inductor's time with C++, wall"),
+        ("triton_ratio", "in all, of Inductor's time with Triton"),
+    ):
+        ratios = [row[column] for row in rows if not math.isnan(row[column])]
+        if ratios:
+            print(f"{label}: {geometric_mean(ratios):.2f}, {max(ratios):.2f} at most, {len(ratios)} models")
 
 
 if __name__ == "__main__":

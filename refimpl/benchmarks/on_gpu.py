@@ -1,4 +1,4 @@
-"""Graphs as they would be on a GPU where there is none: fake tensors on one, and Inductor's Triton code for it.
+"""Graphs as they would be on a GPU where there is none: fake tensors on one, and Inductor's Triton code for it, compiled.
 
 Autograd knows no GPU in a build of torch without CUDA. So graphs are made on the CPU, and moved before they become kernels; an
 operator of the CPU (`_for_cpu`) stays one, for both compilers. Inductor is told what an H100 is.
@@ -146,10 +146,32 @@ def _stubbed_gpu() -> Iterator[None]:
         yield
 
 
+def compile_kernels(graphs: Sequence[InductorGraph]) -> int:
+    """To machine code for the GPU that Inductor is told of, each kernel in all configurations that Inductor compiles before it
+    launches it. How many were compiled."""
+    codecache: Any = importlib.import_module("torch._inductor.codecache")
+    helpers: Any = importlib.import_module("torch._inductor.runtime.triton_helpers")
+    fresh: Any = getattr(importlib.import_module("torch._inductor.utils"), "fresh_cache")
+    count = 0
+    with _stubbed_gpu(), mock.patch.object(helpers, "set_driver_to_gpu"), fresh():
+        for name, text in (kernel for graph in graphs for kernel in kernel_texts(graph.source).items()):
+            kernel = getattr(codecache.PyCodeCache.load(text), name)
+            for configuration in kernel.configs:
+                kernel._precompile_config(configuration)
+            count += len(kernel.configs)
+    return count
+
+
+def kernel_texts(source: str) -> dict[str, str]:
+    """The modules of a graph's kernels, by the kernel's name."""
+    found = re.findall(r"^(\w+) = async_compile\.triton\(.*?'''(.*?)'''", source, re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
 def parsed(source: str) -> InductorGraph:
     """Launches and calls of the function that runs a graph, in order."""
     sizes: dict[str, int] = {}
-    for name, text in re.findall(r"^(\w+) = async_compile\.triton\(.*?'''(.*?)'''", source, re.MULTILINE | re.DOTALL):
+    for name, text in kernel_texts(source).items():
         found = re.search(r"'kernel_num_gb': ([0-9.e+-]+)", text)
         sizes[name] = 0 if found is None else round(float(found[1]) * 1e9)
     lines = [line.strip() for line in source.splitlines()]

@@ -15,11 +15,13 @@ import torch.nn.functional as F
 
 from refimpl.benchmarks import codegen_compile_time, codegen_fusion, codegen_speed, on_gpu
 from refimpl.benchmarks.partition_models import Mlp, Model
+from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.levels.cubin import CompiledKernel
 
 
 def test_compile_time_counts_what_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "times.csv"
-    options = ["--only", "mlp gelu", "--rounds", "1", "--no-inductor", "--no-cubins", "--csv", str(file)]
+    options = ["--only", "mlp gelu", "--rounds", "1", "--peers", "", "--csv", str(file)]
     codegen_compile_time.main(options)
     (row,) = pd.read_csv(file).to_dict("records")
     assert row["model"] == "mlp gelu"
@@ -30,7 +32,7 @@ def test_compile_time_counts_what_was_made(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_no_model_is_begun_after_the_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
-    codegen_compile_time.main(["--only", "mlp", "--time", "0", "--no-inductor", "--no-cubins", "--own"])
+    codegen_compile_time.main(["--only", "mlp", "--time", "0", "--peers", "", "--own"])
     assert "5 models were not begun" in capsys.readouterr().out
 
 
@@ -38,8 +40,9 @@ def test_no_model_is_begun_after_the_time_is_over(capsys: pytest.CaptureFixture[
 def test_cubins_are_compiled_each_time_anew() -> None:
     graphs = codegen_compile_time.compiled_graphs(Model(Mlp(F.relu), (torch.randn(4, 128),)))
     first, second = (codegen_compile_time.cubin_seconds(graphs[:1]) for _ in range(2))
-    assert second.processor > first.processor / 10
-    assert min(first.wall, second.wall) > 0
+    assert second.all.processor > first.all.processor / 10
+    assert min(first.all.wall, second.all.wall) > 0
+    assert 0 < first.products <= first.all.processor
 
 
 def test_speed_is_measured_of_programs_that_give_what_eager_gives(
@@ -132,13 +135,42 @@ def test_a_kernel_that_is_launched_often_is_compiled_once(monkeypatch: pytest.Mo
 
     def compile_batch(kernels: Sequence[Any], capability: int) -> list[Any]:
         counts.append(len(kernels))
-        return []
+        return [compiled] * len(kernels)
+
+    compiled = CompiledKernel(registers=1, spills=0, shared_memory=0, ptx="", cubin=b"", seconds=2.0)
 
     monkeypatch.setattr(codegen_compile_time, "compile_batch", compile_batch)
     graphs = codegen_compile_time.compiled_graphs(Model(Mlp(F.gelu), (torch.randn(4, 128),)))
-    codegen_compile_time.cubin_seconds(graphs[:1])
-    assert counts == [len(graphs[0].kernels)]
+    seconds = codegen_compile_time.cubin_seconds(graphs[:1])
+    assert counts == [len(graphs[0].kernels)] == [seconds.kernels]
+    assert seconds.all.processor == 2.0 * seconds.kernels
+    products = {one.kernel.hash for one in graphs[0].printed if "addmm" in " ".join(one.origins)}
+    assert seconds.products == 2.0 * len(products) > 0
     assert counts[0] < len(graphs[0].printed)
+
+
+def test_a_table_of_compile_times_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def compiled_graphs(model: Model) -> list[CompiledGraph]:
+        measured.append(type(model.module).__name__)
+        return []
+
+    monkeypatch.setattr(codegen_compile_time, "compiled_graphs", compiled_graphs)
+    command = ["--only", "conv", "--own", "--peers", "", "--resume", "--csv", str(tmp_path / "times.csv")]
+    for limit, enough in (("1", "inf"), ("5", "-1")):
+        codegen_compile_time.main([*command, "--limit", limit, "--rounds", "2", "--enough", enough])
+    assert measured == ["Mlp", "ConvBlock", "ConvBlock", "Mlp", "ConvBlock"]
+    rows = pd.read_csv(tmp_path / "times.csv").to_dict("records")
+    assert [(row["model"], row["rounds"]) for row in rows] == [("conv batch norm", 2), ("conv group norm", 1)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+def test_inductors_kernels_are_compiled_in_all_configurations() -> None:
+    model = Model(Mlp(F.gelu, depth=1), (torch.randn(4, 128),))
+    (forward, backward) = codegen_compile_time.graphs_by_inductor(model)
+    kernels = len(on_gpu.kernel_texts(forward.source)) + len(on_gpu.kernel_texts(backward.source))
+    assert on_gpu.compile_kernels([forward, backward]) >= kernels > 0
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
@@ -163,6 +195,7 @@ def call(args):
     triton_a.run(z, 4, stream=0)
     buf = torch.ops.aten.sort.stable(z, dim=0)
 """
+    assert on_gpu.kernel_texts(source) == {"triton_a": "\n    inductor_meta={'kernel_num_gb': 2.5e-07},\n"}
     graph = on_gpu.parsed(source)
     assert graph.kernels == (250, 250)
     assert graph.calls == ("extern_kernels.mm", "torch.ops.aten.sort.stable")
