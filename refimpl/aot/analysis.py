@@ -64,6 +64,7 @@ class ReplayStep:
     keywords: tuple[tuple[str, Any], ...]
     element: int | None  # of an op with several results
     has_gradient: bool  # whether gradients were enabled when the program made the view
+    enables_gradients: bool  # and were not where it was called
 
 
 @dataclass(frozen=True, slots=True)

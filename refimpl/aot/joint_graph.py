@@ -29,6 +29,7 @@ from refimpl.aot.analysis import (
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
+from refimpl.aot.decomposed_views import DecomposedViewsState
 from refimpl.aot.eager_results import EagerResultsMode
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
@@ -203,6 +204,8 @@ class _JointTraceState:
         self.recording = trace.recording
         self.builder = trace.builder
         self.builder.annotators.append(self._annotate)
+        self._decomposed = DecomposedViewsState(self.recording)
+        self.recording.on_decomposed = self._decomposed.record
         self.recording.on_moved = refuse_unseen if self.records_assignments else refuse_assigned
         for tensor, tracked in self.recording.tracker.items():  # placeholders, tracked before anybody watched
             self.recording.track(tensor, tracked.node)
@@ -278,7 +281,7 @@ class _JointTraceState:
             results = self._run_function(arguments)
         assignments.update_views()
         self.recording.check_memory([t for t, _ in self.recording.tracker.items()])  # what backward reads among them
-        self.recording.on_moved = None
+        self.recording.on_moved = self.recording.on_decomposed = None
         return results
 
     def _run_function(self, arguments: list[Any]) -> list[Any]:
@@ -301,7 +304,8 @@ class _JointTraceState:
         self, results: list[Any], arguments: list[Any], derived: list[tuple[int, torch.Tensor, Start]]
     ) -> tuple[list[InputInfo], list[tuple[int, InputMutation | None]], list[OutputInfo]]:
         name_writes(self.builder.graph)
-        self._aliases = AliasMap(self.builder.graph if self.outer is None else self.outer.graph, enlarges=True)
+        graph = self.builder.graph if self.outer is None else self.outer.graph
+        self._aliases = AliasMap(graph, enlarges=True, decomposed=self._decomposed.calls)
         for position, leaf in enumerate(self.leaves):
             if _accumulated(leaf) != self._accumulated[position]:
                 raise GradientInProgram(position)

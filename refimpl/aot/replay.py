@@ -37,7 +37,8 @@ _METHODS: dict[Any, Callable[..., torch.Tensor]] = {
 
 
 def replay_steps(steps: Sequence[ViewStep], number: Callable[[torch.fx.Node], int]) -> tuple[ReplayStep, ...]:
-    """`number` gives the position among the forward outputs of a node that stands for a symbolic number."""
+    """`number` gives the position among the forward outputs of a node that stands for a symbolic number. To be called in the
+    mode of gradients that the program is called in."""
     return tuple(_replay_step(step, number) for step in steps)
 
 
@@ -51,12 +52,14 @@ def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> Repl
 
     arguments = tuple(map(convert, step.args))
     keywords = tuple((name, convert(a)) for name, a in step.kwargs.items())
+    has_gradient = bool(step.node.meta.get("grad_mode", True))
     return ReplayStep(
         target=step.target,
         arguments=arguments,
         keywords=keywords,
         element=step.output_index,
-        has_gradient=bool(step.node.meta.get("grad_mode", True)),
+        has_gradient=has_gradient,
+        enables_gradients=has_gradient and not torch.is_grad_enabled(),
     )
 
 
@@ -91,6 +94,8 @@ def _function(step: ReplayStep) -> Replay:
             value = target(*filled, **{name: _filled(a, base, numbers) for name, a in keywords})
             return value if element is None else value[element]
 
+    if step.enables_gradients:
+        return torch.enable_grad()(view)
     return view if step.has_gradient else _without_gradient(view)
 
 

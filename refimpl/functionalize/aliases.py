@@ -12,7 +12,9 @@ intermediate view reads the memory as another dtype, or conjugated, at that view
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -40,6 +42,7 @@ VIEWED: Final = _Viewed()
 
 _aten = torch.ops.aten
 AS_STRIDED = _aten.as_strided.default
+_NONE_DECOMPOSED: Mapping[torch.fx.Node, Any] = MappingProxyType({})
 # Views whose elements are not the base's elements: other dtypes, or values with a pending conjugation or negation.
 REINTERPRETING = frozenset(
     {
@@ -68,16 +71,34 @@ class ViewStep:
     source: torch.fx.Node
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecomposedView:
+    """The call of a view that a graph holds as what it was decomposed into; `output_index` as in a ViewStep."""
+
+    target: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output_index: int | None
+
+
 class AliasMap:
     """Of a graph with mutation or without. Reads `meta["val"]` for offsets and sizes only.
 
     A tensor's node is looked up as it stands in the graph; nodes that are no tensors own themselves.
 
+    decomposed: of nodes that decompositions gave for a view, that view: it is the step to the node, whatever the graph calls.
+
     enlarges: `resize_` beyond the memory there is makes that memory larger, for all who see it, where sizes are numbers: the
     owners are in `enlarged`, with the bytes they had. Else it gives the tensor other memory, and owners are in `grown`.
     """
 
-    def __init__(self, graph: torch.fx.Graph | torch.fx.GraphModule, *, enlarges: bool = False) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.Graph | torch.fx.GraphModule,
+        *,
+        enlarges: bool = False,
+        decomposed: Mapping[torch.fx.Node, DecomposedView] = _NONE_DECOMPOSED,
+    ) -> None:
         self._tensor: dict[torch.fx.Node, torch.fx.Node] = {}
         self._step: dict[torch.fx.Node, ViewStep] = {}
         self._called_on: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -89,6 +110,7 @@ class AliasMap:
         self.grown: dict[torch.fx.Node, torch.fx.Node] = {}
         self.enlarged: dict[torch.fx.Node, int] = {}
         self._enlarges = enlarges
+        self._decomposed = decomposed
         attributes: dict[str, torch.fx.Node] = {}
         for node in (graph.graph if isinstance(graph, torch.fx.GraphModule) else graph).nodes:
             if node.op == "get_attr":
@@ -113,10 +135,10 @@ class AliasMap:
     def steps_of(self, node: torch.fx.Node) -> tuple[ViewStep, ...]:
         """The views from the base to the node."""
         steps: list[ViewStep] = []
-        step = self.step_of(node)
+        step = self._whole_step_of(node)
         while step is not None:
             steps.append(step)
-            step = self.step_of(step.source)
+            step = self._whole_step_of(step.source)
         return tuple(reversed(steps))
 
     def calls_to(self, node: torch.fx.Node) -> tuple[ViewStep, ...]:
@@ -126,10 +148,11 @@ class AliasMap:
         called on gets none.
         """
         steps: list[ViewStep] = []
-        step = self.step_of(node)
+        step = self._whole_step_of(node)
         while step is not None:
             steps.append(step)
-            step = self.step_of(self._called_on[step.node])
+            is_whole = step.node in self._decomposed
+            step = self._whole_step_of(step.source if is_whole else self._called_on[step.node])
         return tuple(reversed(steps))
 
     def writes_to(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
@@ -163,6 +186,25 @@ class AliasMap:
         )
 
     # ------------------------------------------------------------------------------------------------------ the walk
+
+    def _whole_step_of(self, node: torch.fx.Node) -> ViewStep | None:
+        """The last view that leads to the node, whole where the graph has it in pieces."""
+        step = self.step_of(node)
+        whole = None if step is None else self._decomposed.get(step.node)
+        if step is None or whole is None:
+            return step
+        alias = view_of(whole.target)
+        assert alias is not None
+        source = alias.parameter.of(whole.args, whole.kwargs)
+        args, kwargs = _with_viewed(alias, source, whole.args, whole.kwargs)
+        return ViewStep(
+            target=whole.target,
+            args=args,
+            kwargs=kwargs,
+            output_index=whole.output_index,
+            node=step.node,
+            source=self._tensor[source],
+        )
 
     def _own(self, node: torch.fx.Node) -> None:
         self._tensor[node] = self._base[node] = node
@@ -251,10 +293,7 @@ class AliasMap:
             self._be(node, given)
         else:
             target = METADATA_OPS.get(call.target, call.target)
-            args = tuple(
-                VIEWED if arg is given and i == alias.parameter.position else arg for i, arg in enumerate(call.args)
-            )
-            kwargs = {key: VIEWED if key == alias.parameter.name else arg for key, arg in call.kwargs.items()}
+            args, kwargs = _with_viewed(alias, given, call.args, call.kwargs)
             if target is AS_STRIDED:
                 args, kwargs = (VIEWED, *_strided_arguments(call, given)), {}
             self._view(node, given, target, args, kwargs, index if alias.is_list else None)
@@ -299,6 +338,13 @@ def is_strided_step(step: ViewStep | None) -> bool:
     return step is not None and step.target is AS_STRIDED
 
 
+def _with_viewed(alias: ResultAlias, source: torch.fx.Node, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Any]:
+    """The arguments of a view call, VIEWED in the place of the viewed tensor."""
+    position, name = alias.parameter.position, alias.parameter.name
+    arguments = tuple(VIEWED if arg is source and i == position else arg for i, arg in enumerate(args))
+    return arguments, {key: VIEWED if key == name else arg for key, arg in kwargs.items()}
+
+
 def _is_resized(before: torch.fx.Node, after: torch.fx.Node) -> bool:
     """Whether an `out=` tensor had another shape before the call."""
     a, b = before.meta.get("val"), after.meta.get("val")
@@ -311,6 +357,14 @@ def _strided_arguments(call: torch.fx.Node, viewed: torch.fx.Node) -> tuple[Any,
     given: list[Any] = [*call.args[1:], None, None, None][:3]
     size, stride, offset = (call.kwargs.get(name, value) for name, value in zip(names, given, strict=True))
     return size, stride, viewed.meta["val"].storage_offset() if offset is None else offset
+
+
+def view_of(target: Any) -> ResultAlias | None:
+    """What the one result, or each tensor of the one list, of a view op shares memory with; None for ops that are none."""
+    if not isinstance(target, OpOverload) or target in SET_OPS or target in RESIZE_OPS or target in METADATA_OPS:
+        return None
+    results = effects_of(target).results
+    return results[0] if len(results) == 1 and results[0] is not None and results[0].kind == "view" else None
 
 
 def is_view_call(node: torch.fx.Node) -> bool:

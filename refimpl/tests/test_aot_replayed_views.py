@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from refimpl import decomposition_table
 from refimpl.pipeline import compile_aot
 
 Program = Callable[[Tensor], Any]
@@ -113,3 +114,57 @@ def test_what_was_written_is_viewed_from_its_base_as_autograd_does() -> None:
         result = run(base, base.as_strided((2, 2), (2, 1), 1))
         gradients.append(torch.autograd.grad(result.sum(), leaf)[0])
     assert torch.equal(*gradients)
+
+
+def parts_that_are_no_views(x: Tensor) -> tuple[Tensor, ...]:
+    return tuple(torch.ops.aten.unsafe_chunk(x, 2))
+
+
+def detached(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.detach(), x[1:].detach()
+
+
+def parts_and_views_of_them(x: Tensor) -> tuple[Tensor, ...]:
+    return (*x.split(2, 1), x.t()[1:], x.unbind()[1].unfold(0, 2, 1))
+
+
+def a_written_part(x: Tensor) -> Tensor:
+    part = torch.unsafe_split(x, 2)[0]
+    part.mul_(2)
+    return part
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("has_gradients", [False, True])
+@pytest.mark.parametrize("program", [parts_that_are_no_views, detached, parts_and_views_of_them, a_written_part])
+def test_views_that_a_table_decomposes_are_what_the_program_called(
+    program: Program, has_gradients: bool, dynamic: bool
+) -> None:
+    def observed(function: Program) -> list[Any]:
+        x = torch.arange(16.0).reshape(4, 4).requires_grad_() * 1
+        with torch.set_grad_enabled(has_gradients):
+            results = leaves(function(x))
+        return [(r.tolist(), r.requires_grad, r._is_view(), type(r.grad_fn).__name__ == "NoneType") for r in results]
+
+    compiled = compile_aot(program, decompositions=decomposition_table, dynamic=dynamic)
+    assert observed(compiled) == observed(program)
+
+
+def reshaped_with_gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        reshaped = x.reshape(2, 8)
+        return reshaped, x[1:].detach().t()
+
+
+@pytest.mark.parametrize("kind", ["leaf", "view", "negated", "history"])
+def test_views_made_where_the_program_enables_gradients_have_them(kind: str) -> None:
+    def observed(function: Program) -> Any:
+        x = torch.arange(16.0).reshape(4, 4)
+        x = {"view": x[:], "negated": torch._neg_view(x)}.get(kind, x).requires_grad_()
+        x = x * 1 if kind == "history" else x
+        with torch.no_grad():
+            results = function(x)
+        (gradient,) = torch.autograd.grad(results[0].sum(), x)
+        return gradient.tolist(), [(r.tolist(), r.requires_grad, r._is_view()) for r in results]
+
+    assert observed(compile_aot(reshaped_with_gradients)) == observed(reshaped_with_gradients)

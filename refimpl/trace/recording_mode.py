@@ -101,6 +101,8 @@ class RecordingMode(TorchDispatchMode):
         self.on_captured: Callable[[torch.Tensor], None] | None = None
         # Told of every tensor that is used and is not in the memory where an op has put it. Costs a little for every result.
         self.on_moved: Callable[[torch.Tensor], None] | None = None
+        # Told of an op that a decomposition was run for, its arguments, and the result.
+        self.on_decomposed: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None
         builder.annotators.append(preserved_meta_writer(self))
         self._tracer_around: Any = (
             None  # torch's, which is none of ours' business once another runs inside of this trace
@@ -332,6 +334,8 @@ class RecordingMode(TorchDispatchMode):
             if result is not NotImplemented:
                 if isinstance(func, OpOverload):
                     _check_structure(func, rule, result)
+                if self.on_decomposed is not None:
+                    self.on_decomposed(func, args, kwargs, result)
                 return result
         if (
             func not in _METADATA_QUERIES
