@@ -47,6 +47,7 @@ from refimpl.capture.segment_facts import facts_of_failure, facts_of_segment
 from refimpl.capture.torch_state import autocast_state, restore_autocast
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
+_CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional")
 _LOG = logging.getLogger(__name__)
 
 
@@ -446,9 +447,10 @@ class StepDomain(ConcreteDomain):
 
 
 def is_captured(function: FunctionType) -> bool:
-    """Whether a function that is called at a break is captured by itself: the program's own, and those of torch's modules."""
+    """Whether a function that is called at a break is captured by itself: the program's own, those of torch's modules, and
+    those that are an operator by name alone."""
     module = defined_in(function)
     root = module.partition(".")[0]
-    if root in sys.stdlib_module_names or (root == "torch" and not module.startswith("torch.nn.modules")):
+    if root in sys.stdlib_module_names or (root == "torch" and not module.startswith(_CAPTURED_OF_TORCH)):
         return False
     return treatment(function) is Treatment.ENTER

@@ -22,6 +22,7 @@ from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.generators import make_generator
 from refimpl.capture.public.numpy_interop import to_numpy_helper, to_numpy_scalar
 from refimpl.capture.sources import Source
+from refimpl.capture.symbolic.class_definitions import BUILD_CLASS
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.errors import native_base
@@ -58,6 +59,7 @@ from refimpl.capture.symbolic.values import (
     SuperValue,
     TensorValue,
     TracebackValue,
+    UnmadeClassValue,
     UnreadValue,
     Value,
 )
@@ -152,6 +154,8 @@ class Emitter:
                 return self._named(value, f"super({self.constant(value.class_)}, {self.expression(value.receiver)})")
             case FunctionValue():
                 return self._function(value)
+            case UnmadeClassValue():
+                return self._class(value)
             case GeneratorValue():
                 return self._generator(value)
             case CellValue():
@@ -280,6 +284,8 @@ class Emitter:
         closure = f"({cells})" if cells else "None"
         if value.closure is not None:
             closure = self.expression(value.closure)
+        if (known := self._names.get(id(value))) is not None:
+            return known  # made meanwhile, for a cell of its closure holds it
         name = self._named(
             value,
             f"{self.constant(FunctionType)}({self.constant(value.code)}, {self.constant(value.globals)}, None, None, {closure})",
@@ -297,6 +303,12 @@ class Emitter:
                 f"{name}.__annotations__ = {self.constant(_annotations)}({self.expression(value.annotations)})"
             )
         return name
+
+    def _class(self, value: UnmadeClassValue) -> str:
+        parts = f"{self.expression(value.body)}, {value.name!r}, {self._list(value.bases)}"
+        if (known := self._names.get(id(value))) is not None:
+            return known
+        return self._named(value, f"{self.constant(BUILD_CLASS)}({parts})")
 
     def _generator(self, value: GeneratorValue) -> str:
         frame = value.frame

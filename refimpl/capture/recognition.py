@@ -47,8 +47,16 @@ class Treatment(Enum):
 
 # Python functions of these modules are nodes as a whole: they have rules for tensors only, and no state.
 _OPERATOR_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch.linalg", "torch.fft", "torch.special"})
-# Their functions that do something else with values than compute: interpreted.
-_INTERPRETED = frozenset({"torch.nn.functional.multi_head_attention_forward", "torch.functional.split"})
+# Their functions that do something else with values than compute: they look at data, or take functions and objects. Interpreted.
+_INTERPRETED = frozenset(
+    {
+        "torch.nn.functional.multi_head_attention_forward",
+        "torch.nn.functional.gaussian_nll_loss",
+        "torch.nn.functional.linear_cross_entropy",
+        "torch.nn.functional.triplet_margin_with_distance_loss",
+        "torch.functional.split",
+    }
+)
 
 
 def _by_id(callables: set[Any]) -> dict[int, Any]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from refimpl.capture.recognition import Treatment, treatment
+from refimpl.tests.capturing import captured_with, same
 
 _NATIVE: Any = torch._C
 
@@ -37,6 +38,8 @@ _NATIVE: Any = torch._C
         (torch._C._pop_torch_function_stack, Treatment.BREAK),
         (_NATIVE._autograd._pop_saved_tensors_default_hooks, Treatment.BREAK),
         (torch.nn.functional.multi_head_attention_forward, Treatment.ENTER),
+        (torch.nn.functional.gaussian_nll_loss, Treatment.ENTER),
+        (torch.nn.functional.triplet_margin_with_distance_loss, Treatment.ENTER),
         (torch.nn.Module.train, Treatment.ENTER),
         (math.sqrt, Treatment.FOLD),
         (operator.countOf, Treatment.FOLD),
@@ -83,3 +86,32 @@ def test_a_function_of_the_users_that_compares_oddly_is_no_key() -> None:
         def __call__(self) -> None: ...
 
     assert treatment(Odd()) is Treatment.BREAK
+
+
+def test_a_loss_that_looks_at_its_data_is_captured_before_and_after() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gaussian_nll_loss(x.sin(), y, variance).cos()
+
+    captured, recorder, _ = captured_with(program)
+    args = torch.randn(3, 4), torch.randn(3, 4), torch.rand(3, 4)
+    assert same(captured(*args), program(*args))
+    assert [name for name in recorder.targets if name in ("sin", "any", "log", "mean", "cos")] == [
+        "sin",
+        "any",
+        "log",
+        "mean",
+        "cos",
+    ]
+    with pytest.raises(ValueError, match="var has negative entry"):
+        captured(args[0], args[1], -args[2])
+
+
+def test_a_loss_that_is_given_a_function_is_one_graph() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.triplet_margin_with_distance_loss(
+            x, y, z, distance_function=lambda a, b: (a - b).norm()
+        )
+
+    captured, _, _ = captured_with(program, fullgraph=True)
+    args = torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
+    assert same(captured(*args), program(*args))

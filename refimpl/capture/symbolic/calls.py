@@ -26,7 +26,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, treatment
-from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
+from refimpl.capture.sources import AttributeSource, GlobalSource, ItemSource, KeptSource, ReferentSource, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.assumed_results import assumed_result
 from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
@@ -34,6 +34,7 @@ from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
 from refimpl.capture.symbolic.check_calls import CHECK_RULES
 from refimpl.capture.symbolic.checkpoints import CHECKPOINT_RULES
+from refimpl.capture.symbolic.class_definitions import CLASS_RULES
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.constant_calls import CACHED, CONSTANT_RULES
 from refimpl.capture.symbolic.container_methods import method_of_container
@@ -45,7 +46,7 @@ from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS, ITERATOR_RULE
 from refimpl.capture.symbolic.made_modules import begin_module, is_module_init
 from refimpl.capture.symbolic.numpy_calls import NUMPY_RULES
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
-from refimpl.capture.symbolic.raising import UserRaise, unsupported
+from refimpl.capture.symbolic.raising import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.signatures import SIGNATURE_RULES
 from refimpl.capture.symbolic.state import hash_key_of
 from refimpl.capture.symbolic.tensor_methods import call_of_tensor
@@ -85,6 +86,7 @@ _RULES = {
     **AUTOGRAD_RULES,
     **CHECK_RULES,
     **CHECKPOINT_RULES,
+    **CLASS_RULES,
     **CONTROL_FLOW_RULES,
 }
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
@@ -415,7 +417,10 @@ class SymbolicCalls(SymbolicBase):
         return function
 
     def load_build_class(self, frame: FrameState) -> Any:
-        raise GraphBreak("unsupported_operation", what="a definition", kind="class")
+        found = frame.builtins.get("__build_class__")
+        if found is None:
+            raising(NameError)
+        return self.state.wrap(found, GlobalSource(KeptSource(frame.builtins, "builtins"), "__build_class__"))
 
     def import_name(self, frame: FrameState, name: str, names: Any, level: Any) -> Any:
         """A module that is loaded already: importing it again only looks it up."""

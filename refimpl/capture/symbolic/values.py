@@ -481,6 +481,22 @@ class FunctionValue(Value):
         self.attributes: dict[str, Value] = {}  # that were assigned, `__name__` and its like among them
 
 
+class UnmadeClassValue(Value):
+    """A class that the segment defines: what `class name(*bases)` with this body will make when the segment ends."""
+
+    __slots__ = ("bases", "body", "name")
+
+    def __init__(self, body: FunctionValue, name: str, bases: list[Value]) -> None:
+        super().__init__()
+        self.body = body
+        self.name = name
+        self.bases = bases
+
+    @property
+    def kind(self) -> str:
+        return "class that is defined here"
+
+
 class CellValue(Value):
     """A cell of a closure. `content` is UNBOUND for an empty one."""
 
