@@ -204,10 +204,10 @@ def _trace(
         keeps_captured=config.is_export,
     )
     asked: dict[str, Any] = {}
-    has_gradients = torch.is_grad_enabled()
+    is_inference, has_gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     while True:
-        try:
-            with torch.set_grad_enabled(has_gradients):  # a trace that is given up may have switched them off
+        try:  # a trace that is given up may have left these modes, or entered them
+            with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients):
                 return trace(fakes, options=options, **asked)
         except DataDependentFakeRead:
             if options.uses_python_kernels or options.tracing_mode == "symbolic":

@@ -104,8 +104,9 @@ class GeometryChangesMode(TorchFunctionMode):
     def _view(self, view: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Autograd is told that it came up as `view` did: what it refuses because of that stays."""
         creation = creation_of_view(view)
-        with paused_recordings(), torch.set_grad_enabled(not is_made_without_gradients(creation)):
-            again = make()
+        is_quiet = is_made_without_gradients(creation)
+        with paused_recordings(), torch.inference_mode(False), torch.set_grad_enabled(not is_quiet):
+            again = make()  # a tensor as `view` is, of which no inference mode has the history
         set_creation_of_view(again, creation)
         return again
 

@@ -129,3 +129,15 @@ def test_what_eager_refuses_of_a_view_is_refused() -> None:
     for run in (program, compile_aot(program)):
         with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
             run(torch.randn(4, 4, requires_grad=True) * 1)
+
+
+def test_the_geometry_of_a_tensor_from_before_changes_in_inference_mode() -> None:
+    def program(b: Tensor) -> Any:
+        v = b.unsqueeze(0)
+        with torch.inference_mode():
+            v.swapaxes_(0, 1)
+            w = b[1:]
+            w.t_()
+        return v, w
+
+    assert_agrees(program, lambda: ([], [torch.arange(6.0).reshape(2, 3)]))

@@ -105,3 +105,17 @@ def test_a_trace_that_is_given_up_in_a_region_leaves_no_mode_behind() -> None:
     x = torch.ones(1, 1, requires_grad=True)
     result = with_options(program, CaptureOptions(backend=aot_eager))(x)
     assert type(result.grad_fn) is type(program(x).grad_fn)
+
+
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_views_in_inference_mode_require_a_gradient_as_what_they_view_does(has_gradient: bool) -> None:
+    def program(x: Any) -> Any:
+        with torch.inference_mode():
+            view, made = x[::2], x * 2
+            return "view" if view.requires_grad else "made" if made.requires_grad else "none"
+
+    captured, _, _ = captured_with(program)
+    x = torch.ones(3, requires_grad=has_gradient)
+    assert captured(x) == program(x)
+    with torch.inference_mode():
+        assert captured(x) == program(x)

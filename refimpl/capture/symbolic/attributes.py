@@ -43,6 +43,7 @@ from refimpl.capture.symbolic.iterable_calls import attribute_of_partial
 from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS
 from refimpl.capture.symbolic.operators import CONSTANT_TYPES
 from refimpl.capture.symbolic.raising import raising, unsupported
+from refimpl.capture.symbolic.unknown_gradients import unknown_gradient
 from refimpl.capture.symbolic.values import (
     ArrayValue,
     CombinedIteratorValue,
@@ -223,8 +224,8 @@ class SymbolicAttributes(SymbolicBase):
     def _of_tensor(self, value: TensorValue, name: str) -> Value:
         if name == "shape":
             return self.shape_value(value)
-        if self.state.backward_of and name in ("requires_grad", "is_leaf"):
-            unsupported(f"attribute {name} in backward", value)
+        if name in ("requires_grad", "is_leaf") and (reason := unknown_gradient(self.state, value)) is not None:
+            unsupported(f"attribute {name} {reason}", value)
         if name == "is_leaf":
             return self._is_leaf(value)
         if name == "__class__":
