@@ -5,7 +5,7 @@ Counterpart: none in torch/_dynamo, which takes what fake tensors say
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
