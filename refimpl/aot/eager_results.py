@@ -1,19 +1,27 @@
 """Results of functions whose kernels go another way for tensors without data than for those with: made what eager mode gives.
 
-Counterpart: none; torch's traces give copies, strides and random numbers of their own there
+Counterpart: none; torch's traces give copies, strides, random numbers and gradients of their own there
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from refimpl._torch import running_autograd_node
+from refimpl.aot.history import steps_behind
 
 _ONE_HOT = (torch.nn.functional.one_hot,)
 _MAX_POOL1D = (torch.nn.functional.max_pool1d, torch.max_pool1d)
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
+
+_STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1")
 
 
 class EagerResultsMode(TorchFunctionMode):
@@ -56,3 +64,30 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 
 def _is_without_gradient(result: Any) -> bool:
     return isinstance(result, torch.Tensor) and result.device.type == "cpu" and not result.requires_grad
+
+
+def eager_gradients(outputs: Sequence[torch.Tensor]) -> contextlib.AbstractContextManager[Any]:
+    """To be entered around the recording of a backward from these."""
+    has_extrema = any(step.name() in _STEPS_OF_EXTREMA for step in steps_behind(outputs))
+    return _EagerGradientsMode() if has_extrema else contextlib.nullcontext()
+
+
+class _EagerGradientsMode(TorchDispatchMode):
+    """The gradient of the largest element is filled in where it belongs, so that the others get none even if it is not finite;
+    only on CUDA, and for tensors without data anywhere, autograd multiplies it by the mask."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # see RecordingMode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.mul.Tensor and _is_masked_gradient(*args[:2]):
+            mask, gradient = args
+            return torch.where(mask, gradient, 0)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_masked_gradient(mask: Any, gradient: Any) -> bool:
+    running = running_autograd_node()
+    is_mask = isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and mask.device.type != "cuda"
+    return is_mask and running is not None and running.name() in _STEPS_OF_EXTREMA

@@ -5,6 +5,7 @@ Counterpart: none
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,3 +23,15 @@ def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
         return tensor.grad_fn
     except RuntimeError:
         return forbidden
+
+
+def steps_behind(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Every step of autograd that a backward from these runs, once."""
+    waiting = [history_of(tensor) for tensor in tensors]
+    found: dict[Any, None] = {}
+    while waiting:
+        step = waiting.pop()
+        if step is not None and step not in found:
+            found[step] = None
+            waiting += [following for following, _ in step.next_functions]
+    return list(found)

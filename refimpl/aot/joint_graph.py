@@ -30,7 +30,7 @@ from refimpl.aot.backward_provenance import copy_forward_provenance, note_autogr
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.decomposed_views import DecomposedViewsState
-from refimpl.aot.eager_results import EagerResultsMode
+from refimpl.aot.eager_results import EagerResultsMode, eager_gradients
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
@@ -511,13 +511,14 @@ class _JointTraceState:
             return None
         self._is_in_backward = True
         try:
-            backward = trace_backward(
-                outputs,
-                targets,
-                self.builder.graph,
-                self._tangent if self.has_tangents else None,
-                self._forget_tangents,
-            )
+            with eager_gradients(outputs):
+                backward = trace_backward(
+                    outputs,
+                    targets,
+                    self.builder.graph,
+                    self._tangent if self.has_tangents else None,
+                    self._forget_tangents,
+                )
         finally:
             self._is_in_backward = False
         return backward

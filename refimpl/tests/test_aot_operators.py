@@ -7,6 +7,7 @@ import operator
 import pytest
 import torch
 
+from refimpl import decomposition_table
 from refimpl.aot.unannotated_writes import make_gradients_plain, name_writes
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
@@ -212,6 +213,19 @@ def test_dropout_of_a_tensor_that_is_not_row_by_row():
         torch.manual_seed(3)
         found.append((*function(torch.ones(6, 4).t()), torch.rand(1)))
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("table", [{}, decomposition_table])
+@pytest.mark.parametrize("largest", [torch.inf, torch.nan, 3.0])
+def test_only_the_largest_elements_get_a_gradient_that_is_not_finite(largest, table, dynamic):
+    def program(x):
+        return x.max().sin() + (x.square().min() - 1).rsqrt()
+
+    x = torch.tensor([1.0, largest, 2.0, largest], requires_grad=True)
+    compiled = compile_aot(program, dynamic=dynamic, decompositions=table)
+    actual, expected = (torch.autograd.grad(f(x), x) for f in (compiled, program))
+    torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
