@@ -4,16 +4,18 @@ Models of `partition_models`, in training mode, forward and backward, from the c
 
 source: our capture, gradients, partition, lowering, schedule and printed text of all kernels. cubins: the same kernels compiled
 for sm_90, without what is on disk, by ptxas in the end; products: what those of matrix products take of it, for which Inductor
-calls libraries. inductor_cpp: `torch.compile` with a fresh cache, whose kernels are C++ where there is no GPU: g++ in the place
-of Triton and ptxas. inductor_triton: its capture, gradients and printed text for an H100 that is not there (`on_gpu`);
-inductor_cubins: these kernels compiled for sm_90, in all configurations that Inductor compiles before the first launch.
+calls libraries; registers, spills (bytes): the most of a thread of any. inductor_cpp: `torch.compile` with a fresh cache, whose
+kernels are C++ where there is no GPU: g++ in the place of Triton and ptxas. inductor_triton: its capture, gradients and printed
+text for an H100 that is not there (`on_gpu`); inductor_cubins: these kernels compiled for sm_90, in all configurations that
+Inductor compiles before the first launch.
 
 Both run the models once. Seconds of the processor, with those of other processes that are waited for, and of the clock on the
 wall (`wall`): cubins of ours are compiled by as many processes as there are cores, Inductor's kernels by one. All peers in turn,
 medians over rounds, without what is loaded once. `source_ratio` and `total_ratio` are our time over Inductor's with C++,
 `triton_ratio` is all of ours over all of Inductor's with Triton.
 
---resume keeps the rows that the table has. --enough: no other round of a model that has taken so many seconds of the processor.
+--resume keeps what the table has, and measures what it has not of the asked --peers. --enough: no other round of a model that
+has taken so many seconds of the processor.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +63,7 @@ class Seconds(NamedTuple):
 
 
 PEERS = ("cubins", "inductor_cpp", "inductor_triton")
-"""What may be left out."""
+"""What may be left out; each has a column `..._s`."""
 
 
 @dataclass
@@ -79,6 +81,8 @@ class Measured:
     kernels: int = 0
     calls: int = 0
     inductor_kernels: int | None = None
+    registers: int | None = None
+    spills: int | None = None
 
     @property
     def processor(self) -> float:
@@ -115,29 +119,34 @@ def _train(module: Callable[..., Any], inputs: Sequence[Any]) -> None:
     ).sum().backward()
 
 
-class CubinSeconds(NamedTuple):
-    """Of all kernels, of the processor for those of products, and how many kernels."""
+class Cubins(NamedTuple):
+    """Of all kernels: seconds, those of the processor for products, how many kernels, and the most registers and bytes spilled
+    of a thread of one."""
 
     all: Seconds
     products: float
     kernels: int
+    registers: int
+    spills: int
 
 
-def cubin_seconds(graphs: Sequence[CompiledGraph]) -> CubinSeconds:
+def cubin_seconds(graphs: Sequence[CompiledGraph]) -> Cubins:
     """Of compiling all kernels of these, equal ones once. Raises the compiler's error for one that it refuses."""
     launches = [(printed.kernel, printed.default.constants) for graph in graphs for printed in graph.printed]
     kernels = list({(kernel.hash, *constants.items()): (kernel, constants) for kernel, constants in launches}.values())
     with _environment("TORCH_ORACLE_KERNEL_CACHE"):
         started = time.perf_counter()
-        compiled = compile_batch(kernels, CAPABILITY)
+        compiled = compile_batch(kernels, CAPABILITY, has_aligned_tensors=True)  # as a GPU's first launch
         wall = time.perf_counter() - started
     total = products = 0.0
+    registers = spills = 0
     for (_, constants), result in zip(kernels, compiled, strict=True):
         if not isinstance(result, CompiledKernel):
             raise result
         total += result.seconds
         products += result.seconds if "KBLOCK" in constants else 0.0
-    return CubinSeconds(Seconds(total, wall), products, len(kernels))
+        registers, spills = max(registers, result.registers), max(spills, result.spills)
+    return Cubins(Seconds(total, wall), products, len(kernels), registers, spills)
 
 
 @contextmanager
@@ -197,7 +206,7 @@ def measure(
             cubins = cubin_seconds(graphs)
             measured.cubins.append(cubins.all)
             measured.products.append(cubins.products)
-            measured.kernels = cubins.kernels
+            measured.kernels, measured.registers, measured.spills = cubins.kernels, cubins.registers, cubins.spills
         if "inductor_cpp" in peers:
             measured.inductor_cpp.append(_seconds(lambda: compile_by_inductor(_training(maker())))[0])
         if "inductor_triton" in peers:
@@ -214,8 +223,8 @@ def _training(model: Model) -> Model:
     return Model(model.module.train(), model.inputs)
 
 
-def row_of(name: str, measured: Measured) -> dict[str, Any]:
-    """A line of the table; a number that was not measured is left out."""
+def row_of(name: str, measured: Measured, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A line of the table; a number that was not measured is left out, or is that of the line that is known."""
     source, cubins, cpp, triton, their_cubins = (
         _medians(found)
         for found in (
@@ -223,22 +232,26 @@ def row_of(name: str, measured: Measured) -> dict[str, Any]:
         )
     )  # fmt: skip
     products = statistics.median(measured.products) if measured.products else math.nan
-    total = source.processor + cubins.processor
-    return {
+    row = {
         "model": name, "graphs": measured.graphs, "kernels": measured.kernels, "calls": measured.calls,
         "inductor_kernels": measured.inductor_kernels,
         "source_s": round(source.processor, 2), "cubins_s": round(cubins.processor, 2), "products_s": round(products, 2),
         "inductor_cpp_s": round(cpp.processor, 2),
         "inductor_triton_s": round(triton.processor, 2), "inductor_cubins_s": round(their_cubins.processor, 2),
-        "source_ratio": round(source.processor / cpp.processor, 3),
-        "total_ratio": round(total / cpp.processor, 3),
-        "triton_ratio": round(total / (triton.processor + their_cubins.processor), 3),
         "source_wall_s": round(source.wall, 2), "cubins_wall_s": round(cubins.wall, 2),
         "inductor_cpp_wall_s": round(cpp.wall, 2),
         "inductor_triton_wall_s": round(triton.wall + their_cubins.wall, 2),
-        "total_wall_ratio": round((source.wall + cubins.wall) / cpp.wall, 3),
-        "rounds": len(measured.source),
+        "registers": measured.registers, "spills": measured.spills, "rounds": len(measured.source),
     }  # fmt: skip
+    row.update({column: value for column, value in (known or {}).items() if not pd.isna(value)})
+    total, theirs = row["source_s"] + row["cubins_s"], row["inductor_triton_s"] + row["inductor_cubins_s"]
+    parts = {
+        "source_ratio": (row["source_s"], row["inductor_cpp_s"]),
+        "total_ratio": (total, row["inductor_cpp_s"]),
+        "triton_ratio": (total, theirs),
+        "total_wall_ratio": (row["source_wall_s"] + row["cubins_wall_s"], row["inductor_cpp_wall_s"]),
+    }
+    return {**row, **{name: round(part / whole, 3) if whole else math.nan for name, (part, whole) in parts.items()}}
 
 
 def _medians(found: Sequence[Seconds]) -> Seconds:
@@ -282,26 +295,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     makers = own_models() if options.own else {**own_models(), **transformers_models()}
-    rows = kept_rows(options.csv) if options.resume else []
-    known = {row["model"] for row in rows}
-    names = [name for name in makers if options.only in name and name not in known][: options.limit]
+    rows = {row["model"]: row for row in kept_rows(options.csv)} if options.resume else {}
+
+    def missing(name: str) -> list[str]:
+        return peers if name not in rows else [peer for peer in peers if pd.isna(rows[name][f"{peer}_s"])]
+
+    names = [name for name in makers if options.only in name and (name not in rows or missing(name))][: options.limit]
     started = time.monotonic()
     measure(own_models()["mlp relu"], 1, peers)  # what is loaded once
     for at, name in enumerate(names):
         if time.monotonic() - started > options.time:
             print(f"{len(names) - at} models were not begun", flush=True)
             break
-        rows.append(row_of(name, measure(makers[name], options.rounds, peers, enough=options.enough)))
-        print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
+        measured = measure(makers[name], options.rounds, missing(name), enough=options.enough)
+        rows[name] = row_of(name, measured, rows.get(name))
+        print("  ".join(f"{key}={value}" for key, value in rows[name].items()), flush=True)
         if options.csv is not None:
-            pd.DataFrame(rows).to_csv(options.csv, index=False)
+            pd.DataFrame(list(rows.values())).to_csv(options.csv, index=False)
     for column, label in (
         ("source_ratio", "to source, of Inductor's time with C++"),
         ("total_ratio", "in all, of Inductor's time with C++"),
         ("total_wall_ratio", "in all, of Inductor's time with C++, wall"),
         ("triton_ratio", "in all, of Inductor's time with Triton"),
     ):
-        ratios = [row[column] for row in rows if not math.isnan(row[column])]
+        ratios = [row[column] for row in rows.values() if row[column] > 0]
         if ratios:
             print(f"{label}: {geometric_mean(ratios):.2f}, {max(ratios):.2f} at most, {len(ratios)} models")
 

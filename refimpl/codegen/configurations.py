@@ -22,6 +22,7 @@ MOST_VALUES = 8192
 """Of a block."""
 
 _BLOCK = 1024
+_FULL_GPU = 132  # programs that the default tries to have
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,16 @@ def warps_for(values: int) -> int:
 def pointwise_configurations(points: int) -> list[Configuration]:
     """Of one run of points."""
     all_of_them = power_of_two(points)
-    default = min(_BLOCK, all_of_them)
-    others = (min(block, all_of_them) for block in (256, 512, 2048))
+    default = filling(min(_BLOCK, all_of_them), points, least=256)
+    others = (min(block, all_of_them) for block in (256, 512, _BLOCK, 2048))
     return [configuration(XBLOCK=default), *(configuration(XBLOCK=block) for block in others)]
+
+
+def filling(block: int, points: int, *, least: int) -> int:
+    """A block of points, halved while its programs do not fill a GPU: less for each thread to do, and less to compile."""
+    while block > least and -(-points // block) < _FULL_GPU:
+        block //= 2
+    return block
 
 
 def tiled_configurations() -> list[Configuration]:
@@ -67,7 +75,7 @@ def persistent_configurations(kept: int, reduced: int, *, is_kept_innermost: boo
     """Of rows that are in one block each; `is_kept_innermost` if there is memory where rows lie side by side."""
     width, rows = power_of_two(reduced), power_of_two(kept)
     fewest = min(16, MOST_VALUES // width) if is_kept_innermost else 1
-    default = min(max(fewest, 2048 // width), rows)
+    default = filling(min(max(fewest, 2048 // width), rows), kept, least=max(fewest, 512 // width))
     made = [configuration(XBLOCK=default, RBLOCK=width)]
     for block in (1, 2, 8, 32):
         if block <= rows and block * width <= MOST_VALUES:
@@ -109,7 +117,6 @@ _DOT_BLOCKS: dict[int, tuple[tuple[int, int, int, int, int], ...]] = {
     ),
     8: ((64, 64, 16, 8, 2), (32, 64, 16, 4, 2), (64, 32, 16, 4, 2), (32, 32, 16, 4, 2)),
 }  # fmt: skip
-_FULL_GPU = 132  # programs that the default tries to have
 # Values of an operand that a thread computes places for, by the bytes of a value, where these are made of symbolic sizes.
 _PLACES_OF_A_THREAD = {2: 8, 4: 4, 8: 4}
 

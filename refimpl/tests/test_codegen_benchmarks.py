@@ -133,7 +133,7 @@ def test_speed_on_a_gpu(tmp_path: Path) -> None:
 def test_a_kernel_that_is_launched_often_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
 
-    def compile_batch(kernels: Sequence[Any], capability: int) -> list[Any]:
+    def compile_batch(kernels: Sequence[Any], capability: int, *, has_aligned_tensors: bool) -> list[Any]:
         counts.append(len(kernels))
         return [compiled] * len(kernels)
 
@@ -163,6 +163,24 @@ def test_a_table_of_compile_times_goes_on_where_it_stopped(tmp_path: Path, monke
     assert measured == ["Mlp", "ConvBlock", "ConvBlock", "Mlp", "ConvBlock"]
     rows = pd.read_csv(tmp_path / "times.csv").to_dict("records")
     assert [(row["model"], row["rounds"]) for row in rows] == [("conv batch norm", 2), ("conv group norm", 1)]
+
+
+def test_peers_that_a_table_has_not_are_added_to_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(codegen_compile_time, "compiled_graphs", lambda model: [])
+    monkeypatch.setattr(codegen_compile_time, "graphs_by_inductor", lambda model: calls.append("triton") or [])
+    monkeypatch.setattr(codegen_compile_time, "compile_by_inductor", lambda model: calls.append("cpp"))
+    file = tmp_path / "times.csv"
+    command = ["--only", "mlp relu", "--own", "--rounds", "1", "--resume", "--csv", str(file)]
+    for peers in ("inductor_triton", "inductor_triton,inductor_cpp", "inductor_cpp"):
+        calls.append(peers)
+        codegen_compile_time.main([*command, "--peers", peers])
+    assert calls == [
+        "inductor_triton", "triton", "triton", "inductor_triton,inductor_cpp", "cpp", "triton", "cpp", "inductor_cpp", "cpp"
+    ]  # fmt: skip
+    (row,) = pd.read_csv(file).to_dict("records")
+    assert not pd.isna(row["inductor_triton_s"])
+    assert not pd.isna(row["inductor_cpp_s"])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from refimpl._torch import FakeTensorMode
 from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.configurations import persistent_configurations, pointwise_configurations
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
@@ -154,12 +155,27 @@ def test_kernels_are_compiled_for_gpus_in_every_configuration(capability: int) -
     _compiles(capability, every=True)
 
 
+@pytest.mark.parametrize(("points", "block"), [(100, 128), (1 << 12, 256), (1 << 17, 512), (1 << 20, 1024)])
+def test_few_points_are_spread_over_more_programs(points: int, block: int) -> None:
+    assert pointwise_configurations(points)[0].constants == {"XBLOCK": block}
+
+
+@pytest.mark.parametrize(("rows", "block"), [(4, 4), (128, 8), (2048, 8), (4096, 16), (1 << 20, 32)])
+def test_few_rows_are_spread_over_more_programs(rows: int, block: int) -> None:
+    across, along = (
+        persistent_configurations(rows, 64, is_kept_innermost=is_innermost)[0].constants["XBLOCK"]
+        for is_innermost in (True, False)
+    )
+    assert along == block
+    assert across == min(rows, max(block, 16))  # neighbours in memory stay in one block
+
+
 def test_configurations_that_leave_points_without_a_mask_are_not_allowed() -> None:
     inputs = (_x(3, 1024),)
     (printed,), _ = _printed(_lowered(lambda x: x * 2, *inputs))
     blocks = [dict(made.blocks)["XBLOCK"] for made in printed.configurations]
     assert "xmask" not in printed.kernel.source
-    assert blocks == [1024, 256, 512]  # 2048 would go beyond 3072 points
+    assert blocks == [256, 512, 1024]  # 2048 would go beyond 3072 points
 
 
 def _compiled(function: Callable[..., Any], *arguments: torch.Tensor, dynamic: bool = False) -> tuple[Any, list[Any]]:
