@@ -77,7 +77,7 @@ class SegmentGraph:
             set_example_value(node, value)
         except _NOT_FOUND as error:
             self.graph.erase_node(node)
-            raise GraphBreak("op_raises_on_fake", what=str(target), error=type(error).__name__) from error
+            raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target))) from error
         self.notes.note(node)
         return node
 

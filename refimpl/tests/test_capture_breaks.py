@@ -5,8 +5,11 @@ from __future__ import annotations
 import string
 
 import pytest
+import torch
 
 from refimpl.capture.breaks import REGISTRY, BreakKind, GraphBreak, UserLine
+from refimpl.capture.public.errors import Unsupported
+from refimpl.tests.capturing import captured_with
 
 
 def fields(kind: BreakKind) -> set[str]:
@@ -38,3 +41,9 @@ def test_every_kind_has_a_hint_and_a_stable_id() -> None:
 def test_a_kind_that_is_not_registered_is_an_error_of_ours() -> None:
     with pytest.raises(KeyError):
         GraphBreak("no_such_kind")
+
+
+def test_an_op_that_asks_its_data_on_the_way_is_refused_by_name() -> None:
+    captured, _, _ = captured_with(lambda x: torch.combinations(x.sin()), fullgraph=True)
+    with pytest.raises(Unsupported, match="combinations reads a value out of a tensor"):
+        captured(torch.randn(4))
