@@ -93,3 +93,47 @@ def test_checkpoints_of_the_program_are_kept(partitioner: Any) -> None:
     forward, backward = graphs
     assert len(calls(forward, aten.mm)) == 6
     assert len(calls(backward, aten.mm)) >= 12 + 3, "the first product of every block is made again"
+
+
+def difference(x, w):
+    y = x @ w
+    return (y - x).abs(), y
+
+
+def viewed_difference(x, w):
+    y = x @ w
+    return (y - x).abs(), y.t()
+
+
+def difference_of_a_part(x, w):
+    y = (x @ w).as_strided((3, 4), (4, 1), 4)
+    return (y - x[1:]).abs(), y
+
+
+def merged_differences(x, w):
+    y = x @ w
+    return (y - x).abs() * (y - x).cos(), y
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("program", [difference, viewed_difference, difference_of_a_part, merged_differences])
+def test_results_that_eager_does_not_save_may_be_written_before_the_backward(program: Any, partitioner: Any) -> None:
+    gradients = []
+    for function in (program, aot_function(program, lambda graph, _: graph, partition_fn=partitioner)):
+        torch.manual_seed(0)
+        x, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        distance, y = function(x, w)
+        y.detach().neg_()
+        gradients.append(torch.autograd.grad(distance.sum(), [x, w]))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("program", [torch.sigmoid, torch.exp, lambda x: torch.softmax(x, -1)])
+def test_results_that_eager_saves_are_saved_as_they_are(program: Any, partitioner: Any) -> None:
+    x = torch.randn(4, 4, requires_grad=True)
+    result = aot_function(program, lambda graph, _: graph, partition_fn=partitioner)(x)
+    assert result.grad_fn.saved_tensors[0].data_ptr() == result.data_ptr()
+    result.detach().neg_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(result.sum(), x)

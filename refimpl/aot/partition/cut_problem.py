@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.partition.errors import UnsplittableJointGraph
+from refimpl.aot.partition.exposed import exposed_memory
 from refimpl.aot.partition.flow import INFINITE, FlowNetworkBuilder
 from refimpl.aot.partition.joint import JointGraph, is_tangent
 from refimpl.aot.partition.prices import RecomputePrices
@@ -54,6 +55,7 @@ class CutProblem:
             for i, users in enumerate(joint.users)
             if not joint.is_backward[i] and any(joint.is_backward[u] for u in users)
         ) | {i for i in joint.numbers_of(joint.backward_outputs) if not joint.is_backward[i]}
+        self.exposed = exposed_memory(joint)
 
     def cost_of(self, number: int) -> float:
         """What saving a value costs; infinite for what cannot be saved, or is saved as the memory it lies in."""
@@ -61,7 +63,7 @@ class CutProblem:
         node, value = joint.nodes[number], joint.value_of(number)
         if node.op == "get_attr" or joint.is_tuple(number):
             return INFINITE
-        if joint.is_view(number) and not joint.is_mutated_input(joint.owner[number]):
+        if joint.is_view(number) and not self._is_copied(number):
             return INFINITE
         if joint.is_scalar(number):
             return float(SCALAR_BYTES) if isinstance(value, (torch.SymInt, int)) else _LAST_RESORT
@@ -70,9 +72,13 @@ class CutProblem:
         if number in self._static and not joint.is_mutated_input(number):
             return _STATIC
         cost = float(self._prices.bytes_of(number))
-        if number not in self._returned and not self._prices.is_written_anyway(number):
-            cost *= 1 + self._extra_write
-        return cost
+        is_there = number in self._returned or self._prices.is_written_anyway(number)
+        return cost * (1 + self._extra_write) if not is_there or self._is_copied(number) else cost
+
+    def _is_copied(self, number: int) -> bool:
+        """Whether a copy is what is saved: the memory itself may hold something else when the backward runs."""
+        owner = self.joint.owner[number]
+        return owner in self.exposed or self.joint.is_mutated_input(owner)
 
     def bytes_of(self, saved: Collection[int]) -> float:
         """Bytes of tensors that are saved, without what is in memory anyway."""
@@ -134,11 +140,7 @@ class CutProblem:
 
     def _price(self, number: int, price_of: Any) -> float:
         facts = self.joint.facts[number]
-        if (
-            facts is not None
-            and facts.name in _ABSOLUTE_VIEWS
-            and self.joint.is_mutated_input(self.joint.owner[number])
-        ):
+        if facts is not None and facts.name in _ABSOLUTE_VIEWS and self._is_copied(number):
             return INFINITE
         return price_of(number)
 

@@ -46,7 +46,7 @@ def min_cut_rematerialization_partition(
     budget = budget_of_graph(graph, options.memory_budget)
     saved = problem.solve() if budget == 1 else solve_within(problem, budget)
     split = without_derived_numbers(joint, plan_split(joint, saved))
-    forward, backward = write_graphs(joint, split)
+    forward, backward = write_graphs(joint, split, problem.exposed)
     if options.verifies:
         verify_partition(joint_module, forward, backward, num_fwd_outputs, merges=merges)
     return forward, backward

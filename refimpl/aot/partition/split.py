@@ -142,9 +142,12 @@ def _symbols_in(value: Any) -> set[Any]:
     return {symbol for n in numbers if isinstance(n, SYM_TYPES) for symbol in n.node.expr.free_symbols}
 
 
-def write_graphs(joint: JointGraph, split: Split) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """The forward and the backward graph of a split."""
-    copied = {i: f"{joint.nodes[i].name}_saved" for i in split.tensors if _is_memory_of_mutated_input(joint, i)}
+def write_graphs(
+    joint: JointGraph, split: Split, exposed: Collection[int] = ()
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The forward and the backward graph of a split. Of memory whose owner is `exposed`, copies are saved."""
+    lost = [i for i in split.tensors if joint.owner[i] in exposed or _is_memory_of_mutated_input(joint, i)]
+    copied = {i: f"{joint.nodes[i].name}_saved" for i in lost}
     forward = _write_forward(joint, split, copied)
     backward = _write_backward(joint, split, copied)
     return LazyGraphModule(joint.module, forward), LazyGraphModule(joint.module, backward)

@@ -33,4 +33,3 @@ def unknown_gradient(state: Gradients, value: TensorValue) -> str | None:
     memories = [storage_key(fake) for fake in inputs if fake.layout is torch.strided]
     is_view = value.fake.layout is torch.strided and storage_key(value.fake) in memories
     return "of a view in inference mode" if is_view else None
-

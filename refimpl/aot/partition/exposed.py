@@ -1,0 +1,34 @@
+"""Memory of results of which eager mode would save nothing: whoever has the results may write to it before the backward runs.
+
+Counterpart: none; upstream saves such results, and autograd refuses the backward where they are written to
+"""
+
+from __future__ import annotations
+
+import torch
+
+from refimpl.aot.partition.joint import JointGraph, is_tangent
+
+
+def exposed_memory(joint: JointGraph) -> frozenset[int]:
+    """Owners of memory that the forward makes and returns, and that autograd has saved nothing of.
+
+    It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; and what those read
+    that run again there because the program asks for it. Inputs are none of these owners: saving them takes no memory, and what is
+    computed again from them would.
+    """
+    results = {joint.owner[i] for i in joint.numbers_of(joint.forward_outputs)}
+    exposed = {i for i in results if joint.nodes[i].op not in ("placeholder", "get_attr")}
+    is_late: dict[torch.fx.Node, bool] = {}
+    for node in joint.module.graph.nodes:
+        if not exposed:
+            break
+        if node.op == "output":
+            continue
+        read = node.all_input_nodes
+        is_late[node] = is_tangent(node) or any(is_late[source] for source in read)
+        is_late[node] |= node.op != "placeholder" and node.meta.get("partitioner_tag") == "is_backward"
+        if is_late[node] or "recompute" in node.meta:
+            numbers = [joint.number_of.get(joint.resolve(source)) for source in read if not is_late[source]]
+            exposed.difference_update(joint.owner[i] for i in numbers if i is not None)
+    return frozenset(exposed)
