@@ -25,6 +25,7 @@ from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
 from refimpl.aot.functional_transform import functionalize
+from refimpl.backends.partition import partition_for_kernels
 from refimpl.backends.registry import Backend, lookup_backend
 from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
@@ -143,7 +144,8 @@ class RefimplAot:
 
 def kernel_options(spec: SubjectSpec) -> CodegenOptions:
     """What a subject's options say about kernels."""
-    return codegen_options({name: spec.options[name] for name in ("random", "strict") if name in spec.options})
+    known = ("random", "strict", "fuse_attention")
+    return codegen_options({name: spec.options[name] for name in known if name in spec.options})
 
 
 class KernelCompilerState:
@@ -201,8 +203,10 @@ class RefimplCodegen:
             self._graphs += 1
             return graph_module if self._kernels is None else self._kernels.compile(graph_module, example_inputs)
 
+        options = CodegenOptions() if self._kernels is None else self._kernels.options
         return compile_aot(
-            request.target, backend=compile_one, partition="min_cut", decompositions=codegen_decompositions(),
+            request.target, backend=compile_one, decompositions=codegen_decompositions(),
+            partition=functools.partial(partition_for_kernels, options=options),
             dynamic=bool(self.spec.options.get("dynamic", request.dynamic)),
             record_stack_traces=bool(self.spec.options.get("strict", False)),
         )  # fmt: skip

@@ -56,11 +56,13 @@ _EXPORT = {
     "dynamic": _FLAG_OR_NONE,
     "decomposed": OptionSpec(choices=("no", "functional", "all")),
 }
-# Where kernels run, the capabilities of GPUs that each of them is compiled for besides, and whose random numbers they draw.
+# Where kernels run, the capabilities of GPUs that each of them is compiled for besides, whose random numbers they draw, and
+# whether attention in pieces is put together.
 _KERNELS = {
     "level": OptionSpec(choices=("emulator", "interpreter", "device")),
     "cubin": OptionSpec(choices=(80, 86, 89, 90, 100), several=True),
     "random": OptionSpec(choices=("eager", "philox")),
+    "fuse_attention": _FLAG,
 }
 _INTERPRET = "TRITON_INTERPRET"
 _REFIMPL_AOT = "oracle.subjects.refimpl:RefimplAot"

@@ -34,14 +34,19 @@ def triton(
     options: fields of CodegenOptions by name, or one. Raises BadParameter for others. compiler: what gets each graph, and the
     options; compile_graph unless somebody looks on.
     """
-    compile_one = functools.partial(compiler, options=codegen_options(options))
+    chosen = codegen_options(options)
+    compile_one = functools.partial(compiler, options=chosen)
+    partition = functools.partial(partition_for_kernels, options=chosen)
     if any(_is_symbolic(value) for value in example_inputs):
-        return _compiled_for_any_size(graph_module, compile_one)
-    return _compiled(graph_module, example_inputs, compile_one)
+        return _compiled_for_any_size(graph_module, compile_one, partition)
+    return _compiled(graph_module, example_inputs, compile_one, partition)
 
 
 def _compiled(
-    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], compile_one: Callable[..., Any]
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    compile_one: Callable[..., Any],
+    partition: Callable[..., Any],
 ) -> Callable[..., Any]:
     with left_to_the_front_end():
         return aot_module_simplified(
@@ -49,7 +54,7 @@ def _compiled(
             example_inputs,
             fw_compiler=compile_one,
             decompositions=codegen_decompositions(),
-            partition_fn=partition_for_kernels,
+            partition_fn=partition,
         )
 
 
@@ -59,11 +64,13 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def _compiled_for_any_size(graph_module: torch.fx.GraphModule, compile_one: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled_for_any_size(
+    graph_module: torch.fx.GraphModule, compile_one: Callable[..., Any], partition: Callable[..., Any]
+) -> Callable[..., Any]:
     """Compiled at the first call with symbols of refimpl's own, and anew only where a guard on these fails."""
     program = _OfTensors(graph_module, _numbers_that_are_sizes(graph_module))
     compiled = compile_calls(
-        program, compiler=compile_one, partition_fn=partition_for_kernels,
+        program, compiler=compile_one, partition_fn=partition,
         decompositions=codegen_decompositions(), dynamic=True,
     )  # fmt: skip
     return lambda *inputs: compiled(*[value for at, value in enumerate(inputs) if at not in program.sizes])

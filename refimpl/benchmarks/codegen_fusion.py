@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import statistics
 import warnings
@@ -104,7 +105,10 @@ def our_graphs(program: Program, *, has_gradients: bool) -> list[CompiledGraph]:
 
     function, values = flat(program, has_gradients=has_gradients)
     compiled = compile_aot(
-        function, backend=backend, partition=partition_for_kernels, decompositions=codegen_decompositions()
+        function,
+        backend=backend,
+        partition=functools.partial(partition_for_kernels, options=OPTIONS),
+        decompositions=codegen_decompositions(),
     )
     run_with_gradients(compiled, values)
     return made

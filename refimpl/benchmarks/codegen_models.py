@@ -9,6 +9,7 @@ convolutions and random numbers are kernels of our own, as they can be on a GPU.
 from __future__ import annotations
 
 import argparse
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -80,7 +81,7 @@ def measure(name: str, make: Callable[[], Model]) -> list[GraphRow]:
 
     compiled = aot_module_simplified(
         TensorOutputs(model.module.train()), model.inputs, fw_compiler=looks("forward"), bw_compiler=looks("backward"),
-        partition_fn=partition_for_kernels, decompositions=codegen_decompositions(),
+        partition_fn=functools.partial(partition_for_kernels, options=OPTIONS), decompositions=codegen_decompositions(),
     )  # fmt: skip
     outputs = [output for output in pytree.tree_leaves(compiled(*model.inputs)) if output.requires_grad]
     torch.stack([output.float().sum() for output in outputs]).sum().backward()

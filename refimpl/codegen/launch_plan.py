@@ -22,7 +22,7 @@ from refimpl.codegen.autotune import TunedLauncherState, TunerState, default_tun
 from refimpl.codegen.configurations import Configuration
 from refimpl.codegen.cuda_graphs import CudaRecorder, RecordedCallState, Recorder, why_not
 from refimpl.codegen.kernel import Kernel, KernelError, Launcher, Level, bound
-from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque, Operand, SizeExpression, buffers_made
+from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque, Operand, SizeExpression, Tiled, buffers_made
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.codegen.memory_plan import (
     MemoryPlan,
@@ -38,6 +38,7 @@ from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.attention import print_attention
 from refimpl.codegen.printing.contractions import print_contraction
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
+from refimpl.codegen.printing.tiles import print_tiled
 from refimpl.codegen.program_lines import first_lines
 from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
 from refimpl.codegen.tensors import Stored
@@ -61,6 +62,8 @@ class CompiledGraph:
     """Why it is not replayed from a CUDA graph, where that was asked for."""
     movement: Movement | None = None
     """Which bytes are moved."""
+    regions: Counter[str] = field(default_factory=Counter)
+    """Attention in pieces: how often it became kernels of tiles ("forward", "gradients"), and why not ("left: ...")."""
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Lines of the program behind each kernel, by its name, where the graph's nodes have them."""
 
@@ -141,7 +144,7 @@ class _Plan:
                 operands = pytree.tree_leaves((entry.arguments, entry.keywords))
                 self.read_by_place |= {o.buffer for o in operands if isinstance(o, Operand) and not o.is_whole}
                 self.written |= entry.writes
-            elif isinstance(entry, Attention):
+            elif isinstance(entry, (Attention, Tiled)):
                 self.read_by_place |= entry.reads
             else:
                 self.read_by_place |= entry.group.reads()
@@ -182,17 +185,20 @@ class _Plan:
             self.graph.fallbacks,
             tuple(self.printed),
             movement=self.movement,
+            regions=self.graph.regions,
             lines={name: first_lines(lines) for name, lines in self.lines_of_kernels.items()},
         )
 
     def _is_constant(self, name: str) -> bool:
         return name in self.graph.constants
 
-    def _print(self, entry: ScheduledKernel | Attention) -> PrintedKernel:
+    def _print(self, entry: ScheduledKernel | Attention | Tiled) -> PrintedKernel:
         """The same text is one kernel, launched from several places."""
         name = f"kernel_{len(self.kernels)}"
         if isinstance(entry, Attention):
             printed = print_attention(name, entry, self.buffers, self.facts)
+        elif isinstance(entry, Tiled):
+            printed = print_tiled(name, entry, self.buffers, self.facts)
         else:
             print_one = print_kernel if entry.group.contraction is None else print_contraction
             printed = print_one(name, entry, self.buffers, self.facts)
@@ -215,8 +221,8 @@ class _Plan:
                 uses.append(use_of_extern(entry))
             else:
                 assert isinstance(printed, PrintedKernel)
-                is_attention = isinstance(entry, Attention)
-                use = use_of_attention(entry, printed) if is_attention else use_of_kernel(entry.group, printed, begun)
+                is_whole = isinstance(entry, (Attention, Tiled))
+                use = use_of_attention(entry, printed) if is_whole else use_of_kernel(entry.group, printed, begun)
                 uses.append(use)
                 begun.update(printed.written)
         outside = {value.name for value in self.graph.inputs if isinstance(value, Buffer)} | self.graph.constants.keys()
@@ -301,7 +307,9 @@ class _Plan:
     def _lines_behind(self, entry: Scheduled, printed: PrintedKernel) -> tuple[str, ...]:
         """Lines of the program that a launch computes."""
         nests = entry.group.nests if isinstance(entry, ScheduledKernel) else ()
-        origins = [entry.origin] if isinstance(entry, Attention) else [name for nest in nests for name in nest.origins]
+        origins = [name for nest in nests for name in nest.origins]
+        if not isinstance(entry, ScheduledKernel):
+            origins = [*(entry.origins if isinstance(entry, Tiled) else [entry.origin])]
         lines = first_lines(line for name in dict.fromkeys(origins) for line in self.graph.lines.get(name, ()))
         self.lines_of_kernels.setdefault(printed.kernel.name, []).extend(lines)
         return lines

@@ -215,7 +215,63 @@ class Attention:
         return frozenset(operand.buffer for operand in self.inputs.values())
 
 
-Step = Nest | Extern | Attention
+@dataclass(frozen=True, slots=True)
+class TiledSoftmax:
+    """Weights of scores, along columns. Loads of `weights` are what the scores' exponentials give, divided by their sum.
+
+    `greatest` and `total` are stored if they have a buffer: numbers for each batch and row, at these places.
+    """
+
+    scores: Scalar
+    weights: Buffer
+    greatest: tuple[Buffer, sympy.Expr] | None = None
+    total: tuple[Buffer, sympy.Expr] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """Products of matrices, and products of what is computed from them, as one kernel: a block of rows (or of columns) stays,
+    and the kernel goes over the columns (or rows). No memory holds what is in between.
+
+    products: nests over batch, rows and columns, whose results are loaded by the others where they are made; they have the
+    dtypes of their buffers, which are not in memory. results: sums over the looped axis, of a value (by batch and what stays) or
+    of products with an operand (by batch, what stays, and a width).
+    """
+
+    batch: tuple[Axis, ...]
+    rows: Axis
+    columns: Axis
+    loops: Literal["rows", "columns"]
+    products: tuple[Nest, ...]
+    results: tuple[Nest, ...]
+    origins: tuple[str, ...]
+    softmax: TiledSoftmax | None = None
+
+    @property
+    def tiles(self) -> frozenset[str]:
+        """Names of the buffers that no memory holds."""
+        weights = () if self.softmax is None else (self.softmax.weights.name,)
+        return frozenset([*(nest.target.name for nest in self.products), *weights])
+
+    @property
+    def made(self) -> tuple[Buffer, ...]:
+        """The buffers that it fills."""
+        rows = () if self.softmax is None else (self.softmax.greatest, self.softmax.total)
+        return (*(nest.target for nest in self.results), *(row[0] for row in rows if row is not None))
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        """All that is computed at a point."""
+        scores = () if self.softmax is None else (self.softmax.scores,)
+        return (*scores, *(value for nest in (*self.products, *self.results) for value in nest.scalars()))
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Names of the buffers that are read."""
+        loads = {part.buffer for part in walk(*self.scalars()) if isinstance(part, Load)}
+        return frozenset(loads - self.tiles)
+
+
+Step = Nest | Extern | Attention | Tiled
 
 
 def buffers_made(step: Step) -> tuple[Buffer, ...]:
@@ -225,5 +281,5 @@ def buffers_made(step: Step) -> tuple[Buffer, ...]:
             return (target,)
         case Extern(outputs=outputs):
             return tuple(output.buffer for output in outputs if output.buffer is not None)
-        case Attention(made=made):
-            return made
+        case Attention() | Tiled():
+            return step.made

@@ -21,7 +21,7 @@ import torch
 from refimpl._torch import OpOverload, has_composite_kernel, pytree
 from refimpl.codegen.configurations import Configuration
 from refimpl.codegen.indices import is_provably_equal, product
-from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque
+from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque, Tiled
 from refimpl.codegen.printing.kernels import PrintedKernel
 from refimpl.codegen.scalars import Load, walk
 from refimpl.codegen.schedule import Group, guess
@@ -275,7 +275,7 @@ def may_alias(target: Any) -> bool:
     return has_composite_kernel(target)
 
 
-def use_of_attention(attention: Attention, printed: PrintedKernel) -> Use:
+def use_of_attention(attention: Attention | Tiled, printed: PrintedKernel) -> Use:
     """What an attention kernel does with memory. Its programs read what others write about: nothing is written over."""
     return Use(reads=attention.reads, made=printed.written, overwrites={})
 

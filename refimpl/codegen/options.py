@@ -26,6 +26,9 @@ class CodegenOptions:
     deterministic: bool = False
     """No sums whose order differs from run to run. So it is too while torch.use_deterministic_algorithms is on."""
 
+    fuse_attention: bool = True
+    """Attention that a graph holds in pieces becomes kernels without scores in memory."""
+
     reuse_buffers: bool = True
     """Results take the memory of what is needed no more, or are written over what their kernel reads."""
 
@@ -49,7 +52,7 @@ class CodegenOptions:
             value = getattr(self, name)
             if value not in choices:
                 raise BadParameter(seen=f"{name}={value!r}", expected=f"one of {', '.join(choices)}")
-        for name in ("deterministic", "reuse_buffers", "autotune", "cuda_graphs", "strict"):
+        for name in ("deterministic", "fuse_attention", "reuse_buffers", "autotune", "cuda_graphs", "strict"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise BadParameter(seen=f"{name}={value!r}", expected="True or False")

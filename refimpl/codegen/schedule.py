@@ -18,7 +18,7 @@ import torch
 
 from refimpl.codegen.configurations import WIDEST_ROWS
 from refimpl.codegen.indices import ONE, affine_terms, divides, product
-from refimpl.codegen.loop_ir import Attention, Axis, Extern, Nest, Step, Write, buffers_made, new_axis
+from refimpl.codegen.loop_ir import Attention, Axis, Extern, Nest, Step, Tiled, Write, buffers_made, new_axis
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, draws, walk
 
@@ -119,12 +119,12 @@ class ScheduledKernel:
     stored: frozenset[str]
 
 
-Scheduled = ScheduledKernel | Extern | Attention
+Scheduled = ScheduledKernel | Extern | Attention | Tiled
 
 
 def schedule(steps: Sequence[Step], needed: Iterable[str]) -> list[Scheduled]:
     """Groups of nests and calls, in an order that respects what reads what. `needed` are buffers that outlive the graph."""
-    entries: list[Group | Extern | Attention] = []
+    entries: list[Group | Extern | Attention | Tiled] = []
     for step in steps:
         if not isinstance(step, Nest):
             entries.append(step)
@@ -157,7 +157,7 @@ def group_of(nest: Nest) -> Group:
     return Group((nest,), nest.order, frozenset(axis.symbol for axis in nest.reduced))
 
 
-def _place(entries: list[Group | Extern | Attention], new: Group) -> tuple[int, Group | None]:
+def _place(entries: list[Group | Extern | Attention | Tiled], new: Group) -> tuple[int, Group | None]:
     """The last entry that the new group can join, without passing one that it depends on. What is written in part is complete
     only after the kernel of its last part, and is not begun before the kernel that fills it ends."""
     reads, changes = new.reads(), new.changes()

@@ -114,11 +114,13 @@ def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, orig
 
 
 def _reduction(spec: ContractionSpec, device: torch.device, *, is_dot: bool) -> Reduction:
+    return dot_of(device, is_convolution=spec.is_convolution) if is_dot else Reduction("sum")
+
+
+def dot_of(device: torch.device, *, is_convolution: bool = False) -> Reduction:
     """With the precision of float32 that eager has on the device, by PyTorch's flags."""
-    if not is_dot:
-        return Reduction("sum")
     libraries: Any = torch.backends
-    flags = libraries.cudnn.conv if spec.is_convolution else libraries.cuda.matmul
+    flags = libraries.cudnn.conv if is_convolution else libraries.cuda.matmul
     is_tf32 = device.type == "cuda" and flags.fp32_precision == "tf32"
     return Reduction("dot", "tf32" if is_tf32 else "ieee")
 

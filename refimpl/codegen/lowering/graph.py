@@ -27,7 +27,9 @@ from refimpl.codegen.lowering import (
     windows,
     writes,
 )
+from refimpl.codegen.lowering.regions import Region, Regions, find_regions, in_order
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, have_strides, whole
+from refimpl.codegen.lowering.tiles import lower_region
 from refimpl.codegen.options import CodegenOptions, Contractions
 from refimpl.codegen.program_lines import line_of, lines_behind
 from refimpl.codegen.scalars import Load, walk
@@ -73,6 +75,8 @@ class LoweredGraph:
     lowered: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     """Nodes lowered and not, by operator."""
+    regions: Counter[str] = field(default_factory=Counter)
+    """Attention in pieces that became kernels of tiles, by kind, and why other did not."""
     facts: SizeFacts = NO_FACTS
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Lines of the program behind each node, by its name."""
@@ -115,11 +119,17 @@ class _GraphLowering:
         self.ones: set[sympy.Expr] = set()
         self.lowered: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
+        self.regions: Counter[str] = Counter()
 
     def run(self) -> LoweredGraph:
         outputs: tuple[Any, ...] = ()
-        for node in self.graph_module.graph.nodes:
-            if node.op == "placeholder":
+        graph = self.graph_module.graph
+        regions = find_regions(graph) if self.options.fuse_attention else Regions()
+        self.regions.update(f"left: {reason}" for reason in regions.left)
+        for node in in_order(graph, regions.found) if regions.found else graph.nodes:
+            if isinstance(node, Region):
+                self._region(node)
+            elif node.op == "placeholder":
                 self.values[node] = self._placeholder(node)
             elif node.op == "get_attr":
                 self.values[node] = self._constant(node)
@@ -137,6 +147,7 @@ class _GraphLowering:
             opaque_constants=self.opaque_constants,
             lowered=self.lowered,
             fallbacks=self.fallbacks,
+            regions=self.regions,
             facts=self.state.facts,
             lines=lines_behind(self.graph_module.graph, self.values),
             ones=frozenset(self.ones),
@@ -227,6 +238,21 @@ class _GraphLowering:
                 self.lowered[str(node.target)] += 1
                 return result
         return self._extern(node, arguments, keywords, reason)
+
+    def _region(self, region: Region) -> None:
+        """Kernels of tiles; one node after the other where these cannot be."""
+        mark = len(self.state.steps), len(self.state.buffers)
+        try:
+            made = lower_region(self.state, region, self.values, RULES.get)
+        except NotLowered as not_lowered:
+            self._undo(mark)
+            self.regions[f"left: {not_lowered}"] += 1
+            for node in region.nodes:
+                self.values[node] = self._kept(node, self._call(node))
+        else:
+            self.regions[region.kind] += 1
+            self.values.update(made)
+            self.lowered.update(str(node.target) for node in region.nodes)
 
     def _undo(self, mark: tuple[int, int]) -> None:
         del self.state.steps[mark[0] :]

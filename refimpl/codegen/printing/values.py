@@ -180,8 +180,8 @@ class ValuePrinter:
 
     looped: axes along which values differ from one pass through the inner scope to the next; those that are reduced, where none
     are given.
-    made: nests whose values are in the kernel already; `rows` has the names of those that are reductions. `indices.symbols` must
-    have a name for every axis.
+    made: nests whose values are in the kernel already; `rows` has the names of values that are, by buffer: those of reductions.
+    `indices.symbols` must have a name for every axis.
     """
 
     def __init__(
@@ -227,9 +227,11 @@ class ValuePrinter:
         return self.inner if is_looped else self.outer
 
     def _emit(self, scalar: Scalar) -> str:
-        if isinstance(scalar, Load) and scalar.buffer in self.made and not scalar.indirect:
-            made = self.made[scalar.buffer]
-            return self.rows[scalar.buffer] if made.reduction is not None else self.value(made.value)
+        if isinstance(scalar, Load) and not scalar.indirect:
+            if scalar.buffer in self.rows:
+                return self.rows[scalar.buffer]
+            if scalar.buffer in self.made:
+                return self.value(self.made[scalar.buffer].value)
         key = (id(scalar), self._guard)
         is_wide = self.is_wide(scalar)
         scope = self._scope_of(scalar)

@@ -1,0 +1,135 @@
+"""Attention in pieces of a joint graph whose scores the backward makes again, so that neither graph has them in memory.
+
+The forward keeps the greatest score of each row and the sum of its exponentials, from which weights follow. This pays only where
+both graphs have a region there (`regions`), which is found out by lowering them as they are in the joint graph.
+
+Counterpart: torch/_inductor/fx_passes/fuse_attention.py, whose training patterns replace a joint graph's nodes by operators
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy
+
+from refimpl.codegen.indices import to_index
+from refimpl.codegen.loop_ir import Buffer
+from refimpl.codegen.lowering.graph import RULES
+from refimpl.codegen.lowering.regions import NotARegion, Region, find_forward, find_gradients
+from refimpl.codegen.lowering.state import LoweringState, NotLowered, whole
+from refimpl.codegen.lowering.tiles import lower_region
+from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.sizes import facts_of
+
+_TAG = "recompute"
+
+
+@dataclass(frozen=True)
+class RemadeAttention:
+    """Nodes of a joint graph's forward: what the backward makes again, and what is kept for it."""
+
+    again: tuple[torch.fx.Node, ...] = ()
+    kept: tuple[torch.fx.Node, ...] = ()
+
+
+@contextlib.contextmanager
+def attention_made_again(
+    joint_module: torch.fx.GraphModule, num_fwd_outputs: int, options: CodegenOptions
+) -> Iterator[frozenset[str]]:
+    """The joint graph's nodes say to partitioners what to make again. Gives the names of the nodes that do."""
+    graph = joint_module.graph
+    found = find_remade(graph, num_fwd_outputs, options) if options.fuse_attention else RemadeAttention()
+    for nodes, policy in (
+        (found.again, CheckpointPolicy.MUST_RECOMPUTE),
+        (found.kept, CheckpointPolicy.MUST_SAVE),
+    ):
+        for node in nodes:
+            node.meta[_TAG] = policy
+    try:
+        yield frozenset(node.name for node in (*found.again, *found.kept))
+    finally:
+        for node in (*found.again, *found.kept):
+            del node.meta[_TAG]
+
+
+def without_tags(graph_module: torch.fx.GraphModule, names: frozenset[str]) -> torch.fx.GraphModule:
+    """The graph, of which nodes with these names say nothing."""
+    for node in graph_module.graph.nodes:
+        if node.name in names:
+            node.meta.pop(_TAG, None)
+    return graph_module
+
+
+def find_remade(graph: torch.fx.Graph, num_fwd_outputs: int, options: CodegenOptions) -> RemadeAttention:
+    """Of all attention that both graphs can compute without scores in memory."""
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    forward = _behind([item for item in _outputs(graph)[:num_fwd_outputs] if isinstance(item, torch.fx.Node)])
+    state = LoweringState(options, facts=facts_of(n.meta.get("val") for n in graph.nodes if n.op == "placeholder"))
+    again: dict[torch.fx.Node, None] = {}
+    kept: dict[torch.fx.Node, None] = {}
+    for node in forward:
+        region = _found(find_forward, node, order, lambda user: user not in forward)
+        if region is None or region.softmax is None or any(_TAG in inner.meta for inner in region.nodes):
+            continue
+        of_rows = (region.softmax.greatest, region.softmax.total)
+        tiles = [one for one in region.nodes if one not in (*region.results, *of_rows)]
+        gradients = _gradients_of(region, graph, order, forward.keys() - set(tiles))
+        if gradients is not None and _is_lowered(state, region) and _is_lowered(state, gradients):
+            again.update(dict.fromkeys(tiles))
+            kept.update(dict.fromkeys(of_rows))
+    return RemadeAttention(tuple(again), tuple(kept))
+
+
+def _gradients_of(
+    forward: Region, graph: torch.fx.Graph, order: dict[torch.fx.Node, int], ignored: set[torch.fx.Node]
+) -> Region | None:
+    for node in graph.nodes:
+        made = _found(find_gradients, node, order, ignored.__contains__)
+        if made is not None and not set(forward.products).isdisjoint(made.products):
+            return made
+    return None
+
+
+def _found(find: Callable[..., Region | None], *arguments: Any) -> Region | None:
+    try:
+        return find(*arguments)
+    except NotARegion:
+        return None
+
+
+def _is_lowered(state: LoweringState, region: Region) -> bool:
+    """Whether there are kernels for it if all that it reads is in memory."""
+    values: dict[torch.fx.Node, Any] = {}
+    for node in region.inputs:
+        fake = node.meta.get("val")
+        if isinstance(fake, torch.Tensor):
+            shape, strides = (tuple(to_index(number) for number in numbers) for numbers in (fake.shape, fake.stride()))
+            values[node] = whole(Buffer(node.name, shape, strides, fake.dtype, fake.device))
+        else:
+            values[node] = to_index(fake) if isinstance(fake, torch.SymInt) else fake
+    try:
+        lower_region(state, region, values, RULES.get)
+    except NotLowered:
+        return False
+    return True
+
+
+def _behind(nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, None]:
+    """These and all that they are computed from."""
+    found: dict[torch.fx.Node, None] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found[node] = None
+            stack.extend(node.all_input_nodes)
+    return found
+
+
+def _outputs(graph: torch.fx.Graph) -> Sequence[Any]:
+    returned: Any = graph.output_node().args[0]
+    return returned
