@@ -343,6 +343,15 @@ def test_gradients_of_maxima_are_where_indices_say() -> None:
     assert torch.equal(compiled(gradient, x), both(gradient, x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int64])
+def test_a_product_of_addcmul_is_not_rounded_by_itself(dtype: torch.dtype) -> None:
+    x, a, b = (torch.arange(-30, 33) * 7919 % 101 / 7 * scale for scale in (3, -1, 1))
+    _check(lambda *x: (torch.addcmul(*x), torch.addcmul(*x, value=3)), *(t.to(dtype) for t in (x, a, b)))
+    if dtype == torch.float32:
+        large = torch.full((9,), 1.9e19)
+        _check(torch.addcmul, torch.full((9,), 3e38), -large, large)
+
+
 def test_sizes_that_guards_say_are_1_broadcast() -> None:
     """A size that follows from others; what it is expanded to says that it is 1."""
 

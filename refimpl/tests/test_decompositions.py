@@ -389,3 +389,28 @@ def test_cudnn_s_batch_norm_is_pytorch_s_own(*, training: bool) -> None:
         )
         for a, b in zip(mine, wanted, strict=True):
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.block_diag,
+        F.huber_loss,
+        F.soft_margin_loss,
+        F.binary_cross_entropy_with_logits,
+        lambda x, y: torch.cat([x.reshape(1), y.reshape(1)]),
+        lambda x, y: torch.cartesian_prod(x.reshape(1), y.reshape(1)),
+    ],
+)
+def test_tensors_of_several_dtypes_give_eagers_dtype(function: Callable[..., torch.Tensor]) -> None:
+    dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
+    for first in dtypes:
+        for second in dtypes:
+            for shape in ((), (1,)):
+                x, y = torch.full(shape, 1.5).to(first), torch.tensor([0.5]).to(second)
+                try:
+                    expected = function(x, y)
+                except (RuntimeError, ValueError):  # of floats, or of one shape, only
+                    continue
+                result = refimpl.make_fx(function, decomposition_table=decomposition_table)(x, y)(x, y)
+                torch.testing.assert_close(result, expected)

@@ -2,7 +2,8 @@
 
 Kernels of elementwise operators order the dimensions of a result by the strides of the operands: the first operand that can
 tell two dimensions apart decides. Strides of 0 tell nothing, which is where broadcast and expanded operands leave the word to
-the next one. Fake kernels written in Python judge the same questions by other rules.
+the next one. Fake kernels written in Python judge the same questions by other rules. An operand of another dtype than the common
+one is converted first on the CPU, which leaves no gaps.
 
 Counterpart: torch/_prims_common/__init__.py compute_elementwise_output_strides
 Differs: follows the kernels where the two disagree. Of symbolic sizes and strides the order is asked of their environment, which
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
+from refimpl.trace.dtypes import BOOL, INT, common_dtype, kind_of
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides; symbolic integers count as integers
 
@@ -25,20 +27,25 @@ aten = torch.ops.aten
 # By all tensors among the arguments, in order.
 _ELEMENTWISE = frozenset(
     [
+        aten.addcdiv.default,
+        aten.addcmul.default,
         aten.clamp.Tensor,
         aten.complex.default,
         aten.copysign.Scalar,
         aten.copysign.Tensor,
         aten.div.Scalar_mode,
         aten.div.Tensor_mode,
+        aten.elu_backward.default,
         aten.floor_divide.default,
         aten.fmax.default,
         aten.fmin.default,
         aten.hardshrink_backward.default,
+        aten.hardsigmoid_backward.default,
         aten.hardswish_backward.default,
         aten.hardtanh_backward.default,
         aten.heaviside.default,
         aten.hypot.default,
+        aten.leaky_relu_backward.default,
         aten.lerp.Scalar,
         aten.lerp.Tensor,
         aten.logaddexp.default,
@@ -48,19 +55,37 @@ _ELEMENTWISE = frozenset(
         aten.logical_xor.default,
         aten.logit_backward.default,
         aten.polar.default,
+        aten.softplus_backward.default,
         aten.softshrink_backward.default,
         aten.special_xlog1py.default,
+        aten.threshold_backward.default,
         aten.xlogy.Tensor,
     ]
 )
 # Of these, those that compute with integers as with floats.
 _IN_FLOATS = frozenset([aten.copysign.Scalar, aten.copysign.Tensor, aten.special_xlog1py.default, aten.xlogy.Tensor])
+# Of these, those whose kernel is given the gradient after the others.
+_GRADIENT_LAST = frozenset([aten.leaky_relu_backward.default, aten.threshold_backward.default])
 # By the first tensor alone, as the kernel of one operand; below, as `empty_like`, which keeps strides along sizes of 1 too.
 _BY_FIRST = frozenset([aten.soft_margin_loss.default])
-_LIKE_FIRST = frozenset([aten.binary_cross_entropy.default, aten.huber_loss.default])
+_LIKE_FIRST = frozenset(
+    [
+        aten.binary_cross_entropy.default,
+        aten.huber_loss.default,
+        aten.log_sigmoid_backward.default,
+        aten.uniform.default,
+    ]
+)
 # Whatever the operands are.
 _CONTIGUOUS = frozenset(
-    [aten.pow.Scalar, aten.normal.float_Tensor, aten.poisson.default, aten.rrelu_with_noise.default]
+    [
+        aten.pow.Scalar,
+        aten.normal.Tensor_Tensor,
+        aten.normal.float_Tensor,
+        aten._standard_gamma.default,
+        aten.poisson.default,
+        aten.rrelu_with_noise.default,
+    ]
 )
 _KNOWN = _ELEMENTWISE | _BY_FIRST | _LIKE_FIRST | _CONTIGUOUS
 
@@ -92,12 +117,14 @@ def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tup
 def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tuple[int, ...] | None:
     """Strides of an operator's result, where this module knows better than the fake kernel; None where it does not.
 
-    None also for sizes that only a run of the graph knows, and for operands with gaps or repeated elements that a kernel may
-    convert first.
+    None also for sizes that only a run of the graph knows.
     """
     if func not in _KNOWN:
         return None
+    args = list(args)
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    if func in _GRADIENT_LAST:
+        tensors = [*tensors[1:], tensors[0]]
     layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
     numbers = [*shape, *(n for layout in layouts for part in layout for n in part)]
     if not tensors or not all(map(_is_known, numbers)):
@@ -110,11 +137,13 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
             return None
         is_kept = func in _LIKE_FIRST and _is_dense(shape, strides)
         return strides if is_kept else elementwise_strides(shape, layouts[:1])
-    is_one_dtype = len({tensor.dtype for tensor in tensors}) == 1
-    becomes_float = func in _IN_FLOATS or any(isinstance(arg, float) for arg in args)
-    is_converting = not is_one_dtype or (becomes_float and not tensors[0].dtype.is_floating_point)
-    if is_converting and not all(_is_dense(*layout) for layout in layouts):
-        return None
+    if tensors[0].device.type == "cpu":
+        dtype = common_dtype(*args)
+        if func in _IN_FLOATS and kind_of(dtype) in (BOOL, INT):
+            dtype = torch.get_default_dtype()
+        for i, (own, strides) in enumerate(layouts):
+            if tensors[i].dtype is not dtype and not _is_dense(own, strides):
+                layouts[i] = own, elementwise_strides(own, [layouts[i]])
     if len(tensors) == 1 and any(isinstance(arg, (int, float)) for arg in args):
         layouts.append(((), ()))  # a number is a tensor without dimensions
     return elementwise_strides(shape, layouts)

@@ -285,6 +285,22 @@ def _add(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, alpha: Any =
     return pointwise(node, formula, x, y, compute=opmath(dtype))
 
 
+@RULES.rule(aten.addcmul.default)
+def _addcmul(state: LoweringState, node: torch.fx.Node, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    dtype = promoted(x, a, b)
+    if dtype == torch.bool or (isinstance(value, float) and not dtype.is_floating_point):
+        raise NotLowered(f"value={value} in {dtype}")
+    _check_number(value)
+
+    def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
+        factor = a if value == 1 else apply("mul", literal(value, a.dtype), a)
+        if x.dtype.is_floating_point:  # the last product is not rounded by itself, as in eager
+            return apply("fma", factor, b, x)
+        return apply("add", x, apply("mul", factor, b))
+
+    return pointwise(node, formula, x, a, b, compute=opmath(dtype))
+
+
 @RULES.rule(aten.mul.Tensor, aten.mul.Scalar)
 def _mul(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
     return _arithmetic(state, node, "mul", x, y)

@@ -72,7 +72,7 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
     return grad * torch.where(torch.abs(difference) >= beta, sign, difference / beta)
 
 
-@pointwise(aten.huber_loss.default)
+@pointwise(aten.huber_loss.default, is_of_one_dtype=True)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
     distance = torch.abs(x - target)
     loss = torch.where(distance < delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
@@ -84,7 +84,7 @@ def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int,
     return (_per_loss(grad, reduction, x.numel()) * torch.clamp(x - target, -delta, delta)).contiguous()
 
 
-@pointwise(aten.soft_margin_loss.default)
+@pointwise(aten.soft_margin_loss.default, is_of_one_dtype=True)
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     return reduce_loss(torch.log1p(torch.exp(-target * x)), reduction)
 
@@ -113,7 +113,7 @@ def binary_cross_entropy_backward(
     return _per_loss(out, reduction, x.numel())
 
 
-@pointwise(aten.binary_cross_entropy_with_logits.default)
+@pointwise(aten.binary_cross_entropy_with_logits.default, is_of_one_dtype=True)
 def binary_cross_entropy_with_logits(
     x: Tensor,
     target: Tensor,

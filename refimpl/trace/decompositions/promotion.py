@@ -1,9 +1,7 @@
 """What dtype an elementwise op computes in and what dtype it returns, and the decorator that applies it to a rule.
 
-Note [Dtypes of elementwise ops]
-The common dtype of an op's operands is found by category: tensors with dimensions come before tensors without, these before
-Python numbers, and a later group only matters if it holds a higher kind (bool < integer < float < complex) than the earlier
-ones. Half-precision kernels compute in float32 and round once at the end, so a rule in several steps must do so too.
+The common dtype is Note [Dtypes of elementwise ops]. Half-precision kernels compute in float32 and round once at the end, so a
+rule in several steps must do so too.
 
 Counterpart: torch/_prims_common/wrappers.py elementwise_type_promotion_wrapper, torch/_decomp/decompositions.py type_casts
 Differs: a rule that gets a kind of number the op has no kernel for returns NotImplemented, so that the op itself raises the
@@ -20,9 +18,9 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import RuleT, aten, rule
+from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, common_dtype, kind_of
 from refimpl.trace.elementwise_layouts import in_layout_of
 
-BOOL, INT, FLOAT, COMPLEX = "bool", "int", "float", "complex"
 FLOATS = frozenset({FLOAT})
 FLOATS_AND_COMPLEX = frozenset({FLOAT, COMPLEX})
 NUMBERS = frozenset({INT, FLOAT, COMPLEX})
@@ -31,19 +29,7 @@ REALS_AND_BOOL = frozenset({BOOL, INT, FLOAT})
 ANY = frozenset({BOOL, INT, FLOAT, COMPLEX})
 
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
-_COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
-_REAL_OF = {complex_dtype: real for real, complex_dtype in _COMPLEX_OF.items()}
-_INTEGRAL_NUMBERS = (int, torch.SymInt)
-_NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-def kind_of(dtype: torch.dtype) -> str:
-    """One of BOOL, INT, FLOAT, COMPLEX."""
-    if dtype is torch.bool:
-        return BOOL
-    if dtype.is_complex:
-        return COMPLEX
-    return FLOAT if dtype.is_floating_point else INT
+_REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 def computation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -54,15 +40,6 @@ def computation_dtype(dtype: torch.dtype) -> torch.dtype:
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type of the parts of a complex number; other types are themselves."""
     return _REAL_OF.get(dtype, dtype)
-
-
-def common_dtype(*operands: Any) -> torch.dtype:
-    """The type that tensors and numbers are promoted to when an op combines them. None is no operand."""
-    tensors = [x for x in operands if isinstance(x, torch.Tensor)]
-    with_dimensions = _highest(x.dtype for x in tensors if x.ndim > 0)
-    without = _highest(x.dtype for x in tensors if x.ndim == 0)
-    numbers = _highest(_dtype_of_number(x) for x in operands if isinstance(x, _NUMBERS))
-    return _combine(_combine(with_dimensions, without), numbers) or torch.get_default_dtype()
 
 
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -76,6 +53,7 @@ def pointwise(
     scalars: Sequence[int] = (),
     result: torch.dtype | None = None,
     integers_become_floats: bool = False,
+    is_of_one_dtype: bool = False,
 ) -> Callable[[RuleT], RuleT]:
     """Registers a rule whose tensors arrive in the type the op computes in and whose results are rounded to the op's type.
 
@@ -83,6 +61,7 @@ def pointwise(
     scalars: positions of arguments that are numbers and take part in promotion; other numbers do not.
     result: the type of the result where it is always the same.
     integers_become_floats: bool and integer operands are computed in the default float type.
+    is_of_one_dtype: tensors of several dtypes are left to the op, whose result is not of their common dtype.
     """
 
     def decorate(function: RuleT) -> RuleT:
@@ -92,6 +71,8 @@ def pointwise(
             values += [x for x in kwargs.values() if isinstance(x, torch.Tensor)]
             dtype = common_dtype(*values)
             if kind_of(dtype) not in accepts:
+                return NotImplemented
+            if is_of_one_dtype and len({x.dtype for x in values if isinstance(x, torch.Tensor)}) > 1:
                 return NotImplemented
             if integers_become_floats and kind_of(dtype) in (BOOL, INT):
                 dtype = torch.get_default_dtype()
@@ -110,28 +91,3 @@ def pointwise(
         return rule(*overloads)(promoted)  # type: ignore[return-value]
 
     return decorate
-
-
-def _dtype_of_number(number: Any) -> torch.dtype:
-    if isinstance(number, (bool, torch.SymBool)):
-        return torch.bool
-    if isinstance(number, _INTEGRAL_NUMBERS):
-        return torch.int64
-    default = torch.get_default_dtype()
-    return _COMPLEX_OF[default] if isinstance(number, complex) else default
-
-
-def _highest(dtypes: Any) -> torch.dtype | None:
-    return functools.reduce(lambda a, b: b if a is None else torch.promote_types(a, b), dtypes, None)
-
-
-def _combine(first: torch.dtype | None, second: torch.dtype | None) -> torch.dtype | None:
-    """The type of a group of operands together with a group that comes after it."""
-    if first is None or second is None:
-        return first or second
-    order = (BOOL, INT, FLOAT, COMPLEX)
-    if order.index(kind_of(second)) <= order.index(kind_of(first)):
-        return first
-    if kind_of(first) == FLOAT:  # and the second is complex: the width of the first stays
-        return torch.promote_types(first, torch.complex32)
-    return second

@@ -14,6 +14,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.layouts import laid_out_as, suggested_format
+from refimpl.trace.decompositions.promotion import common_dtype
 from refimpl.trace.decompositions.registry import aten, register, rule
 
 Tensor = torch.Tensor
@@ -247,9 +248,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def block_diag(tensors: Sequence[Tensor]) -> Tensor:
     if any(x.ndim > 2 for x in tensors):
         return NotImplemented  # eager raises
-    dtype = tensors[0].dtype
-    for x in tensors:
-        dtype = torch.promote_types(dtype, x.dtype)
+    dtype = common_dtype(*tensors)
     blocks = [torch.atleast_2d(x).to(dtype) for x in tensors]
     columns = sum(b.shape[1] for b in blocks)
     rows, before = [], 0

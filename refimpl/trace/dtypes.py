@@ -1,0 +1,65 @@
+"""Kinds of dtypes, and the type that the operands of an elementwise op are promoted to.
+
+Note [Dtypes of elementwise ops]
+The common dtype of an op's operands is found by category: tensors with dimensions come before tensors without, these before
+Python numbers, and a later group only matters if it holds a higher kind (bool < integer < float < complex) than the earlier
+ones.
+
+Counterpart: torch/_prims_common/__init__.py elementwise_dtypes
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+BOOL, INT, FLOAT, COMPLEX = "bool", "int", "float", "complex"
+
+_COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
+_INTEGRAL_NUMBERS = (int, torch.SymInt)
+_NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def kind_of(dtype: torch.dtype) -> str:
+    """One of BOOL, INT, FLOAT, COMPLEX."""
+    if dtype is torch.bool:
+        return BOOL
+    if dtype.is_complex:
+        return COMPLEX
+    return FLOAT if dtype.is_floating_point else INT
+
+
+def common_dtype(*operands: Any) -> torch.dtype:
+    """The type that tensors and numbers are promoted to when an op combines them. None is no operand."""
+    tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+    with_dimensions = _highest(x.dtype for x in tensors if x.ndim > 0)
+    without = _highest(x.dtype for x in tensors if x.ndim == 0)
+    numbers = _highest(_dtype_of_number(x) for x in operands if isinstance(x, _NUMBERS))
+    return _combine(_combine(with_dimensions, without), numbers) or torch.get_default_dtype()
+
+
+def _dtype_of_number(number: Any) -> torch.dtype:
+    if isinstance(number, (bool, torch.SymBool)):
+        return torch.bool
+    if isinstance(number, _INTEGRAL_NUMBERS):
+        return torch.int64
+    default = torch.get_default_dtype()
+    return _COMPLEX_OF[default] if isinstance(number, complex) else default
+
+
+def _highest(dtypes: Any) -> torch.dtype | None:
+    return functools.reduce(lambda a, b: b if a is None else torch.promote_types(a, b), dtypes, None)
+
+
+def _combine(first: torch.dtype | None, second: torch.dtype | None) -> torch.dtype | None:
+    """The type of a group of operands together with a group that comes after it."""
+    if first is None or second is None:
+        return first or second
+    order = (BOOL, INT, FLOAT, COMPLEX)
+    if order.index(kind_of(second)) <= order.index(kind_of(first)):
+        return first
+    if kind_of(first) == FLOAT:  # and the second is complex: the width of the first stays
+        return torch.promote_types(first, torch.complex32)
+    return second
