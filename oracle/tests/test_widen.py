@@ -267,6 +267,9 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     "linear layer": lambda: torch.nn.Linear(4, 4).weight.detach(),
     "truncated normal": lambda: torch.nn.init.trunc_normal_(torch.ones(20)),
 }
+COMPUTED = {
+    "truncated normal"
+}  # by torch 2.11: the inverse error function of uniform numbers, which is wider in float64
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -278,7 +281,10 @@ def test_random_numbers_are_those_of_the_narrow_program(name: str) -> None:
     with Widened(narrow=torch.float32) as mode:
         wide = DRAWS[name]()
     assert wide.dtype in (torch.float64, torch.int64)
-    assert wide.double().equal(narrow.double())
+    if name in COMPUTED:
+        torch.testing.assert_close(wide.float(), narrow)
+    else:
+        assert wide.double().equal(narrow.double())
     assert torch.get_rng_state().equal(state)
     assert not mode.meaning_changed
 

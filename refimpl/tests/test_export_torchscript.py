@@ -116,6 +116,7 @@ def test_a_traced_module_is_exported_with_its_modules_state() -> None:
     program = TS2EPConverter(torch.jit.trace(module, x), (x,)).convert()
     torch.testing.assert_close(program.module()(x), module(x))
     assert program.state_dict.keys() == module.state_dict().keys()
+    assert torch.ops.aten.convolution.default in [node.target for node in program.graph.nodes]
 
 
 def test_a_script_that_was_saved_is_exported() -> None:

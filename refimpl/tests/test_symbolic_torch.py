@@ -105,10 +105,16 @@ def test_unbacked_symbols_are_seen_as_unbacked() -> None:
     assert not upstream.has_free_unbacked_symbols(s)
     assert upstream.free_unbacked_symbols([s, u * 2]) == {u.node.expr}
     assert upstream.free_unbacked_symbols(z) == {z.node.expr}
-    assert upstream.has_guarding_hint(s)
-    assert not upstream.has_guarding_hint(u)
-    assert upstream.optimization_hint(s) == 7
-    assert upstream.optimization_hint(u, fallback=64) == 64
+    if hasattr(upstream, "has_guarding_hint"):
+        assert upstream.has_guarding_hint(s)
+        assert not upstream.has_guarding_hint(u)
+        assert upstream.optimization_hint(s) == 7
+        assert upstream.optimization_hint(u, fallback=64) == 64
+    else:  # torch 2.11
+        assert upstream.has_hint(s)
+        assert not upstream.has_hint(u)
+        assert upstream.size_hint(s) == 7
+        assert upstream.size_hint(u, fallback=64) == 64
 
 
 def test_guarding_reads_values_and_data_dependent_ones_raise() -> None:
@@ -345,6 +351,8 @@ def test_programs_run_on_fake_tensors_with_symbolic_sizes(name: str) -> None:
     function, inputs, shape, most_guards = PROGRAMS[name]
     result, env = run(function, *inputs)
     assert str(tuple(result.shape)) == shape
+    if name == "max_pool" and any("Mod" in str(guard.expr) for guard in env.guards):
+        most_guards = 1  # torch 2.11's fake kernel asks whether the window divides the size
     assert len(env.guards) <= most_guards, env.format_guards()
 
 

@@ -86,6 +86,8 @@ def test_inputs_and_the_output_have_no_stack_trace_and_it_is_asked_for(monkeypat
     for node in refimpl.make_fx(program, record_stack_traces=True)(x).graph.nodes:
         assert (node.stack_trace is None) == (node.op in ("placeholder", "output"))
     assert {node.stack_trace for node in refimpl.make_fx(program)(x).graph.nodes} == {None}
+    if not hasattr(fx_config, "do_not_emit_stack_traces"):  # torch 2.11 has no such flag
+        return
     monkeypatch.setattr(fx_config, "do_not_emit_stack_traces", True)
     assert {node.stack_trace for node in refimpl.make_fx(program, record_stack_traces=True)(x).graph.nodes} == {None}
 

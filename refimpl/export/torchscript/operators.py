@@ -170,4 +170,6 @@ ON_TENSORS: dict[str, Callable[..., Any]] = {
     "aten::is_complex": lambda x: x.is_complex(), "aten::storage_offset": lambda x: x.storage_offset(),
     "aten::get_device": lambda x: x.get_device(), "aten::is_contiguous": lambda x, *_: x.is_contiguous(),
     "aten::requires_grad_": lambda x, on=True: x.requires_grad_(on), "aten::detach": lambda x: x.detach(),
+    # What a trace writes down, with flags of the library behind it: those are the caller's. Before 2.12 it has no fake kernel.
+    "aten::_convolution": lambda *values: torch.convolution(*values[:9]),
 }  # fmt: skip
