@@ -369,10 +369,20 @@ def keeps_sequence_number_of_meta() -> bool:
 def identity_saved_tensors_hooks_if_any() -> contextlib.AbstractContextManager[Any]:
     """Within it hooks on saved tensors from around see nothing. Without such hooks nothing is done: hooks, even those that do
     nothing, switch off the check that what was saved has not been written to."""
-    hooks: Any = getattr(torch._C, "_autograd")
-    if hooks._top_saved_tensors_default_hooks(True) is None:
+    if not has_saved_tensors_hooks():
         return _NO_CONTEXT
     return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
+
+
+def has_saved_tensors_hooks() -> bool:
+    """Whether hooks from around pack what is saved now."""
+    hooks: Any = getattr(torch._C, "_autograd")
+    return hooks._top_saved_tensors_default_hooks(True) is not None
+
+
+def keeps_autograd_graph() -> bool:
+    """Whether the backward pass that now runs may be run again: `retain_graph`."""
+    return bool(getattr(torch._C, "_autograd")._get_current_graph_task_keep_graph())
 
 
 @contextlib.contextmanager

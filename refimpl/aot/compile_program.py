@@ -29,7 +29,7 @@ from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for, s
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
-from refimpl.aot.partial_backward import without_tangents
+from refimpl.aot.partial_backward import is_divisible, without_tangents
 from refimpl.aot.partition import default_partition
 from refimpl.aot.repeated_draws import merge_repeated_draws
 from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
@@ -37,6 +37,7 @@ from refimpl.aot.runtime.autograd_function import differentiable_call
 from refimpl.aot.runtime.flat_bases import with_flat_bases
 from refimpl.aot.runtime.gradient_queries import with_answers
 from refimpl.aot.runtime.graph_call import BoxedCall, boxed
+from refimpl.aot.runtime.kept_values import Needs, partly_needed
 from refimpl.aot.runtime.output_strides import with_traced_strides
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
@@ -320,10 +321,11 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         unlift_tokens(forward_module, first_outputs=len(tokens.forward))
         unlift_tokens(backward_module, last_outputs=len(tokens.backward))
         whole = with_backward_states(_LazyCompile(backward_module, config), program.random)
-        is_divisible = not tokens.backward and not program.random.backward and program.traced.layout is None
-        get_backward = _ByTangents(whole, backward_module if is_divisible else None, config)
+        has_parts = not tokens.backward and not program.random.backward and program.traced.layout is None
+        get_backward = _ByTangents(whole, backward_module if has_parts else None, config)
+        needs = get_backward.needs(forward_module, num_outputs)
     else:  # autograd refused: the forward runs, asking for a gradient raises
-        dependences = ()
+        dependences, needs = (), ()
         forward_module, whole = joint, _no_backward
         get_backward = _ByTangents(whole, None, config)
         unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
@@ -339,6 +341,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         analysis,
         dependences,
         None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
+        needs,
     )
     return runtime_wrapper(
         analysis,
@@ -414,6 +417,12 @@ class _ByTangents:
         self._config = config
         self._parts: dict[frozenset[int], Callable[[], BoxedCall]] = {}
         self._lock = threading.Lock()
+
+    def needs(self, forward: torch.fx.GraphModule, num_outputs: int) -> Needs:
+        """Of what the forward saves. Where the backward is not divided, or not yet known to be, all of it is needed."""
+        if self._graph_module is None or not is_divisible(self._graph_module):
+            return ()
+        return partly_needed(forward, self._graph_module, num_outputs)
 
     def __call__(self, missing: frozenset[int]) -> BoxedCall:
         if not missing or self._graph_module is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from refimpl.errors import RefimplError, user_line
 
 
@@ -101,6 +103,36 @@ class StaleWrapper(RefimplError, RuntimeError):
             f"{list(shape)}] is at version {version}; expected version {expected} instead\n"
             "  expected: tensors that are as they were when the forward ran\n"
             "  what to do: write to a copy of the tensor"
+        )
+
+
+class StaleValue(RefimplError, RuntimeError):
+    """What a part of a backward needs was written to after forward.
+
+    Counterpart: the RuntimeError of autograd's saved variables
+    """
+
+    def __init__(self, tensor: torch.Tensor, expected: int) -> None:
+        super().__init__(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {expected} instead\n"
+            "  expected: tensors that are as they were when the forward ran\n"
+            "  what to do: write to a copy of the tensor"
+        )
+
+
+class FreedGraph(RefimplError, RuntimeError):
+    """A backward for a second time, without retain_graph.
+
+    Counterpart: the RuntimeError of autograd's saved variables
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+            "freed)\n"
+            "  expected: one backward, after which saved values are let go\n"
+            "  what to do: specify retain_graph=True for the backwards before the last"
         )
 
 

@@ -17,13 +17,18 @@ from refimpl.functionalize.geometry import extent_of
 _aten = torch.ops.aten
 
 
+def is_divisible(backward: torch.fx.GraphModule) -> bool:
+    """Not where sizes are symbols, which only a compile before the first call may learn of."""
+    return not any(isinstance(node.meta.get("val"), SYM_TYPES) for node in backward.graph.nodes)
+
+
 def without_tangents(backward: torch.fx.GraphModule, missing: Collection[int]) -> torch.fx.GraphModule | None:
     """A copy of the backward graph that reads none of the tangents at `missing`; gradients of those alone are None.
 
     Where what is computed of them meets what is not, a sum has one summand less, and any other operator reads zeros.
-    None where sizes are symbols, which only a compile before the first call may learn of.
+    None where it is not divisible.
     """
-    if any(isinstance(node.meta.get("val"), SYM_TYPES) for node in backward.graph.nodes):
+    if not is_divisible(backward):
         return None
     return _Pruning(backward, missing).module()
 

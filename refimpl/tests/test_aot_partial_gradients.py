@@ -5,6 +5,7 @@ Zeros in their place would do in most programs: not where a derivative is infini
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -98,3 +99,67 @@ def test_results_of_one_op_have_the_gradients_of_their_own_operand() -> None:
         x = leaf.clone()
         function(x, x.detach()).sum().backward()
         assert leaf.grad is None
+
+
+def saved_results(x: Any, y: Any) -> Any:
+    return x.exp(), y.sigmoid(), (x * y).tanh()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_what_is_written_to_is_refused_only_where_it_is_needed(written: int, way: str) -> None:
+    def outcomes(function: Any) -> list[Any]:
+        found: list[Any] = []
+        for used in (0, 1, 2):
+            x, y = torch.full((2,), 0.5, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
+            results = function(x, y)
+            results[written].detach().mul_(3)
+            try:
+                found.append(torch.autograd.grad(results[used].sum(), [x, y], allow_unused=True))
+            except RuntimeError as error:
+                found.append("modified by an inplace operation" in str(error))
+        return found
+
+    expected, actual = outcomes(saved_results), outcomes(WAYS[way](saved_results))
+    assert expected[written] is True
+    if actual[written] is not True:  # made again of what was not written to
+        assert way != "default"
+        del actual[written], expected[written]
+    assert same(actual, expected)
+
+
+def test_an_input_is_written_to_that_what_arrives_does_not_need() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, scale: torch.Tensor) -> Any:
+        return x * scale, y.sin()
+
+    for function in (program, compile_aot(program, partition="min_cut")):
+        x, y, scale = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True), torch.ones(2)
+        results = function(x, y, scale)
+        scale.add_(1)
+        assert same(torch.autograd.grad(results[1].sum(), y, retain_graph=True)[0], torch.ones(2).cos())
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(results[0].sum(), x)
+
+
+def test_saved_results_are_let_go_after_the_backward_and_with_the_results() -> None:
+    compiled = compile_aot(saved_results)
+    x, y = torch.full((2,), 0.5, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
+    for _ in range(2):
+        results = compiled(x, y)
+        for _ in range(2):
+            torch.autograd.grad(results[0].sum(), x, retain_graph=True)
+        torch.autograd.grad(results[0].sum(), x)
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(results[0].sum(), x)
+    storage = weakref.ref(compiled(x, y)[0].untyped_storage())
+    assert storage() is None
+    seen = [weakref.ref(result) for result in compiled(x, y)]
+    assert [one() for one in seen] == [None, None, None]
+
+
+def test_a_gradient_by_what_is_kept_is_not_differentiated() -> None:
+    x, y = torch.full((2,), 0.5, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
+    (gradient,) = torch.autograd.grad(compile_aot(saved_results)(x, y)[0].sum(), x, create_graph=True)
+    assert gradient.requires_grad
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.autograd.grad(gradient.sum(), x)

@@ -13,9 +13,9 @@ from refimpl.aot.partition.joint import JointGraph, is_tangent
 def exposed_memory(joint: JointGraph) -> frozenset[int]:
     """Owners of memory that the forward makes and returns, and that autograd has saved nothing of.
 
-    It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; and what those read
-    that run again there because the program asks for it. Inputs are none of these owners: saving them takes no memory, and what is
-    computed again from them would.
+    It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; and what those
+    read that run again there because the program asks for it. Inputs are none of these owners: saving them takes no memory, and
+    what is computed again from them would.
     """
     results = {joint.owner[i] for i in joint.numbers_of(joint.forward_outputs)}
     exposed = {i for i in results if joint.nodes[i].op not in ("placeholder", "get_attr")}

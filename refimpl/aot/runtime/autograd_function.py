@@ -15,6 +15,7 @@ from refimpl._torch import is_any_autocast_enabled, without_autocast
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.kept_values import KeptValuesState, Needs
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later
 
@@ -27,13 +28,15 @@ def differentiable_call(
     analysis: ProgramAnalysis,
     dependences: Sequence[frozenset[int]] = (),
     wrapper_tangents: WrapperTangents | None = None,
+    needed_by: Needs = (),
 ) -> DifferentiableCall:
     """A function of (list to be filled with all forward outputs, slots) that returns the forward outputs with gradients.
 
     `get_backward` compiles the backward graph, for tangents of which those at some positions are zeros that nobody has computed,
     if that is not done yet. `dependences` are, of each gradient that it gives, the
     indices of the incoming gradients it depends on: one that depends on none of those that arrive is None, as in eager mode.
-    `wrapper_tangents` is given where wrapper subclasses are among the outputs.
+    `wrapper_tangents` is given where wrapper subclasses are among the outputs. `needed_by` says of which saved tensors parts of
+    the backward have no need.
     """
     count = analysis.num_forward_outputs
     differentiable = analysis.differentiable
@@ -78,7 +81,9 @@ def differentiable_call(
             outs = forward(list(slots))
             saved = outs[count:]
             ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
-            ctx.save_for_backward(*[v for v in saved if isinstance(v, torch.Tensor)])
+            saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
+            if not needed_by:
+                ctx.save_for_backward(*saved_tensors)
             holder += outs[:count]
             ctx.set_materialize_grads(False)
             if wrapper_tangents is not None:
@@ -95,6 +100,9 @@ def differentiable_call(
                 if t._is_view() or id(t) in given:
                     returned[index] = t.detach()
                 given.add(id(t))  # two results with one value, of which each has its own history
+            if needed_by:
+                ctx.kept = KeptValuesState(saved_tensors, needed_by, slots, returned)
+                ctx.save_for_backward(*ctx.kept.others(saved_tensors))
             if dependences and ctx.needs_input_grad != expected_needs:
                 ctx.mark_non_differentiable(*[returned[index] for index in unreached_outputs(ctx.needs_input_grad[1:])])
             return tuple(returned)
@@ -106,14 +114,19 @@ def differentiable_call(
             for index, error in refused:
                 if grads[index] is not None:
                     raise _again(error)
-            saved = ctx.saved_tensors
+            saved, is_kept_differentiated = ctx.saved_tensors, False
+            if needed_by:
+                arrived = [k for k, index in enumerate(tangent_indices) if grads[index] is not None]
+                saved, is_kept_differentiated = ctx.kept.take(saved, arrived)
             if wrapper_tangents is None:
                 tangents = tangents_of(ctx, grads)
             else:
                 ctx.watched.check()
                 tangents = wrapper_tangents(ctx.likes, grads)
             missing = frozenset(k for k, index in enumerate(tangent_indices) if grads[index] is None)
-            is_differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (*tangents, *saved))
+            is_differentiated = torch.is_grad_enabled() and (
+                is_kept_differentiated or any(t.requires_grad for t in (*tangents, *saved))
+            )
             with torch.no_grad():
                 if is_any_autocast_enabled():
                     with without_autocast():
@@ -160,7 +173,7 @@ def _again(error: Exception) -> Exception:
 def _refuse_gradients(gradients: Sequence[Any], origins: Sequence[torch.Tensor]) -> list[Any]:
     """The gradients, with a history whose derivative is an error."""
     with torch.enable_grad():
-        anchors = [t for t in origins if t.requires_grad]
+        anchors = [t for t in origins if t.requires_grad] or [torch.empty(0, requires_grad=True)]
         tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
         wrapped = iter(_Refusal.apply(len(tensors), *tensors, *anchors))
     return [next(wrapped) if isinstance(g, torch.Tensor) else g for g in gradients]
