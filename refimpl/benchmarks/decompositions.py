@@ -80,6 +80,7 @@ ACCEPTED: tuple[Accepted, ...] = (
             aten.addr.default,
             aten.linalg_cross.default,
             aten.mv.default,
+            aten._log_softmax_backward_data.default,
             aten._softmax_backward_data.default,
             aten.reflection_pad3d_backward.default,
             aten.upsample_bicubic2d_backward.default,

@@ -183,9 +183,15 @@ def _check_rows(x: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
         raise NotLowered("rows of another shape")
 
 
-def _along(x: Tensor, dim: int, index: Tensor, *, is_row: bool) -> Callable[[Indices], Place]:
+def _along(
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    *,
+    is_row: bool,
+    check: Either["checked_index", "checked_place"] = "checked_place",
+) -> Callable[[Indices], Place]:
     """A point's place, its index along one dimension read from a tensor of its shape, or from one of that dimension only."""
-    check = "checked_index" if is_row else "checked_place"
 
     def place(at: Indices) -> Place:
         own = (at[dim : dim + 1] if index.shape else ()) if is_row else at
@@ -218,7 +224,10 @@ def _index_add(
     if x.dtype == torch.bool:
         raise NotLowered("truth values times a number")
     _check_rows(x, at_dim, index, source)
-    place = _along(x, at_dim, index, is_row=True)
+    # Where eager scatters, its error is another one.
+    is_scattered = len(x.shape) > 1 and alpha == 1 and index.dtype == torch.int64 and at_dim in (0, len(x.shape) - 1)
+    check = "checked_place" if is_scattered else "checked_index"
+    place = _along(x, at_dim, index, is_row=True, check=check)
     return _accumulated(state, node, "add", x, source.shape, place, value)
 
 

@@ -62,16 +62,28 @@ def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None]:
 @rule(aten.index_copy.default)
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     if x.ndim == 0:
-        return aten.index_put.default(x.unsqueeze(0), [index.reshape(-1)], source.reshape(-1)).squeeze(0)
-    return aten.index_put.default(x, _along(x, dim, index), source).contiguous()
+        return aten.index_put.default(x.unsqueeze(0), [checked(index.reshape(-1), 1)], source.reshape(-1)).squeeze(0)
+    rows = checked(index, x.shape[wrapped(dim, x.ndim)])
+    return aten.index_put.default(x, _along(x, dim, rows), source).contiguous()
 
 
 @rule(aten.index_add.default)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     added = source if alpha == 1 else cast(source * alpha, source.dtype)
     if x.ndim == 0:
-        return aten.index_put.default(x.unsqueeze(0), [index.reshape(-1)], added.reshape(-1), True).squeeze(0)
-    return aten.index_put.default(x, _along(x, dim, index), added, True).contiguous()
+        rows = checked(index.reshape(-1), 1)
+        return aten.index_put.default(x.unsqueeze(0), [rows], added.reshape(-1), True).squeeze(0)
+    if _is_scattered_by_eager(x, dim, index, alpha):
+        at = wrapped(dim, x.ndim)
+        rows = index.reshape([-1 if d == at else 1 for d in range(x.ndim)]).expand(source.shape)
+        return aten.scatter_add.default(x, at, rows, source)
+    rows = checked(index, x.shape[wrapped(dim, x.ndim)])
+    return aten.index_put.default(x, _along(x, dim, rows), added, True).contiguous()
+
+
+def _is_scattered_by_eager(x: Tensor, dim: int, index: Tensor, alpha: Any) -> bool:
+    """Whether eager's index_add is a scatter_add on a CPU, whose error of an index out of bounds is a RuntimeError."""
+    return x.ndim > 1 and alpha == 1 and index.dtype == torch.int64 and wrapped(dim, x.ndim) in (0, x.ndim - 1)
 
 
 def checked(index: Tensor, size: Any) -> Tensor:
