@@ -21,6 +21,7 @@ from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.tracker import TrackerState
 
 Node = torch.fx.Node
+_FORBIDDEN = object()
 
 
 class ForwardOutputsState:
@@ -141,8 +142,10 @@ class OutputAnalysisState:
     def _output(self, result: torch.Tensor, position: int) -> OutputInfo:
         node = self.node_of(result)
         kind, source = self._place(result, node, position)
-        has_history = result.requires_grad and history_of(result) is not None
+        history = history_of(result, forbidden=_FORBIDDEN) if result.requires_grad else None
+        has_history = history is not None  # one that autograd refuses is refused when the gradient is asked for
         is_apart = has_history and self._is_apart(result, kind, source)
+        is_apart |= history is _FORBIDDEN and source is not None
         is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
         is_put &= torch.is_inference_mode_enabled() or kind is not OutputKind.FRESH
         is_put |= is_apart

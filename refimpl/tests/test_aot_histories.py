@@ -9,6 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
 from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
 
@@ -322,3 +325,50 @@ def test_a_view_of_an_argument_that_becomes_a_leaf() -> None:
         return memory.requires_grad, view.requires_grad, memory.tolist()
 
     assert run(compile_aot(program)) == run(program) == (True, True, [[0.0, 1.0], [2.0, 2.0]])
+
+
+def view_of_what_is_written(x: Tensor) -> Any:
+    y = x * 2
+    with torch.no_grad():
+        v = y[0]
+    y.mul_(3)
+    return v
+
+
+def view_beside_what_is_written(x: Tensor) -> Any:
+    y = x * 2
+    with torch.no_grad():
+        v = y[0]
+    y.mul_(3)
+    return y, v
+
+
+def view_of_a_written_argument(x: Tensor) -> Any:
+    with torch.no_grad():
+        v = x[0]
+    x.mul_(3)
+    return v, x[1]
+
+
+@pytest.mark.parametrize("way", ["aot", "captured"])
+@pytest.mark.parametrize("program", [view_of_what_is_written, view_beside_what_is_written, view_of_a_written_argument])
+def test_a_result_whose_gradient_autograd_forbids_has_no_other(program: Program, way: str) -> None:
+    def outcomes(function: Program) -> list[Any]:
+        w = torch.arange(3.0, requires_grad=True)
+        x = w * 1
+        results = function(x)
+        found: list[Any] = []
+        results = results if isinstance(results, tuple) else (results,)
+        for result in results:
+            try:
+                (gradient,) = torch.autograd.grad((result * w).sum(), w, retain_graph=True)
+                found.append(gradient.tolist())
+            except RuntimeError as error:
+                found.append(str(error)[:60])
+        places = {result.untyped_storage().data_ptr() for result in (x, *results)}
+        return [found, len(places), [(r.tolist(), r.requires_grad) for r in results]]
+
+    expected = outcomes(program)
+    assert "A view was created in no_grad mode" in str(expected[0])
+    compiled = compile_aot(program) if way == "aot" else with_options(program, CaptureOptions(backend=aot_eager))
+    assert outcomes(compiled) == expected
