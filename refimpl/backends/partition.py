@@ -16,8 +16,9 @@ from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.remade_attention import attention_made_again, without_tags
 
 # Memory that is saved is written and read once. What a product reads is in memory in either graph, so that to make it again costs
-# as much as to save it; and a kernel that would not write a value anyway pays for the time that it takes.
-KERNEL_PRICES = Prices(materialized=1.05, extra_write=0.25)
+# as much as to save it; and a kernel that would not write a value anyway pays for the time that it takes. In the time in which it
+# writes and reads a value a GPU does some forty operations.
+KERNEL_PRICES = Prices(materialized=1.05, extra_write=0.25, fused=0.02)
 
 
 def partition_for_kernels(

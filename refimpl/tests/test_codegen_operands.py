@@ -117,3 +117,35 @@ def _written_by_forward(**prices: float) -> int:
 def test_kernels_save_what_is_in_memory_anyway_unless_other_prices_are_asked_for() -> None:
     assert _written_by_forward() == 32 * 64
     assert _written_by_forward(extra_write=0.01) == 2 * 32 * 64
+
+
+def test_a_result_that_a_call_reads_through_an_unsafe_view_is_stored_once() -> None:
+    def repeated(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        copy = x.unsqueeze(1).expand(4, 2, 8, 16).clone(memory_format=torch.contiguous_format)
+        return torch.bmm(torch.ops.aten._unsafe_view(copy, (8, 8, 16)), w), copy
+
+    x, w = _x(4, 8, 16), _x(8, 16, 4, seed=1)
+    results, graph = _compiled(repeated, x, w)
+    torch.testing.assert_close(results, repeated(x, w))
+    assert [len(printed.written) for printed in graph.printed] == [1], graph.source
+
+
+def test_cheap_functions_of_what_is_in_memory_are_computed_again() -> None:
+    def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        for _ in range(5):
+            y = y * 0.5 + 1.0
+        return (y.tanh() * y).sum()  # its gradient needs y, which the forward writes nowhere
+
+    saved: list[Any] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        saved.append([node.target for node in graph_module.graph.output_node().all_input_nodes])
+        return graph_module
+
+    x, w = _x(32, 16).requires_grad_(), _x(16, 32, seed=1).requires_grad_()
+    decompositions = codegen_decompositions()
+    compiled = compile_aot(chain, backend=backend, partition=partition_for_kernels, decompositions=decompositions)
+    compiled(x, w).backward()
+    assert torch.ops.aten.mm.default in saved[0]
+    assert torch.ops.aten.add.Tensor not in saved[0]

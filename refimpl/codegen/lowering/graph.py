@@ -389,7 +389,7 @@ class _GraphLowering:
     def _views_up_from(self, node: torch.fx.Node) -> list[torch.fx.Node]:
         """The node, what it is a view of, and so on, as long as that is computed, and has as many elements."""
         chain = [node]
-        while _is_view(chain[-1]) and isinstance(chain[-1].args[0], torch.fx.Node):
+        while _lies_in_its_input(chain[-1]) and isinstance(chain[-1].args[0], torch.fx.Node):
             base = chain[-1].args[0]
             value, mine = self.values[base], self.values[node]
             if not isinstance(value, Computed) or product(value.shape) != product(mine.shape):
@@ -491,6 +491,11 @@ def _call_of(node: torch.fx.Node) -> torch.fx.Node:
 
 def _is_view(node: torch.fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and any(result.alias_info for result in node.target._schema.returns)
+
+
+def _lies_in_its_input(node: torch.fx.Node) -> bool:
+    """Whether it is a view, be it one that autograd does not know."""
+    return _is_view(node) or node.target is torch.ops.aten._unsafe_view.default
 
 
 def _repeated_dims(fake: torch.Tensor) -> list[int]:
