@@ -410,6 +410,18 @@ def test_regions_of_a_graph_without_attention() -> None:
 # ---- what is saved, and the other levels
 
 
+@pytest.mark.parametrize("dims", [[0], [], None], ids=["one", "none", "all"])
+@pytest.mark.parametrize("shape", [(), (3,)], ids=["scalar", "row"])
+def test_sums_without_rows_are_no_attention(shape: tuple[int, ...], dims: list[int] | None) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.sum.dim_IntList((x * x).exp(), dims, True)
+
+    compiled, backend = _compiled(function)
+    x = torch.randn(shape)
+    torch.testing.assert_close(compiled(x), function(x))
+    assert backend.regions == [{}]
+
+
 def test_no_scores_are_saved() -> None:
     seen: list[tuple[int, ...]] = []
 

@@ -199,10 +199,10 @@ def _softmax(node: torch.fx.Node) -> Softmax | None:
 
 
 def _dims(node: torch.fx.Node) -> tuple[Any, ...]:
-    """The dimensions that stay with size 1; none where they do not stay."""
+    """The dimensions that stay with size 1; none where they do not stay, or all do."""
     _, dims, keeps, *_ = (*_arguments(node), (), False)
-    rank = _fake(node.args[0]).dim()
-    return tuple(dim % rank for dim in dims) if keeps is True and node.kwargs.get("dtype") is None else ()
+    rank = max(_fake(node.args[0]).dim(), 1)
+    return tuple(dim % rank for dim in dims or ()) if keeps is True and node.kwargs.get("dtype") is None else ()
 
 
 def _is_last(softmax: Softmax) -> bool:
