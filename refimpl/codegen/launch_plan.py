@@ -249,7 +249,21 @@ class _Plan:
                 names.append(f"unused_{position}")
         if names:
             self.lines.append(f"{''.join(f'{name}, ' for name in names)}= inputs")
-        self.lines += self._sizes_of(tensors)
+        given = [value for value in self.graph.inputs if isinstance(value, sympy.Expr)]
+        self.lines += [*self._sizes_of(tensors), *self._symbols_of(given)]
+
+    def _symbols_of(self, given: Sequence[sympy.Expr]) -> list[str]:
+        """Lines that give a symbol its value, of numbers that follow from no other unknown one."""
+        lines = []
+        for number in given:
+            unknown = number.free_symbols - self.known
+            symbol = min(unknown, key=str, default=None)
+            solved = _solved(number, symbol) if len(unknown) == 1 else None
+            if solved is not None:
+                factor, rest = solved
+                lines.append(f"{symbol} = ({self.measured[number]} - ({self._number(rest)})) // {factor}")
+                self.known.add(symbol)
+        return lines
 
     def _laid_out(self, buffer: Buffer) -> list[str]:
         """A line that sees to it that a tensor from elsewhere lies in memory as its kernels expect."""

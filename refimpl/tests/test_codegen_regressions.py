@@ -364,6 +364,14 @@ def test_sizes_that_guards_say_are_1_broadcast() -> None:
     assert torch.equal(compiled(x, y), function(x, y))
 
 
+def test_a_size_that_a_backward_knows_by_a_sum_of_it_alone() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat((x, y)).sum()
+
+    for size in (2, 3):
+        _check(function, torch.ones(1, requires_grad=True), torch.ones(1).expand(size).requires_grad_(), dynamic=True)
+
+
 def test_strides_that_are_symbols_and_overlap_are_kept() -> None:
     def function(x: torch.Tensor, steps: tuple[int, ...]) -> torch.Tensor:
         return x.new_empty_strided((3, 3, 3), steps)

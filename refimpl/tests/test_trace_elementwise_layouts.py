@@ -84,11 +84,10 @@ def _operand(rng: random.Random, shape: list[int], *, is_whole: bool) -> torch.T
     return torch.ones(step).as_strided(shape, strides)
 
 
-def _of_integers(x: torch.Tensor) -> torch.Tensor:
-    """Of the same layout, gaps and all."""
-    return torch.ones(
-        1 + sum((n - 1) * t for n, t in zip(x.shape, x.stride(), strict=True)), dtype=torch.int64
-    ).as_strided(x.shape, x.stride())
+def _like(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Ones of the same layout, gaps and all."""
+    length = 1 + sum((n - 1) * t for n, t in zip(x.shape, x.stride(), strict=True))
+    return torch.ones(length, dtype=dtype).as_strided(x.shape, x.stride())
 
 
 def _operands(rng: random.Random, count: int, *, is_whole: bool = False) -> list[torch.Tensor]:
@@ -125,6 +124,20 @@ def _cases(rng: random.Random, count: int) -> Any:
             yield operator, [number, *_operands(rng, 1)], {}
 
 
+_OF_HALVES = [
+    (aten.add.Tensor, 2),
+    (aten.mul.Tensor, 2),
+    (aten.div.Tensor, 2),
+    (aten.maximum.default, 2),
+    (aten.eq.Tensor, 2),
+    (aten.clamp_min.Tensor, 2),
+    (aten.pow.Tensor_Tensor, 2),
+    (aten.sigmoid_backward.default, 2),
+    (aten.silu_backward.default, 2),
+    (aten.exp.default, 1),
+]
+
+
 def _telling(x: torch.Tensor) -> list[int]:
     return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size != 1]
 
@@ -142,7 +155,7 @@ def test_operands_of_several_dtypes_keep_their_word() -> None:
             continue  # of one dtype only
         if any(name in str(operator) for name in _OF_FLOATS):
             continue
-        mixed = [_of_integers(a) if isinstance(a, torch.Tensor) and rng.random() < 0.5 else a for a in args]
+        mixed = [_like(a, torch.int64) if isinstance(a, torch.Tensor) and rng.random() < 0.5 else a for a in args]
         expected = operator(*mixed, **kwargs)
         given = [(a.dtype, a.shape, a.stride()) for a in mixed if isinstance(a, torch.Tensor)]
         assert result_strides(operator, expected.shape, mixed) == expected.stride(), (operator, given)
@@ -156,6 +169,17 @@ def test_expanded_integers_keep_their_word(function: Callable[..., torch.Tensor]
     row, column = torch.ones(2, dtype=torch.int64).expand(3, 2), torch.ones(2, 3, dtype=torch.int64).t()
     for x, y in ((row, column), (column, row)):
         assert compiled(x, y).stride() == function(x, y).stride()
+
+
+def test_repeated_halves_tell_nothing() -> None:
+    rng = random.Random(4)
+    for operator, arity in _OF_HALVES:
+        for _ in range(25):
+            tensors = [_like(x, rng.choice([torch.float16, torch.bfloat16])) for x in _operands(rng, arity)]
+            graph = make_fx(operator, tracing_mode="fake")(*tensors)
+            (returned,) = graph.graph.find_nodes(op="output")[0].args
+            expected = _telling(operator(*tensors))
+            assert _telling(returned.meta["val"]) == expected, (operator, [(x.shape, x.stride()) for x in tensors])
 
 
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])

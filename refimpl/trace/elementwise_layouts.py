@@ -62,6 +62,36 @@ _ELEMENTWISE = frozenset(
         aten.xlogy.Tensor,
     ]
 )
+# The same, where the fake kernel goes wrong: it converts half types, and a copy has no strides of 0.
+_ELEMENTWISE_OF_HALVES = frozenset(
+    [
+        aten.add.Tensor,
+        aten.atan2.default,
+        aten.clamp_max.Tensor,
+        aten.clamp_min.Tensor,
+        aten.div.Tensor,
+        aten.eq.Tensor,
+        aten.fmod.Tensor,
+        aten.ge.Tensor,
+        aten.gelu_backward.default,
+        aten.gt.Tensor,
+        aten.igamma.default,
+        aten.igammac.default,
+        aten.le.Tensor,
+        aten.lt.Tensor,
+        aten.maximum.default,
+        aten.minimum.default,
+        aten.mish_backward.default,
+        aten.mul.Tensor,
+        aten.ne.Tensor,
+        aten.pow.Tensor_Tensor,
+        aten.remainder.Tensor,
+        aten.sigmoid_backward.default,
+        aten.silu_backward.default,
+        aten.sub.Tensor,
+        aten.tanh_backward.default,
+    ]
+)
 # Of these, those that compute with integers as with floats.
 _IN_FLOATS = frozenset([aten.copysign.Scalar, aten.copysign.Tensor, aten.special_xlog1py.default, aten.xlogy.Tensor])
 # Of these, those whose kernel is given the gradient after the others.
@@ -87,7 +117,7 @@ _CONTIGUOUS = frozenset(
         aten.rrelu_with_noise.default,
     ]
 )
-_KNOWN = _ELEMENTWISE | _BY_FIRST | _LIKE_FIRST | _CONTIGUOUS
+_KNOWN = _ELEMENTWISE | _ELEMENTWISE_OF_HALVES | _BY_FIRST | _LIKE_FIRST | _CONTIGUOUS
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -123,6 +153,8 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
         return None
     args = list(args)
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    if func in _ELEMENTWISE_OF_HALVES and not any(_is_repeated_half(tensor) for tensor in tensors):
+        return None
     if func in _GRADIENT_LAST:
         tensors = [*tensors[1:], tensors[0]]
     layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
@@ -147,6 +179,10 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
     if len(tensors) == 1 and any(isinstance(arg, (int, float)) for arg in args):
         layouts.append(((), ()))  # a number is a tensor without dimensions
     return elementwise_strides(shape, layouts)
+
+
+def _is_repeated_half(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in (torch.float16, torch.bfloat16) and any(type(t) is int and t == 0 for t in tensor.stride())
 
 
 def _is_known(number: Any) -> bool:

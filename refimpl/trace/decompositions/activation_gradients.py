@@ -147,10 +147,11 @@ def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
 
 @pointwise(aten.logit_backward.default)
 def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
-    derivative = grad / (x * (1 - x))
+    """The slope at both zeros is +infinity; NaN gives NaN, as where eager's loop takes one element after the other."""
+    derivative = torch.where(x == 0, grad * math.inf, grad / (x * (1 - x)))
     if eps is None:
         return torch.where((x >= 0) & (x <= 1), derivative, math.nan)
-    return torch.where((x >= eps) & (x <= 1 - eps), derivative, 0)
+    return torch.where((x < eps) | (x > 1 - eps), 0, derivative)
 
 
 def _of_gradient(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
