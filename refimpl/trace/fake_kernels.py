@@ -32,6 +32,7 @@ from refimpl._torch import (
 from refimpl.trace.elementwise_layouts import result_strides
 from refimpl.trace.index_layouts import indexed_strides
 from refimpl.trace.tracker import TrackerState
+from refimpl.trace.transform_layouts import transformed_strides
 
 # What an op gives must follow from signature and arguments alone. These read or change the storage behind the tensor.
 _STORAGE_OPS = frozenset(
@@ -155,7 +156,11 @@ class FakeKernelsState:
         result = func(*args, **kwargs)
         if type(result) is not FakeTensor or result.constant is not None:
             return result
-        strides = result_strides(func, result.shape, args) or indexed_strides(func, result.shape, args)
+        strides = (
+            result_strides(func, result.shape, args)
+            or indexed_strides(func, result.shape, args)
+            or transformed_strides(func, result.shape, args)
+        )
         if strides is None or strides == result.stride():
             return result
         with inside_fake_kernel(self.fake_mode):
