@@ -31,6 +31,7 @@ from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
 from refimpl.aot.partial_backward import is_divisible, without_tangents
 from refimpl.aot.partition import default_partition
+from refimpl.aot.partition.exposed import IS_INTERMEDIATE
 from refimpl.aot.repeated_draws import merge_repeated_draws
 from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
 from refimpl.aot.runtime.autograd_function import differentiable_call
@@ -169,6 +170,7 @@ def functional_program(
     )
     merge_repeated_draws(program.graph_module)
     _mark_mutated(program, plan.slot_values(args))
+    _mark_intermediates(program)
     return program
 
 
@@ -276,6 +278,16 @@ def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
     primals = program.primals
     for group in program.replaced:
         primals[group.position].meta["is_mutated_input"] = True
+
+
+def _mark_intermediates(program: FunctionalProgram) -> None:
+    """Programs write in place to what they have computed, more than to data and parameters: partitioners save copies of it."""
+    slots = program.slot_placeholders()
+    for position, info in enumerate(program.analysis.inputs):
+        for dense in program.traced.dense_positions(position):
+            node = slots[dense] if info.requires_grad and not info.is_leaf else None
+            if node is not None:
+                node.meta[IS_INTERMEDIATE] = True
 
 
 def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:

@@ -16,6 +16,7 @@ from refimpl.aot.data_assignments import ASSIGNS_DATA
 from refimpl.aot.history import history_of, is_new_leaf
 from refimpl.aot.input_plan import base_of
 from refimpl.aot.replay import has_custom_function, replay_steps
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import REINTERPRETING, AliasMap
 from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.tracker import TrackerState
@@ -149,6 +150,12 @@ class OutputAnalysisState:
         is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
         is_put &= torch.is_inference_mode_enabled() or kind is not OutputKind.FRESH
         is_put |= is_apart
+        if has_history and not is_put and kind is OutputKind.FRESH and torch.is_inference_mode_enabled():
+            raise UnsupportedByRefimpl(
+                seen="a result with a gradient, computed in inference_mode(False) while the program is called in inference mode",
+                supported="results of one mode of inference, as graphs run in that of the call",
+                do="switch inference mode off around the compiled function",
+            )
         if has_history and (is_put or kind is OutputKind.FRESH):
             self.forward.differentiable[position] = result
         return OutputInfo(

@@ -11,6 +11,8 @@ import torch
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.pipeline import compile_aot
 from refimpl.tests.capturing import MODES, captured_with, same
 
 
@@ -119,3 +121,24 @@ def test_views_in_inference_mode_require_a_gradient_as_what_they_view_does(has_g
     assert captured(x) == program(x)
     with torch.inference_mode():
         assert captured(x) == program(x)
+
+
+def leaves_inference_mode(x: Any) -> Any:
+    with torch.inference_mode(False):
+        z = x * 3
+        part = z[1:]
+    return z, part, z + 1
+
+
+def test_a_region_without_inference_mode_has_gradients_in_inference_mode_too() -> None:
+    def observed(function: Callable[..., Any], x: Any) -> Any:
+        with torch.inference_mode():
+            results = function(x)
+        facts = [(r.tolist(), r.requires_grad, r.is_inference(), r._is_view()) for r in results]
+        return facts, torch.autograd.grad(results[1].sum(), x)[0].tolist()
+
+    x = torch.ones(3, requires_grad=True)
+    captured = with_options(leaves_inference_mode, CaptureOptions(backend=aot_eager))
+    assert observed(captured, x) == observed(leaves_inference_mode, x)
+    with torch.inference_mode(), pytest.raises(UnsupportedByRefimpl, match="inference mode"):
+        compile_aot(leaves_inference_mode)(x)

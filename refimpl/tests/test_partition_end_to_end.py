@@ -137,3 +137,26 @@ def test_results_that_eager_saves_are_saved_as_they_are(program: Any, partitione
     result.detach().neg_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         torch.autograd.grad(result.sum(), x)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_intermediates_that_eager_does_not_save_may_be_written_before_the_backward(partitioner: Any) -> None:
+    def program(y):
+        return y.sigmoid() + 1, (y[1:] * 2).cos()
+
+    gradients = []
+    for function in (program, aot_function(program, lambda graph, _: graph, partition_fn=partitioner)):
+        x = torch.linspace(-1, 1, 4).requires_grad_()
+        y = x * 1
+        first, second = function(y)
+        y.detach().neg_()
+        gradients.append(torch.autograd.grad(first.sum() + second.sum(), x))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_of_leaves_no_copies_are_saved() -> None:
+    x = torch.linspace(-1, 1, 4).requires_grad_()
+    compiled = aot_function(
+        lambda x: x.sigmoid() + 1, lambda graph, _: graph, partition_fn=min_cut_rematerialization_partition
+    )
+    assert [saved.data_ptr() for saved in compiled(x).grad_fn.saved_tensors] == [x.data_ptr()]

@@ -1,6 +1,6 @@
-"""Memory of results of which eager mode would save nothing: whoever has the results may write to it before the backward runs.
+"""Memory of which eager mode would save nothing, and that others have too: they may write to it before the backward runs.
 
-Counterpart: none; upstream saves such results, and autograd refuses the backward where they are written to
+Counterpart: none; upstream saves such tensors, and autograd refuses the backward where they are written to
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ import torch
 
 from refimpl.aot.partition.joint import JointGraph, is_tangent
 
+# In the meta of a placeholder: what the program passes is itself a result of differentiable operations.
+IS_INTERMEDIATE = "is_intermediate_input"
+
 
 def exposed_memory(joint: JointGraph) -> frozenset[int]:
-    """Owners of memory that the forward makes and returns, and that autograd has saved nothing of.
+    """Owners of memory that the forward makes and returns, or is given by a program that has made it, and that autograd has
+    saved nothing of.
 
     It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; and what those
-    read that run again there because the program asks for it. Inputs are none of these owners: saving them takes no memory, and
-    what is computed again from them would.
+    read that run again there because the program asks for it. Parameters and data are none of these owners: saving them takes no
+    memory, and saving what is computed of them would.
     """
     results = {joint.owner[i] for i in joint.numbers_of(joint.forward_outputs)}
     exposed = {i for i in results if joint.nodes[i].op not in ("placeholder", "get_attr")}
+    exposed |= {i for i, node in enumerate(joint.nodes) if node.meta.get(IS_INTERMEDIATE)}
     is_late: dict[torch.fx.Node, bool] = {}
     for node in joint.module.graph.nodes:
         if not exposed:

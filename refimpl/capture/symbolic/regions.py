@@ -72,6 +72,9 @@ class SymbolicRegions(SymbolicBase):
         """`__enter__`, on the state of torch and in the graph."""
         if region.context is not None:
             raise GraphBreak("unsupported_operation", what="a second `with`", kind=region.kind)
+        if self.state.inference_mode and region.enter is enter_inference_mode and not region.args[0]:
+            # The graph would run in inference mode, where no result has a gradient: what is in the region begins in its state.
+            raise GraphBreak("unsupported_operation", what="leaving inference mode", kind=region.kind)
         try:
             region.context = region.enter(*region.args)
         except Exception as error:
