@@ -425,3 +425,31 @@ def test_tensors_of_several_dtypes_give_eagers_dtype(function: Callable[..., tor
                     continue
                 result = refimpl.make_fx(function, decomposition_table=decomposition_table)(x, y)(x, y)
                 torch.testing.assert_close(result, expected)
+
+
+def test_short_rows_whose_squares_overflow_are_normalised_as_in_eager() -> None:
+    """Zeros where the variance is infinite; NaN where an empty lane meets an infinite square, or an element is infinite."""
+    most = torch.finfo(torch.float32).max
+    rows = [
+        [1e20, -1e20, 1, 2],
+        [1e20, 1e20, 1e20, 1e20],
+        [1.0] * 7 + [most],
+        [most] + [1.0] * 7,
+        [1, 2, 1e20, 3, 1, 2, 3, 1, 2],
+        [1, 2, 3, math.inf],
+    ]
+    for row in rows:
+        x = torch.tensor([row])
+        arguments = (x, [len(row)], None, None, 1e-5)
+        ours = decomposition_table[aten.native_layer_norm.default](*arguments)
+        torch.testing.assert_close(ours, torch.native_layer_norm(*arguments), equal_nan=True)
+
+
+def test_slopes_of_logit_and_of_a_log_softmax_are_eagers() -> None:
+    x, grad = torch.tensor([0.0, -0.0, 1.0, math.nan, 0.05, 0.5, 2.0]), torch.full((7,), 2.0)
+    for eps in (None, 0.0, 0.1):
+        ours = decomposition_table[aten.logit_backward.default](grad, x, eps)
+        torch.testing.assert_close(ours, aten.logit_backward(grad, x, eps), equal_nan=True)
+    y = torch.linspace(-0.001, 0.002, 8).view(4, 2, 1)  # rows of one number, whose gradient is nearly nothing
+    ours = decomposition_table[aten._log_softmax_backward_data.default](y, y, -1, torch.float32)
+    assert torch.equal(ours, aten._log_softmax_backward_data(y, y, -1, torch.float32))

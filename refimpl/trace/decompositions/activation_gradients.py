@@ -170,4 +170,5 @@ def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype
 def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     inner, dtype = computation_dtype(y.dtype), _of_gradient(grad, input_dtype)
     grad, y = cast(grad, inner).contiguous(), cast(y, inner).contiguous()
-    return cast(grad - torch.exp(y) * torch.sum(grad, dim, keepdim=True), dtype)
+    # Rounded once, as in eager: both terms may be almost alike.
+    return cast(torch.addcmul(grad, torch.exp(y), torch.sum(grad, dim, keepdim=True), value=-1), dtype)
