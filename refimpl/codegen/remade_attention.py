@@ -19,7 +19,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from refimpl.codegen.indices import to_index
 from refimpl.codegen.loop_ir import Buffer
 from refimpl.codegen.lowering.graph import RULES
-from refimpl.codegen.lowering.regions import NotARegion, Region, find_forward, find_gradients
+from refimpl.codegen.lowering.regions import COPIES, NotARegion, Region, find_forward, find_gradients
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, whole
 from refimpl.codegen.lowering.tiles import lower_region
 from refimpl.codegen.options import CodegenOptions
@@ -79,9 +79,26 @@ def find_remade(graph: torch.fx.Graph, num_fwd_outputs: int, options: CodegenOpt
         tiles = [one for one in region.nodes if one not in (*region.results, *of_rows)]
         gradients = _gradients_of(region, graph, order, forward.keys() - set(tiles))
         if gradients is not None and _is_lowered(state, region) and _is_lowered(state, gradients):
-            again.update(dict.fromkeys(tiles))
+            again.update(dict.fromkeys([*tiles, *_copies_below(region)]))
             kept.update(dict.fromkeys(of_rows))
     return RemadeAttention(tuple(again), tuple(kept))
+
+
+def _copies_below(region: Region) -> list[torch.fx.Node]:
+    """Views and copies that a region reads: it reads what they are of as well."""
+    found: list[torch.fx.Node] = []
+    stack = [
+        source
+        for node in (*region.products, *region.results)
+        for source in node.all_input_nodes
+        if source not in region.nodes
+    ]
+    while stack:
+        node = stack.pop()
+        if node.op == "call_function" and node.target in COPIES and _TAG not in node.meta:
+            found.append(node)
+            stack.extend(node.all_input_nodes)
+    return found
 
 
 def _gradients_of(

@@ -47,7 +47,7 @@ class _Backend:
         return [dict(graph.regions) for graph in self.graphs]
 
 
-def _compiled(function: Function, *, dynamic: bool = False, **options: Any) -> tuple[Any, _Backend]:
+def _compiled(function: Callable[..., Any], *, dynamic: bool = False, **options: Any) -> tuple[Any, _Backend]:
     backend = _Backend(**options)
     compiled = compile_aot(
         function,
@@ -316,7 +316,7 @@ def test_dropout_is_left_alone() -> None:
         found.append(_results(one, _qkv(), 3))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert not any("forward" in regions for regions in backend.regions)
+    assert backend.regions == [{"left: weights that are computed with": 1}, {}]
 
 
 def _weights_that_are_used_twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -359,6 +359,69 @@ def test_scores_per_row_may_be_scaled_by_a_tensor() -> None:
         backend = _agree(function, [*_qkv(), _x(*shape, seed=5)], wanted=3)
         assert backend.regions == [{"forward": 1}, {"gradients": 1}]
         _agree(function, [*_qkv(), _x(*shape, seed=5)], wanted=4)  # the gradient of the scale is made of scores
+
+
+def _written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A softmax of the program's own."""
+    scores = q @ k.mT
+    greatest = scores.amax(-1, keepdim=True)
+    exponentials = (scores - greatest).exp()
+    total = exponentials.sum(-1, keepdim=True)
+    return (exponentials / total) @ v, greatest, total
+
+
+def test_what_stays_of_a_softmax_may_be_returned() -> None:
+    q, k, v = _qkv()
+    q[0, 0, 3, 2] = float("nan")
+    q[0, 1, 3] = float("inf")
+    compiled, backend = _compiled(_written_out)
+    for ours, theirs in zip(compiled(q, k, v), _written_out(q, k, v), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert backend.regions == [{"forward": 1}]
+
+
+def test_values_that_depend_on_the_scores_are_no_operand() -> None:
+    def circle(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = q @ k.mT
+        greatest = scores.amax(-1, keepdim=True)
+        exponentials = (scores - greatest).exp()
+        return (exponentials / exponentials.sum(-1, keepdim=True)) @ (v * greatest.mean())
+
+    reason = "left: no point of the graph where all of it can be computed"
+    assert _agree(circle, _qkv()).regions == [{reason: 1}]
+
+
+def test_random_numbers_are_drawn_in_the_graph_s_order() -> None:
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = q @ k.mT
+        greatest = scores.amax(-1, keepdim=True)
+        exponentials = (scores - greatest).exp()
+        first = torch.bernoulli(greatest.sigmoid())
+        second = torch.rand_like(v)
+        weights = exponentials / exponentials.sum(-1, keepdim=True)
+        return (weights @ v) * first + second.mean()
+
+    compiled, backend = _compiled(function)
+    found = []
+    for one in (compiled, function):
+        torch.manual_seed(0)
+        found.append(one(*_qkv()))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+    assert backend.regions == [{"left: no point of the graph where all of it can be computed": 1}]
+
+
+def test_copies_in_another_order_are_part_of_it() -> None:
+    """As models have them around attention: heads are put side by side again, and gradients apart."""
+
+    def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.view(2, 24, 3, 16).transpose(1, 2) for part in (x @ weight).split(48, -1))
+        return ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(2, 24, 48)
+
+    backend = _agree(function, [_x(2, 24, 20, seed=1), _x(20, 144, seed=2) / 4], wanted=2)
+    forward, backward = backend.graphs
+    assert len(forward.printed) == 2
+    assert len(backward.printed) == 6  # three, the gradient of the parts together, and two products with it
+    assert len(_agree(_added, [*_qkv(), _mask(24, 40)]).graphs[0].printed) == 1
 
 
 def test_a_returned_weight_is_computed() -> None:

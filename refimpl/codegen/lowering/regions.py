@@ -18,14 +18,16 @@ computed as it is written.
 from __future__ import annotations
 
 import heapq
+import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import sympy
 import torch
 
+from refimpl._torch import pytree
 from refimpl.codegen.indices import is_provably_equal, product, to_index
 from refimpl.codegen.lowering import pointwise
 
@@ -33,7 +35,7 @@ aten = torch.ops.aten
 
 _PRODUCTS = frozenset([aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default])
 _PLAIN_PRODUCTS = frozenset([aten.mm.default, aten.bmm.default])
-_CONVERSIONS = frozenset(
+COPIES = frozenset(
     [
         aten.view.default,
         aten.reshape.default,
@@ -49,12 +51,22 @@ _CONVERSIONS = frozenset(
         aten.transpose.int,
         aten.permute.default,
         aten.t.default,
-        aten._to_copy.default,
-        torch.ops.prims.convert_element_type.default,
     ]
 )
+"""Views with as many elements, or with repeated ones, and copies: what they are of can be read in their place."""
+_CONVERSIONS = COPIES | {aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 _OF_TILES = _CONVERSIONS | pointwise.RULES.keys()
 _SUMS = frozenset([aten.sum.dim_IntList])
+_MOVES = frozenset(
+    [
+        aten.view.default,
+        aten.reshape.default,
+        aten._unsafe_view.default,
+        aten.transpose.int,
+        aten.permute.default,
+        aten.t.default,
+    ]
+)
 
 Kind = Literal["forward", "gradients"]
 
@@ -83,6 +95,8 @@ class Region:
     results: tuple[torch.fx.Node, ...]
     sums: tuple[torch.fx.Node, ...] = ()
     softmax: Softmax | None = None
+    tails: Mapping[torch.fx.Node, tuple[torch.fx.Node, ...]] = field(default_factory=dict)
+    """Views of results, each the only one that uses what it is of, up to a copy: this is what is stored."""
 
     @property
     def inputs(self) -> list[torch.fx.Node]:
@@ -115,7 +129,8 @@ def find_regions(graph: torch.fx.Graph) -> Regions:
     left: list[str] = []
     taken: set[torch.fx.Node] = set()
     candidates = (*_candidates(graph, order, find_forward), *_candidates(graph, order, find_gradients))
-    for made in candidates:
+    for candidate in candidates:
+        made = candidate if isinstance(candidate, str) else _with_tails(candidate, order)
         if isinstance(made, str):
             left.append(made)
         elif taken.isdisjoint(made.nodes):
@@ -123,7 +138,7 @@ def find_regions(graph: torch.fx.Graph) -> Regions:
                 found.append(made)
                 taken.update(made.nodes)
             else:
-                left.append("what is computed from a part of it is used in another part")
+                left.append("no point of the graph where all of it can be computed")
     return Regions(tuple(found), tuple(left))
 
 
@@ -138,6 +153,26 @@ def _candidates(
         else:
             if made is not None:
                 yield made
+
+
+def _with_tails(region: Region, order: dict[torch.fx.Node, int]) -> Region:
+    tails = {result: _tail(result) for result in region.results}
+    nodes = sorted([*region.nodes, *(node for tail in tails.values() for node in tail)], key=order.__getitem__)
+    return replace(region, nodes=tuple(nodes), tails=tails)
+
+
+def _tail(result: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+    """What becomes of a result up to a copy in another order; nothing if it is not copied."""
+    tail: list[torch.fx.Node] = []
+    node = result
+    while len(node.users) == 1:
+        (node,) = node.users
+        tail.append(node)
+        if node.target is aten.clone.default:
+            return tuple(tail)
+        if node.target not in _MOVES:
+            break
+    return ()
 
 
 def never(node: torch.fx.Node) -> bool:
@@ -160,10 +195,14 @@ def find_forward(
         raise NotARegion("scores of several products")
     weights, results = _below(node, is_ignored)
     if not results:
+        if _is_in_a_product(node, is_ignored):
+            raise NotARegion("weights that are computed with")
         return None
     if not _is_last(softmax):
         raise NotARegion("a softmax over another dimension than the last")
     (result, *others) = results
+    if not result.users:
+        return None
     if others or result.target not in _PLAIN_PRODUCTS or result.args[0] not in weights or result.args[1] in weights:
         raise NotARegion("weights in several products, or on the right of one")
     exponentials = _source(node, 0)
@@ -252,6 +291,23 @@ def _below(
     return tiles, list(results)
 
 
+def _is_in_a_product(node: torch.fx.Node, is_ignored: Callable[[torch.fx.Node], bool]) -> bool:
+    """Whether something with as many elements, however computed from a tile, is multiplied as a matrix."""
+    size = size_of(node)
+    seen = {node}
+    stack = [node]
+    while stack:
+        for user in stack.pop().users:
+            if user in seen or is_ignored(user):
+                continue
+            if user.target in _PRODUCTS:
+                return True
+            seen.add(user)
+            if isinstance(user.meta.get("val"), (tuple, list)) or has_size(user, size):
+                stack.append(user)
+    return False
+
+
 def _check_inside(
     nodes: Iterable[torch.fx.Node], inside: set[torch.fx.Node], is_ignored: Callable[[torch.fx.Node], bool]
 ) -> None:
@@ -266,8 +322,8 @@ def find_gradients(
     """The region with a sum of rows of tiles that are computed from two products, as gradients of a softmax are."""
     if node.target not in _SUMS or not _is_node(node.args[0]) or _dims(node) != (_fake(node.args[0]).dim() - 1,):
         return None
-    _, products = _above(_source(node, 0))
-    if len(products) < 2:
+    above, products = _above(_source(node, 0))
+    if len(products) < 2 or not any(tile.target is aten.exp.default for tile in above):
         return None
     if len(products) > 2:
         raise NotARegion("gradients of several products")
@@ -302,7 +358,8 @@ def find_gradients(
 
 
 def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.Node | Region]:
-    """Nodes outside of regions and regions, each after what it reads; as the graph has them where that leaves a choice.
+    """Nodes outside of regions and regions, each after what it reads; as the graph has them where that leaves a choice. What
+    writes into memory, or draws random numbers, has the same before and after it as in the graph.
 
     What is on a circle, as a region is that reads something computed from its own results, is missing.
     """
@@ -316,7 +373,10 @@ def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.
     for item in items:
         sources = item.inputs if isinstance(item, Region) else item.all_input_nodes
         waits[item] = {whole.get(source) or source for source in sources}
-        for source in waits[item]:
+    for before, after in _in_turn(order, whole):
+        waits[after].add(before)
+    for item, sources in waits.items():
+        for source in sources:
             readers[source].append(item)
     numbered = {at: item for item, at in items.items()}
     ready = [items[item] for item in items if not waits[item]]
@@ -330,6 +390,35 @@ def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.
             if not waits[reader]:
                 heapq.heappush(ready, items[reader])
     return ordered
+
+
+def _in_turn(
+    order: Iterable[torch.fx.Node], whole: Mapping[torch.fx.Node, Region]
+) -> Iterator[tuple[torch.fx.Node | Region, torch.fx.Node | Region]]:
+    """Pairs of which the first must come first: what is before and after a call with effects, and that call."""
+    since: list[torch.fx.Node | Region] = []
+    last: torch.fx.Node | None = None
+    for node in order:
+        if node.op in ("placeholder", "get_attr"):
+            continue
+        item = whole.get(node) or node
+        if last is not None:
+            yield last, item
+        if _has_effects(node):
+            yield from ((before, node) for before in since)
+            since, last = [], node
+        else:
+            since.append(item)
+
+
+def _has_effects(node: torch.fx.Node) -> bool:
+    """Whether it is a call that may not move among others."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(node.meta.get("val")))
+    return schema.is_mutable or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def is_in_order(graph: torch.fx.Graph, regions: list[Region]) -> bool:

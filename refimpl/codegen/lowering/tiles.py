@@ -9,6 +9,7 @@ tiles that it needs once more.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -37,6 +38,7 @@ from refimpl.codegen.lowering.contractions import (
 )
 from refimpl.codegen.lowering.regions import Region, Softmax
 from refimpl.codegen.lowering.state import (
+    HALF,
     LoweringState,
     NotLowered,
     apply,
@@ -52,6 +54,8 @@ from refimpl.codegen.lowering.views import reshaping
 from refimpl.codegen.nests import index_expressions, reindexed_nest
 from refimpl.codegen.scalars import RANDOM_FUNCTIONS, Apply, Load, Scalar, reindexed, walk
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+
+aten = torch.ops.aten
 
 WIDEST = 256
 """Of the dimensions that products add up over, and of results."""
@@ -98,6 +102,7 @@ class _RegionLowering:
             exponentials = cast(torch.fx.Node, softmax.weights.args[0])
             skipped = (softmax.greatest, softmax.total, exponentials, exponentials.args[0])
         results: list[Nest] = []
+        skipped = (*skipped, *(node for tail in self.region.tails.values() for node in tail))
         for node in self.region.nodes:
             if node in self.region.products:
                 self.tiles[node] = self._product(node)
@@ -136,7 +141,9 @@ class _RegionLowering:
             shape = _with_batch(shape_of(fake_of(node)), ONE)
             if not all(is_provably_equal(a, b) for a, b in zip(shape, self.shape, strict=True)):
                 raise NotLowered("products of several shapes")
-        check_size(self.state, self.state.facts.guess(total), "dot", self.device)
+        is_half = all(fake_of(node).dtype in HALF for node in (*self.region.products, *self.region.results))
+        if not (is_half and self.device.type == "cuda" and self.state.options.contractions == "measured"):
+            check_size(self.state, self.state.facts.guess(total), "dot", self.device)
 
     def _width_of(self, node: torch.fx.Node) -> sympy.Expr:
         """Of a result: its dimension that no tile has."""
@@ -256,6 +263,7 @@ class _RegionLowering:
 
     def _result(self, node: torch.fx.Node) -> Nest:
         """A product of a tile: which of its indices are the tile's rows and columns is what its operand shows."""
+        tail = self.region.tails.get(node, ())
         fake = fake_of(node)
         a, b = cast(Any, node.args)
         is_left = a in self.tiles
@@ -276,9 +284,13 @@ class _RegionLowering:
         kept, looped, value = found[0]
         inner, outer = _index(looped), _index(width)
         factor = other((batch, inner, outer) if is_left else (batch, outer, inner))
-        target = result_buffer(self.state, fake)
+        last = tail[-1] if tail else node
+        target = result_buffer(self.state, fake_of(last))
+        self.made[last] = whole(target)
         place = (batch, _index(kept), outer) if is_left else (batch, outer, _index(kept))
-        self.made[node] = whole(target)
+        place = place[3 - fake.dim() :]
+        for before, moved in itertools.pairwise((node, *tail)):
+            place = _moved(moved, shape_of(fake_of(before)), place)
         return Nest(
             axes=(self.batch, kept, width),
             reduced=(looped,),
@@ -286,7 +298,7 @@ class _RegionLowering:
             reduction=dot_of(fake.device),
             value=Apply("dot", (value, factor), opmath(fake.dtype)),
             target=target,
-            index=linear(place[3 - len(target.shape) :], target.strides),
+            index=linear(place, target.strides),
             origins=(node.name,),
         )
 
@@ -370,6 +382,25 @@ def _check_weights(softmax: TiledSoftmax | None, results: Sequence[Nest]) -> Non
         for part in walk(nest.value.arguments[0]):
             if not isinstance(part, Load) and not (isinstance(part, Apply) and part.function == "cast"):
                 raise NotLowered("weights that are computed with")
+
+
+def _moved(node: torch.fx.Node, shape: Indices, place: Indices) -> Indices:
+    """Where an element of what a node moves is in its result. `shape`: of what it moves."""
+    own = shape_of(fake_of(node))
+    match node.target:
+        case aten.clone.default:
+            return place
+        case aten.transpose.int:
+            a, b = cast(Any, node.args[1:])
+            swapped = list(place)
+            swapped[a], swapped[b] = place[b], place[a]
+            return tuple(swapped)
+        case aten.permute.default:
+            return tuple(place[dim] for dim in cast(Any, node.args[1]))
+        case aten.t.default:
+            return place[::-1]
+        case _:
+            return reshaping(own, shape)(place)
 
 
 def _with_split(
