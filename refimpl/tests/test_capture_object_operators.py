@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -119,7 +120,7 @@ class Empty:
 @dataclasses.dataclass
 class Config:
     size: int
-    tensor: Any = None
+    tensor: Any = dataclasses.field(default=None, compare=sys.version_info < (3, 13))  # no tuples are compared since
     names: list[str] = dataclasses.field(default_factory=list)
 
 

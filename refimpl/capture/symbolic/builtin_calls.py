@@ -214,6 +214,17 @@ def _exc_info(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
     return SequenceValue(tuple, [ConstantValue(None)] * 3)
 
 
+def _exception(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """As `sys.exc_info`: contextlib asks it since 3.13."""
+    if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
+        raise GraphBreak("call_of_native_code", what="sys.exception")
+    return ConstantValue(None)
+
+
+if hasattr(sys, "exception"):  # 3.11
+    _rule(getattr(sys, "exception"))(_exception)
+
+
 @_rule(MethodType)
 def _method(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     seen = [domain.state.see(arg) for arg in args]
