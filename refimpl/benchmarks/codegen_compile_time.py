@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = {row["model"]: row for row in kept_rows(options.csv)} if options.resume else {}
 
     def missing(name: str) -> list[str]:
-        return peers if name not in rows else [peer for peer in peers if pd.isna(rows[name][f"{peer}_s"])]
+        return peers if name not in rows else [peer for peer in peers if pd.isna(rows[name].get(f"{peer}_s"))]
 
     names = [name for name in makers if options.only in name and (name not in rows or missing(name))][: options.limit]
     started = time.monotonic()
@@ -318,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ("total_wall_ratio", "in all, of Inductor's time with C++, wall"),
         ("triton_ratio", "in all, of Inductor's time with Triton"),
     ):
-        ratios = [row[column] for row in rows.values() if row[column] > 0]
+        ratios = [row[column] for row in rows.values() if row.get(column, math.nan) > 0]
         if ratios:
             print(f"{label}: {geometric_mean(ratios):.2f}, {max(ratios):.2f} at most, {len(ratios)} models")
 

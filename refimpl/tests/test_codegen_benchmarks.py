@@ -171,6 +171,7 @@ def test_peers_that_a_table_has_not_are_added_to_its_rows(tmp_path: Path, monkey
     monkeypatch.setattr(codegen_compile_time, "graphs_by_inductor", lambda model: calls.append("triton") or [])
     monkeypatch.setattr(codegen_compile_time, "compile_by_inductor", lambda model: calls.append("cpp"))
     file = tmp_path / "times.csv"
+    file.write_text("model,inductor_cpp_s\nanother,1.5\n")  # of an earlier run, with fewer columns
     command = ["--only", "mlp relu", "--own", "--rounds", "1", "--resume", "--csv", str(file)]
     for peers in ("inductor_triton", "inductor_triton,inductor_cpp", "inductor_cpp"):
         calls.append(peers)
@@ -178,7 +179,8 @@ def test_peers_that_a_table_has_not_are_added_to_its_rows(tmp_path: Path, monkey
     assert calls == [
         "inductor_triton", "triton", "triton", "inductor_triton,inductor_cpp", "cpp", "triton", "cpp", "inductor_cpp", "cpp"
     ]  # fmt: skip
-    (row,) = pd.read_csv(file).to_dict("records")
+    known, row = pd.read_csv(file).to_dict("records")
+    assert known["inductor_cpp_s"] == 1.5
     assert not pd.isna(row["inductor_triton_s"])
     assert not pd.isna(row["inductor_cpp_s"])
 
