@@ -7,6 +7,7 @@ Differs: the ops are those of the traced graph; upstream asks autograd for a fun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from refimpl.aot.analysis import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
 
 Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
+SharedReplay = Callable[[torch.Tensor, Sequence[Any]], list[torch.Tensor]]
 
 _aten = torch.ops.aten
 # The same views as methods, whose calls cost a third.
@@ -73,6 +75,27 @@ def replayer(steps: Sequence[ReplayStep]) -> Replay:
         for function in functions:
             base = function(base, numbers)
         return base
+
+    return replay
+
+
+def common_call(a: Sequence[ReplayStep], b: Sequence[ReplayStep]) -> int | None:
+    """Where two chains of views of one base take different results of one call; None if they do not."""
+    for index, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            is_one_call = None not in (one.element, other.element) and replace(one, element=other.element) == other
+            return index if is_one_call else None
+    return None
+
+
+def shared_replayer(chains: Sequence[Sequence[ReplayStep]], index: int) -> SharedReplay:
+    """`replayer` of chains that go apart at the results of their step at `index`, which is called once."""
+    before, call = replayer(chains[0][:index]), _function(replace(chains[0][index], element=None))
+    ends = [(chain[index].element, replayer(chain[index + 1 :])) for chain in chains]
+
+    def replay(base: torch.Tensor, numbers: Sequence[Any]) -> list[torch.Tensor]:
+        parts: Any = call(before(base, numbers), numbers)
+        return [after(parts[element], numbers) for element, after in ends]
 
     return replay
 

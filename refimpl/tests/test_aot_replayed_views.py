@@ -168,3 +168,34 @@ def test_views_made_where_the_program_enables_gradients_have_them(kind: str) -> 
         return gradient.tolist(), [(r.tolist(), r.requires_grad, r._is_view()) for r in results]
 
     assert observed(compile_aot(reshaped_with_gradients)) == observed(reshaped_with_gradients)
+
+
+def chunked(x: Tensor) -> Any:
+    a, b, c, _ = x.chunk(4)
+    return b, x.t(), a.t(), c
+
+
+def chunked_intermediate(x: Tensor) -> Any:
+    y = x * 1
+    a, _ = y.chunk(2)
+    (c, d), e = a.t().split(2), y.split(1)[3]
+    return d, y, c.t(), e, d
+
+
+def halved(x: Tensor) -> Any:
+    return x.chunk(2)
+
+
+@pytest.mark.parametrize(
+    ("program", "dtype"),
+    [(chunked, torch.float32), (chunked_intermediate, torch.float32), (halved, torch.float8_e4m3fn)],
+)
+def test_results_of_one_view_call_have_one_step_of_autograd(program: Program, dtype: torch.dtype) -> None:
+    def observed(function: Program) -> Any:
+        x = torch.arange(16.0).reshape(4, 4).to(dtype).requires_grad_()
+        results = leaves(function(x))
+        steps = [id(r.grad_fn) for r in results]
+        (gradient,) = torch.autograd.grad(results, x, [torch.ones(r.shape).to(dtype) for r in results])
+        return [steps.index(step) for step in steps], gradient.tolist(), [r.tolist() for r in results]
+
+    assert observed(compile_aot(program)) == observed(program)

@@ -16,7 +16,7 @@ from refimpl.aot.analysis import InputMutation, OutputInfo, OutputKind, ProgramA
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
 from refimpl.aot.history import history_of
 from refimpl.aot.input_plan import InputPlan
-from refimpl.aot.replay import replayer
+from refimpl.aot.replay import common_call, replayer, shared_replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.flat_bases import enlarge_storage
 from refimpl.aot.runtime.graph_call import BoxedCall
@@ -54,7 +54,7 @@ def runtime_wrapper(
         for is_argument, i, mutation in placements
         if mutation is not None and mutation.placement is not None
     ]
-    makers = [_output_maker(info) for info in analysis.outputs]
+    makers = _output_makers(analysis.outputs)
     reshaped = _viewed_as_they_were(analysis)
     detached = {i for i in reshaped if (mutation := analysis.inputs[i].mutation) is not None and mutation.detaches}
     prologue = _prologue(plan, aot_id, captured)
@@ -103,9 +103,10 @@ def runtime_wrapper(
                 history_of(viewed[position])
         for is_argument, position, mutation, make in placed:
             place((args if is_argument else slots)[position], make(args, viewed, forward, []), mutation, forward)
-        results: list[Any] = []
-        for make in makers:
-            results.append(make(args, viewed, forward, results))
+        results: list[Any] = [None] * len(makers)
+        for index, make in enumerate(makers):
+            if make is not None:
+                results[index] = make(args, viewed, forward, results)
         return results
 
     return call
@@ -199,6 +200,47 @@ def _prologue(
         return [*plan.slot_values(args), *captured]
 
     return prologue
+
+
+def _output_makers(infos: Sequence[OutputInfo]) -> list[OutputMaker | None]:
+    """None for results that are made with an earlier one: views that one call of an op gives have one step of autograd."""
+    makers: list[OutputMaker | None] = [_output_maker(info) for info in infos]
+    for index, info in enumerate(infos):
+        if makers[index] is None or not _is_plain_view(info):
+            continue
+        alike = [i for i in range(index + 1, len(infos)) if makers[i] is not None and _is_of_one_base(infos[i], info)]
+        parting = {i: common_call(info.steps, infos[i].steps) for i in alike if _is_plain_view(infos[i])}
+        at = max((place for place in parting.values() if place is not None), default=None)
+        members = [i for i, place in parting.items() if place is not None and place == at]
+        if at is not None:
+            makers[index] = _shared_maker(infos, [index, *members], at)
+            for i in members:
+                makers[i] = None
+    return makers
+
+
+def _is_plain_view(info: OutputInfo) -> bool:
+    is_changed = info.is_put or info.becomes_leaf or info.becomes_inference
+    return info.kind in (OutputKind.VIEW_OF_INPUT, OutputKind.VIEW_OF_INTERMEDIATE) and not is_changed
+
+
+def _is_of_one_base(a: OutputInfo, b: OutputInfo) -> bool:
+    return (a.kind, a.source) == (b.kind, b.source)
+
+
+def _shared_maker(infos: Sequence[OutputInfo], members: Sequence[int], at: int) -> OutputMaker:
+    """Makes all of them, gives the first, and puts the others where they belong."""
+    views = shared_replayer([infos[i].steps for i in members], at)
+    is_of_input, source = infos[members[0]].kind is OutputKind.VIEW_OF_INPUT, infos[members[0]].source
+    assert source is not None
+
+    def make(args: list[Any], slots: list[Any], forward: Sequence[Any], results: list[Any]) -> Any:
+        made = views(slots[source] if is_of_input else forward[source], forward)
+        for i, view in zip(members, made, strict=True):
+            results[i] = view
+        return made[0]
+
+    return make
 
 
 def _output_maker(info: OutputInfo) -> OutputMaker:
