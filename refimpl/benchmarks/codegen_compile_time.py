@@ -298,7 +298,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = {row["model"]: row for row in kept_rows(options.csv)} if options.resume else {}
 
     def missing(name: str) -> list[str]:
-        return peers if name not in rows else [peer for peer in peers if pd.isna(rows[name].get(f"{peer}_s"))]
+        return (
+            peers if name not in rows else [peer for peer in peers if math.isnan(rows[name].get(f"{peer}_s", math.nan))]
+        )
 
     names = [name for name in makers if options.only in name and (name not in rows or missing(name))][: options.limit]
     started = time.monotonic()
