@@ -410,3 +410,19 @@ def test_the_sign_of_zeros_and_nan(dtype: torch.dtype) -> None:
         else torch.cat([numbers, torch.tensor([-torch.nan, torch.nan])]).to(dtype)
     )
     _check(torch.signbit, numbers)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_sum_of_one_negative_zero_is_a_positive_one(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum(1), x.mean(1), x.cumsum(1), x.nansum(1), x.sum(0), x.prod(1), x.amax(1), x[0, 0].sum()
+
+    _check(function, torch.full((2, 1), -0.0, dtype=dtype))
+    _check(function, torch.full((1, 2), -0.0, dtype=dtype))
+
+
+def test_adaptive_windows_of_an_empty_image_are_the_operators() -> None:
+    compiled = _compiled(lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (0, 0)))
+    for x in (torch.zeros(1, 1, 0, 0), torch.zeros(1, 1, 2, 0)):
+        with pytest.raises(RuntimeError, match="non-zero size"):
+            compiled(x)

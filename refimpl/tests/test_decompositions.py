@@ -453,3 +453,8 @@ def test_slopes_of_logit_and_of_a_log_softmax_are_eagers() -> None:
     y = torch.linspace(-0.001, 0.002, 8).view(4, 2, 1)  # rows of one number, whose gradient is nearly nothing
     ours = decomposition_table[aten._log_softmax_backward_data.default](y, y, -1, torch.float32)
     assert torch.equal(ours, aten._log_softmax_backward_data(y, y, -1, torch.float32))
+
+
+def test_pixels_of_an_empty_batch_stay_where_they_are() -> None:
+    x = torch.zeros(0, 1, 4, 2)
+    assert decomposition_table[aten.pixel_unshuffle.default](x, 2).shape == F.pixel_unshuffle(x, 2).shape

@@ -255,6 +255,7 @@ class LoweringState:
             reduced = ()
         elif not reduced:  # one value each: no reduction at all
             value = literal(0, dtype) if kind in ("argmax", "argmin") else cast(value, dtype)
+            value = _from_zero(value) if kind == "sum" else value
         out = tuple(ZERO if dim in dims else index for dim, index in enumerate(indices))
         nest = Nest(
             axes=kept,
@@ -311,7 +312,16 @@ class LoweringState:
         if size > LONGEST_SCAN and ZERO not in tensor.shape:
             return self._scan_in_parts(tensor, dim, origins)
         if size == ONE or ZERO in tensor.shape:
-            return self.store(tensor, origins=origins)
+            if kind != "cumsum":
+                return self.store(tensor, origins=origins)
+            begun = Computed(
+                tensor.shape,
+                tensor.dtype,
+                tensor.device,
+                lambda indices: _from_zero(tensor.at(indices)),
+                tensor.cost + 1,
+            )
+            return self.store(begun, origins=origins)
         buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device)
         axes = [new_axis(size) for size in tensor.shape]
         indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
@@ -466,6 +476,11 @@ def cast(value: Scalar, dtype: torch.dtype) -> Scalar:
     if isinstance(value, FromIndex) and dtype in (torch.int32, torch.int64) and value.dtype == torch.int64:
         return FromIndex(value.index, dtype)
     return Apply("cast", (value,), dtype)
+
+
+def _from_zero(value: Scalar) -> Scalar:
+    """A sum of one value: sums begin with zero, and are none of negative sign then."""
+    return apply("add", value, literal(0, value.dtype)) if value.dtype.is_floating_point else value
 
 
 def literal(number: Any, dtype: torch.dtype) -> Scalar:

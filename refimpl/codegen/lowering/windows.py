@@ -296,6 +296,8 @@ def _adaptive_max_pool_backward(
 
 
 def _parts(sizes: Indices, windows: Indices, rank: int) -> list[Windows]:
+    if ZERO in (*sizes[-rank:], *windows[-rank:]):
+        raise NotLowered("adaptive windows of an image of no size")  # for most of which eager raises
     return [parts(size, count) for size, count in zip(sizes[-rank:], windows[-rank:], strict=True)]
 
 

@@ -95,7 +95,7 @@ def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction
     return -target * z / (1 + z) * _per_loss(grad, reduction, x.numel())
 
 
-@pointwise(aten.binary_cross_entropy.default)
+@pointwise(aten.binary_cross_entropy.default, is_of_one_dtype=True)
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
     """Logarithms below -100 count as -100, so that a sure and wrong prediction costs a finite amount."""
     yes = torch.clamp(torch.log(x), min=-100)

@@ -18,38 +18,9 @@ import torch
 from refimpl.trace.decompositions.layouts import laid_out_as
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.decompositions.row_moments import mean_and_rstd
 
 Tensor = torch.Tensor
-_LANE_BYTES = 32  # of the vectors that eager takes means with
-
-
-def _mean_and_rstd(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and 1/sqrt(variance + eps) over `dims`, which are kept; and the mean as eager gives it back: NaN with an infinite
-    element. The output is NaN there by the other one as well."""
-    variance, mean = torch.var(x, dims, correction=0, keepdim=True), torch.mean(x, dims, keepdim=True)
-    rstd = torch.rsqrt(torch.where(_is_lost(x, dims, variance, mean), math.nan, variance + eps))
-    return mean, rstd, torch.where(torch.isnan(variance), math.nan, mean)
-
-
-def _is_lost(x: Tensor, dims: list[int], variance: Tensor, mean: Tensor) -> Tensor:
-    """Where squares are beyond the largest number, and eager's variance ends in NaN instead of infinity.
-
-    It adds up what its lanes have found: of no count times an infinite square of a mean comes NaN. Rows of less than one vector
-    meet empty lanes in the end, whole ones begin with one. In longer rows any such square counts as lost.
-    """
-    lanes = _LANE_BYTES // x.element_size()
-    length = math.prod(x.shape[d] for d in dims)
-    if x.device.type != "cpu" or type(length) is not int or length >= 2 * lanes:
-        return torch.isinf(variance + mean * mean)
-    is_lost = torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
-    if length > lanes:
-        return is_lost
-    first = mean
-    if length == lanes:
-        first = x
-        for dim in dims:
-            first = first.narrow(dim, 0, 1)
-    return is_lost | torch.isinf(first * first)
 
 
 def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: list[int]) -> Tensor:
@@ -82,7 +53,7 @@ def native_layer_norm(
     dims = list(range(x.ndim - len(normalized_shape), x.ndim))
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).contiguous()
-    mean, rstd, returned_mean = _mean_and_rstd(z, dims, eps)
+    mean, rstd, returned_mean = mean_and_rstd(z, dims, eps)
     y = _scaled((z - mean) * rstd, _as_opmath(weight, dtype), _as_opmath(bias, dtype))
     # Statistics take the parameters' type where there are any, else the input's, and so they do in mixed precision.
     kept = _statistics_dtype(x, weight, bias)
@@ -184,7 +155,7 @@ def native_group_norm(
         return NotImplemented
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).reshape(N, group, -1)
-    mean, rstd, returned_mean = _mean_and_rstd(z, [2], eps)
+    mean, rstd, returned_mean = mean_and_rstd(z, [2], eps)
     y = ((z - mean) * rstd).reshape(x.shape)
     parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
     y = cast(_scaled(y, *parameters), x.dtype)

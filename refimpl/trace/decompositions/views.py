@@ -323,6 +323,8 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     r = downscale_factor
     if x.ndim < 3 or r <= 0 or x.shape[-1] % r != 0 or x.shape[-2] % r != 0:
         return NotImplemented  # eager raises
+    if x.numel() == 0:
+        return aten.clone.default(x)  # of the shape it has
     batch, (c, h, w) = list(x.shape[:-3]), x.shape[-3:]
     grid = x.reshape([*batch, c, h // r, r, w // r, r])  # c, h, dy, w, dx
     n = len(batch)
