@@ -125,6 +125,7 @@ class IndependenceGuard:
         monitoring.use_tool_id(tool, "torch-oracle conformance")
         monitoring.register_callback(tool, monitoring.events.PY_START, on_start)
         monitoring.set_events(tool, monitoring.events.PY_START)
+        monitoring.restart_events()  # what the last guard of this tool allowed is not reported otherwise
         try:
             yield
         finally:

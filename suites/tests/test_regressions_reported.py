@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from suites.regressions.expectations import EXPECTED
+
+is_measured = pytest.mark.skipif(
+    not importlib.metadata.version("torch").startswith("2.13."),
+    reason="the table is of torch 2.13; others have other bugs",
+)
 
 # The six rows that were measured to differ when this list was begun, on the rung that first shows them.
 FIRST_SIX = {
@@ -32,6 +38,7 @@ def statuses(tmp_path: Path, subject: str, names: list[str]) -> dict[str, str]:
     return {row["name"]: row["verdict"]["status"] for row in rows if "verdict" in row}
 
 
+@is_measured
 @pytest.mark.parametrize("subject", ["dynamo", "aot_eager", "export"])
 def test_every_row_ends_as_the_table_says(tmp_path: Path, subject: str) -> None:
     expected = {name: by_subject[subject] for name, by_subject in EXPECTED.items() if subject in by_subject}
@@ -44,6 +51,7 @@ def test_the_first_six_are_reported_on_their_rung(tmp_path: Path, subject: str) 
     assert statuses(tmp_path, subject, sorted(expected)) == expected
 
 
+@is_measured
 @pytest.mark.slow  # compiles C++ for every row
 @pytest.mark.parametrize("subject", ["inductor", "export[strict=false]"])
 def test_every_row_ends_as_the_table_says_where_it_takes_minutes(tmp_path: Path, subject: str) -> None:
