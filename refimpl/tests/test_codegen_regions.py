@@ -391,6 +391,17 @@ def test_values_that_depend_on_the_scores_are_no_operand() -> None:
     assert _agree(circle, _qkv()).regions == [{reason: 1}]
 
 
+def test_weights_as_integers_are_left_alone() -> None:
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return (q * 60 @ k.mT).softmax(-1).to(torch.int32).to(v.dtype) @ v
+
+    compiled, backend = _compiled(function)
+    expected = function(*_qkv())
+    assert expected.any()
+    torch.testing.assert_close(compiled(*_qkv()), expected)
+    assert backend.regions == [{"left: weights that are computed with": 1}]
+
+
 def test_random_numbers_are_drawn_in_the_graph_s_order() -> None:
     def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         scores = q @ k.mT

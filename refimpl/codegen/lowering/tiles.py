@@ -374,13 +374,14 @@ class _RegionLowering:
 
 
 def _check_weights(softmax: TiledSoftmax | None, results: Sequence[Nest]) -> None:
-    """Weights are divided after the product: nothing but conversions may come between."""
+    """Weights are divided after the product: nothing but conversions between floats may come between."""
     if softmax is None:
         return
     for nest in results:
         assert isinstance(nest.value, Apply)
         for part in walk(nest.value.arguments[0]):
-            if not isinstance(part, Load) and not (isinstance(part, Apply) and part.function == "cast"):
+            is_cast = isinstance(part, Apply) and part.function == "cast"
+            if not part.dtype.is_floating_point or not (is_cast or isinstance(part, Load)):
                 raise NotLowered("weights that are computed with")
 
 
