@@ -165,6 +165,8 @@ def test_types_promote_as_in_torch(first: torch.Tensor, second: Any) -> None:
 LARGEST = torch.finfo(torch.float32).max
 IMAGE = torch.arange(16.0).view(2, 2, 2, 2).to(memory_format=torch.channels_last)
 AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "layouts of stacks": (lambda x: tuple(torch.stack([x, x.sin()], dim) for dim in range(-5, 5)), (IMAGE,)),
+    "layout of a stack of one column": (lambda x: torch.stack([x[:, :, :, :1]]), (IMAGE,)),
     "zeros of softshrink": (lambda x: F.softshrink(x, 0.5), (torch.tensor([-0.0, 0.0, -0.25, math.nan]),)),
     "zeros of lerp": (lambda x: torch.lerp(x, x, 0.25), (torch.tensor([-0.0, 0.0]),)),
     "layer norm of large numbers": (lambda x: F.layer_norm(x, (4,)), (torch.tensor([[LARGEST, 0, 0, 0]]),)),

@@ -242,7 +242,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     dim = wrapped(dim, tensors[0].ndim + 1)
     if dim == tensors[0].ndim:
         return aten.cat.default([x.unsqueeze(dim) for x in tensors], dim)
-    return aten.cat.default([x.contiguous().unsqueeze(dim) for x in tensors], dim)
+    sizes = tensors[0].shape
+    return aten.cat.default(tensors, dim).view(*sizes[:dim], len(tensors), *sizes[dim:])
 
 
 @rule(aten.block_diag.default)
