@@ -245,6 +245,23 @@ def test_dropout_draws_and_shares_memory_as_in_eager_mode(shape, p, dynamic):
     torch.testing.assert_close(*found, equal_nan=True)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("arguments", [(0.0, True), (0.5, False)])
+def test_native_dropout_that_drops_nothing_gives_a_copy(arguments, dynamic):
+    def program(x):
+        same, kept = torch.native_dropout(x, *arguments)
+        return same, kept, same.add_(1)
+
+    found = []
+    for function in (program, compile_aot(program, dynamic=dynamic)):
+        torch.manual_seed(3)
+        x = torch.arange(24.0).reshape(4, 6).t()[1:, ::2]
+        same, kept, written = function(x)
+        assert same is written
+        found.append((x, same, kept, torch.rand(1), torch.tensor([same.stride(), kept.stride()])))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
 def test_a_detached_write_to_a_leaf_whose_elements_share_memory():
     def program(x):
         x.diagonal(0).detach().neg_()

@@ -55,6 +55,7 @@ _STORAGE_OPS = frozenset(
 )
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _NAMESPACES = ("aten", "prims")  # of a user's own operators the fake kernel may do anything
+_NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
 _LIMIT = 50_000  # results remembered for static shapes over all traces of a process
 
 _MISS = object()
@@ -154,6 +155,8 @@ class FakeKernelsState:
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The fake kernel's result, in the layout that the kernel gives it."""
         result = func(*args, **kwargs)
+        if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor and result[0] is args[0]:
+            return torch.ops.aten.empty_like.default(result[0]), result[1]  # the kernel gives no argument back
         if type(result) is not FakeTensor or result.constant is not None:
             return result
         strides = (
