@@ -426,3 +426,27 @@ def test_adaptive_windows_of_an_empty_image_are_the_operators() -> None:
     for x in (torch.zeros(1, 1, 0, 0), torch.zeros(1, 1, 2, 0)):
         with pytest.raises(RuntimeError, match="non-zero size"):
             compiled(x)
+
+
+def test_sizes_for_which_eager_mode_raises_are_not_run_with_a_graph_of_others() -> None:
+    """Not even where nothing uses the result, so that no kernel would be launched."""
+
+    def unused(x: torch.Tensor) -> None:
+        torch.ops.aten.slice_backward(x, [2, 2], 0, 0, 0, 1)
+
+    def written(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(6).index_put_((torch.tensor([3, 4, 5]),), x)
+
+    def overlaid(x: torch.Tensor) -> torch.Tensor:
+        return torch.slice_scatter(x, x, step=2)
+
+    for function, fitting, *others in (
+        (overlaid, torch.ones(0), torch.ones(2), torch.ones(3)),
+        (written, torch.ones(1), torch.ones(6), torch.ones(4)),
+        (unused, torch.ones(1, 2), torch.ones(2, 2), torch.ones(3, 2)),
+    ):
+        compiled = refimpl.compile(function, backend="triton")
+        compiled(fitting)
+        for other in others:
+            with pytest.raises(RuntimeError, match=r"src|shape mismatch|size of tensor"):
+                compiled(other)

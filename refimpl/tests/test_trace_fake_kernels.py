@@ -234,3 +234,25 @@ def test_an_op_that_fails_fails_every_time() -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError):
             _run(kernels, aten.add.Tensor, x, y)
+
+
+def _slice_scatter(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.slice_scatter(x, y, step=2)
+
+
+def _index_put(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.clone().index_put_((torch.tensor([2, 0, 1]),), y)
+
+
+@pytest.mark.parametrize("function", [_slice_scatter, _index_put])
+@pytest.mark.parametrize("tracing_mode", ["fake", "symbolic"])
+def test_what_is_written_has_the_shape_of_its_places(function: Any, tracing_mode: str) -> None:
+    """Fake kernels ask nothing of it, so that a graph of some sizes would be run with sizes for which eager mode raises."""
+    x, fitting, other = torch.zeros(6), torch.ones(3), torch.ones(5)
+    graph = refimpl.make_fx(function, tracing_mode=tracing_mode)(x, fitting)
+    torch.testing.assert_close(graph(x, fitting), function(x, fitting))
+    with pytest.raises(RuntimeError, match=r"src size|shape mismatch") as expected:
+        function(x, other)
+    with pytest.raises(RuntimeError) as raised:
+        refimpl.make_fx(function, tracing_mode=tracing_mode)(x, other)
+    assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0]

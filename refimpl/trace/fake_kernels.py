@@ -31,6 +31,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.elementwise_layouts import result_strides
 from refimpl.trace.index_layouts import indexed_strides
+from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 from refimpl.trace.transform_layouts import transformed_strides
 
@@ -154,6 +155,7 @@ class FakeKernelsState:
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The fake kernel's result, in the layout that the kernel gives it."""
+        check_sizes(func, args, kwargs)
         result = func(*args, **kwargs)
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor and result[0] is args[0]:
             return torch.ops.aten.empty_like.default(result[0]), result[1]  # the kernel gives no argument back
