@@ -7,8 +7,14 @@ from typing import Any
 
 from refimpl.codegen.lowering.graph import RULES
 from refimpl.trace.decompositions import decomposition_table
+from refimpl.trace.decompositions.variants import variant_rules
 
 
 def codegen_decompositions() -> dict[Any, Callable[..., Any]]:
-    """refimpl's table without what is lowered as it is."""
-    return {overload: function for overload, function in decomposition_table.items() if overload not in RULES}
+    """refimpl's table without what is lowered as it is; in-place and out variants of that end in it as well."""
+    lowered = [overload for overload in decomposition_table if overload in RULES]
+    variants = dict(pair for overload in lowered for pair in variant_rules(overload, overload))
+    table = decomposition_table | {
+        variant: rule for variant, rule in variants.items() if variant in decomposition_table
+    }
+    return {overload: function for overload, function in table.items() if overload not in RULES}

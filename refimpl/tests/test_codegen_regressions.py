@@ -350,6 +350,8 @@ def test_a_product_of_addcmul_is_not_rounded_by_itself(dtype: torch.dtype) -> No
     if dtype == torch.float32:
         large = torch.full((9,), 1.9e19)
         _check(torch.addcmul, torch.full((9,), 3e38), -large, large)
+        _check(lambda x, a: x.clone().addcmul_(a, a), torch.full((9,), -torch.inf), 9 * large)
+        _check(lambda x, a: torch.addcmul(x, a, a, out=x.clone()), torch.full((9,), -torch.inf), 9 * large)
 
 
 def test_sizes_that_guards_say_are_1_broadcast() -> None:

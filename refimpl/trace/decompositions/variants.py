@@ -11,7 +11,7 @@ their own, have their variants decomposed as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,11 +28,20 @@ def register_variants(core: Sequence[OpOverload]) -> None:
     """Registers the in-place and out variants of every op in the table or in `core`, unless they are there already."""
     kept = frozenset(core)
     for functional in (*decomposition_table, *core):
-        if not _is_functional(functional):
-            continue
-        for variant, rule_of in ((in_place_variant(functional), _in_place), (out_variant(functional), _into_out)):
-            if variant is not None and variant not in kept and variant not in decomposition_table:
-                register(variant, rule_of(functional, variant))
+        for variant, rule in variant_rules(functional, decomposition_table.get(functional, functional)):
+            if variant not in kept and variant not in decomposition_table:
+                register(variant, rule)
+
+
+def variant_rules(
+    functional: OpOverload, compute: Callable[..., Any]
+) -> Iterator[tuple[OpOverload, Callable[..., Any]]]:
+    """The in-place and the out variant of a functional op, as far as there are any; `compute` gives the result."""
+    if not _is_functional(functional):
+        return
+    for variant, rule_of in ((in_place_variant(functional), _in_place), (out_variant(functional), _into_out)):
+        if variant is not None:
+            yield variant, rule_of(functional, variant, compute)
 
 
 def in_place_variant(overload: OpOverload) -> OpOverload | None:
@@ -81,9 +90,7 @@ def _is_functional(overload: OpOverload) -> bool:
     return not is_aliasing and not is_random and {str(r.type) for r in schema.returns} == {"Tensor"}
 
 
-def _in_place(functional: OpOverload, variant: OpOverload) -> Any:
-    compute = decomposition_table.get(functional, functional)
-
+def _in_place(functional: OpOverload, variant: OpOverload, compute: Callable[..., Any]) -> Any:
     def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if repeats_elements(x):
             return NotImplemented
@@ -96,9 +103,8 @@ def _in_place(functional: OpOverload, variant: OpOverload) -> Any:
     return in_place
 
 
-def _into_out(functional: OpOverload, variant: OpOverload) -> Any:
+def _into_out(functional: OpOverload, variant: OpOverload, compute: Callable[..., Any]) -> Any:
     names = _outs(variant)
-    compute = decomposition_table.get(functional, functional)
 
     def into_out(*args: Any, **kwargs: Any) -> Any:
         outs = [kwargs.pop(name) for name in names]
