@@ -177,6 +177,10 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "fftshift of channels last": (lambda x: torch.fft.fftshift(x), (IMAGE,)),
     "roll by nothing": (lambda x: torch.roll(x, 0, 1), (IMAGE,)),
     "distances of no rows": (lambda x, y: torch.cdist(x, y, math.inf), (torch.ones(0, 2), torch.ones(3, 2))),
+    "greatest distances with NaN": (
+        lambda x, y: torch.cdist(x, y, math.inf),
+        (torch.zeros(1, 3), torch.tensor([[math.nan, math.inf, 1], [math.nan, -2, 1], [math.nan] * 3])),
+    ),
     "distances of no columns": (lambda x, y: torch.cdist(x, y, math.inf), (torch.ones(2, 0), torch.ones(3, 0))),
     "glu of nothing": (lambda x: F.glu(x), (torch.ones(2, 0),)),
     "channel shuffle of one group": (lambda x: F.channel_shuffle(x, 1), (IMAGE,)),

@@ -28,6 +28,8 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
     (aten.floor_divide.default, 2, (), {}),
     (aten.fmax.default, 2, (), {}),
     (aten.fmin.default, 2, (), {}),
+    (aten.gcd.default, 2, (), {}),
+    (aten.lcm.default, 2, (), {}),
     (aten.heaviside.default, 2, (), {}),
     (aten.hypot.default, 2, (), {}),
     (aten.lerp.Scalar, 2, (0.25,), {}),
@@ -60,6 +62,7 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
 ]
 _ON_NUMBERS = [(aten.pow.Scalar, 2), (aten.normal.float_Tensor, 2.0)]
 _OF_FLOATS = ("logaddexp", "hypot", "backward", "normal", "poisson", "_standard_gamma", "uniform", "addcdiv")
+_OF_INTEGERS = (aten.gcd.default, aten.lcm.default)
 _OF_ONE_SHAPE = (aten.binary_cross_entropy.default, aten.huber_loss.default, aten.soft_margin_loss.default)
 
 
@@ -118,7 +121,10 @@ def test_results_without_elements_and_of_channels_last() -> None:
 def _cases(rng: random.Random, count: int) -> Any:
     for operator, arity, rest, kwargs in _OPERATORS:
         for _ in range(count):
-            yield operator, [*_operands(rng, arity, is_whole=operator in _OF_ONE_SHAPE), *rest], kwargs
+            operands = _operands(rng, arity, is_whole=operator in _OF_ONE_SHAPE)
+            if operator in _OF_INTEGERS:
+                operands = [_like(x, torch.int16) for x in operands]
+            yield operator, [*operands, *rest], kwargs
     for operator, number in _ON_NUMBERS:
         for _ in range(count):
             yield operator, [number, *_operands(rng, 1)], {}

@@ -6,6 +6,7 @@ Differs: mm, bmm and addmm are core; an operand that beta is to ignore (beta = 0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,4 +141,6 @@ def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) ->
         return torch.zeros(difference.shape[:-1], dtype=x1.dtype, device=x1.device)
     if p == 0:
         return torch.sum(torch.clamp(torch.ceil(torch.abs(difference)), max=1), -1)  # NaN is no count
+    if p == math.inf:
+        return torch.amax(torch.nan_to_num(torch.abs(difference), 0.0, math.inf), -1)  # nor is it a maximum
     return torch.linalg.vector_norm(difference, p, -1)
