@@ -258,6 +258,18 @@ def test_views_in_a_graph_share_memory_with_inputs_and_other_results(*, dynamic:
     _check(function, x, dynamic=dynamic)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_of_what_is_no_result_share_its_memory(*, dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x * 2 + 1
+        return y.ravel(), _Flat.apply(y), _Flat.apply(y.sin())
+
+    x = torch.rand(2, 3, requires_grad=True)
+    ours = _compiled(function, dynamic=dynamic)(x)
+    assert ours[0].data_ptr() == ours[1].data_ptr() != ours[2].data_ptr()
+    _check(function, x, dynamic=dynamic)
+
+
 @pytest.mark.parametrize("function", [torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data])
 def test_the_gradient_of_a_softmax_has_the_dtype_of_what_flows_in(function: Any) -> None:
     x = torch.linspace(-1, 1, 8).view(2, 4)

@@ -136,6 +136,7 @@ class _GraphLowering:
             elif node.op == "output":
                 items = _as_sequence(node.args[0])
                 self.returned.update(item for item in items if isinstance(item, torch.fx.Node))
+                self.returned.update(self._viewed_twice())
                 outputs = tuple(self._output(item) for item in items)
             else:
                 self.values[node] = self._kept(node, self._call(node))
@@ -396,6 +397,12 @@ class _GraphLowering:
                 break
             chain.append(base)
         return chain if len(chain) > 1 else []
+
+    def _viewed_twice(self) -> list[torch.fx.Node]:
+        """What several results are views of: they share its memory though it is no result itself."""
+        chains = [self._views_up_from(node) for node in self.returned if isinstance(self.values[node], Computed)]
+        sources = Counter(chain[-1] for chain in chains if chain)
+        return [source for source, count in sources.items() if count > 1]
 
     def _viewed(self, chain: Sequence[torch.fx.Node], base: Stored) -> Stored | None:
         """The first of a chain of views, of what is in memory."""
