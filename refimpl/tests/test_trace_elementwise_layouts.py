@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl._torch import has_composite_kernel
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
@@ -232,3 +233,17 @@ def test_compiled_results_have_eagers_strides(function: Callable[..., torch.Tens
         result = compiled(x, y)
         torch.testing.assert_close(result, expected)
         assert result.stride() == expected.stride()
+
+
+def test_integer_exponents_keep_the_layout_of_what_they_scale() -> None:
+    if has_composite_kernel(aten.ldexp.Tensor):
+        pytest.skip("ldexp is a product in this version of torch")
+    rng = random.Random(5)
+    compiled = compile_aot(torch.ldexp, backend=compile_graph, decompositions=codegen_decompositions())
+    for case in range(300):
+        x, other = _operands(rng, 2)
+        other = _like(other, torch.int64)
+        expected = torch.ldexp(x, other)
+        assert result_strides(aten.ldexp.Tensor, expected.shape, (x, other)) == expected.stride()
+        if case < 12:
+            assert _telling(compiled(x, other)) == _telling(expected), (x.stride(), other.stride())

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.trace.dtypes import BOOL, INT, common_dtype, kind_of
+from refimpl.trace.dtypes import BOOL, FLOAT, INT, common_dtype, kind_of
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides; symbolic integers count as integers
 
@@ -108,6 +108,8 @@ _LIKE_FIRST = frozenset(
         aten.uniform.default,
     ]
 )
+# As `empty_like` of the first where that has the result's shape; else by all, of which none is converted. Of integer exponents.
+_IN_FIRST = frozenset([aten.ldexp.Tensor])
 # Whatever the operands are.
 _CONTIGUOUS = frozenset(
     [
@@ -119,7 +121,7 @@ _CONTIGUOUS = frozenset(
         aten.rrelu_with_noise.default,
     ]
 )
-_KNOWN = _ELEMENTWISE | _ELEMENTWISE_OF_HALVES | _BY_FIRST | _LIKE_FIRST | _CONTIGUOUS
+_KNOWN = _ELEMENTWISE | _ELEMENTWISE_OF_HALVES | _BY_FIRST | _LIKE_FIRST | _IN_FIRST | _CONTIGUOUS
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -165,11 +167,16 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
         return None
     if func in _CONTIGUOUS:
         return contiguous_strides(shape)
-    if func in _LIKE_FIRST or func in _BY_FIRST:
+    if func in _IN_FIRST:
+        if [kind_of(tensor.dtype) for tensor in tensors] != [FLOAT, INT]:
+            return None
+        if layouts[0][0] != tuple(shape):
+            return elementwise_strides(shape, layouts)
+    if func in _LIKE_FIRST or func in _BY_FIRST or func in _IN_FIRST:
         own, strides = layouts[0]
         if own != tuple(shape):
             return None
-        is_kept = func in _LIKE_FIRST and _is_dense(shape, strides)
+        is_kept = func not in _BY_FIRST and _is_dense(shape, strides)
         return strides if is_kept else elementwise_strides(shape, layouts[:1])
     if tensors[0].device.type == "cpu":
         dtype = common_dtype(*args)

@@ -267,7 +267,7 @@ def ldexp(x: Tensor, other: Tensor) -> Tensor:
         power = torch.pow(
             2.0, cast(torch.clamp(cast(other, torch.int32), -_ALL_OF_FLOAT32, _ALL_OF_FLOAT32), torch.float64)
         )
-        return cast(cast(x, torch.float64) * power, x.dtype)
+        return in_layout_of(aten.ldexp.Tensor, cast(cast(x, torch.float64) * power, x.dtype), (x, other))
     dtype = torch.result_type(x, other)
     dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
     return (x * torch.pow(2.0, other)).to(
