@@ -121,6 +121,9 @@ class OutputInfo:
     becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
     # The program has put the tensor into this memory: its history, or whether it is an inference tensor, does not come from it.
     is_put: bool = False
+    is_before_writes: bool = (
+        False  # a view made without gradients of what is then written to: autograd forbids its gradient
+    )
     has_history: bool = False
     is_inference: bool = False
     becomes_inference: bool = False  # made where the program has switched inference mode on itself

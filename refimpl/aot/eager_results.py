@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from refimpl._torch import running_autograd_node
+from refimpl._torch import TorchDispatchMode, running_autograd_node
 from refimpl.aot.history import steps_behind
 
 _ONE_HOT = (torch.nn.functional.one_hot,)

@@ -144,9 +144,12 @@ class OutputAnalysisState:
         node = self.node_of(result)
         kind, source = self._place(result, node, position)
         history = history_of(result, forbidden=_FORBIDDEN) if result.requires_grad else None
-        has_history = history is not None  # one that autograd refuses is refused when the gradient is asked for
+        is_early = history is _FORBIDDEN and kind is OutputKind.VIEW_OF_INPUT
+        has_history = (
+            history is not None and not is_early
+        )  # one that autograd refuses is refused when the gradient is asked for
         is_apart = has_history and self._is_apart(result, kind, source)
-        is_apart |= history is _FORBIDDEN and source is not None
+        is_apart |= has_history and history is _FORBIDDEN and source is not None
         is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
         is_put &= torch.is_inference_mode_enabled() or kind is not OutputKind.FRESH
         is_put |= is_apart
@@ -168,6 +171,7 @@ class OutputAnalysisState:
             becomes_leaf=is_new_leaf(result)
             or (is_put and torch.is_inference_mode_enabled() and self._has_gradient(node)),
             is_put=is_put,
+            is_before_writes=is_early and not is_put,
             has_history=has_history,
             is_inference=is_put and torch.is_inference_mode_enabled() and self._is_inference(node),
             becomes_inference=not torch.is_inference_mode_enabled()

@@ -75,6 +75,8 @@ def runtime_wrapper(
 
         return call_plain
 
+    early = {i: make for i, make in enumerate(makers) if make is not None and analysis.outputs[i].is_before_writes}
+
     def call(args: list[Any]) -> list[Any]:
         slots = args if prologue is None else prologue(args)
         if check is not None:
@@ -91,6 +93,9 @@ def runtime_wrapper(
                 if position in detached:
                     slot.detach_()
                 viewed[position] = slot.as_strided(slot.shape, slot.stride(), slot.storage_offset())
+        results: list[Any] = [None] * len(makers)
+        for index, make in early.items():
+            results[index] = make(args, viewed, forward, results)
         for position, step in mutations:
             step(slots[position], forward)
         for position, step in argument_mutations:
@@ -103,9 +108,8 @@ def runtime_wrapper(
                 history_of(viewed[position])
         for is_argument, position, mutation, make in placed:
             place((args if is_argument else slots)[position], make(args, viewed, forward, []), mutation, forward)
-        results: list[Any] = [None] * len(makers)
         for index, make in enumerate(makers):
-            if make is not None:
+            if make is not None and index not in early:
                 results[index] = make(args, viewed, forward, results)
         return results
 
@@ -220,7 +224,7 @@ def _output_makers(infos: Sequence[OutputInfo]) -> list[OutputMaker | None]:
 
 
 def _is_plain_view(info: OutputInfo) -> bool:
-    is_changed = info.is_put or info.becomes_leaf or info.becomes_inference
+    is_changed = info.is_put or info.becomes_leaf or info.becomes_inference or info.is_before_writes
     return info.kind in (OutputKind.VIEW_OF_INPUT, OutputKind.VIEW_OF_INTERMEDIATE) and not is_changed
 
 
