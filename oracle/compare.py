@@ -325,9 +325,8 @@ def compare_pair(
             truth=trusted.truth,
             noise=trusted.noise,
             loud=trusted.loud,
-            relaid=trusted.relaid,
-            # a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
-            zero_signs=pair.section is not GRADIENTS,
+            # None: a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
+            relaid=None if pair.section is GRADIENTS else trusted.relaid,
             flushes_denormals=flushes_denormals,
         )
         is_right &= take_report(pair, suffix, report, builder)

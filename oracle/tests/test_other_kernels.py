@@ -40,27 +40,3 @@ def test_running_statistics_are_those_of_the_other_kernels_and_move_once() -> No
 def test_what_another_kernel_excuses(eager: float, other: float, subject: float, *, is_right: bool) -> None:
     values = [torch.tensor([value, 1.0]) for value in (eager, subject, other)]
     assert compare_values(values[0], values[1], relaid=lambda: values[2]).is_right is is_right
-
-
-@pytest.mark.parametrize(
-    ("other", "is_right"),
-    [([1.0, 2.0], True), ([math.nan, 2.0], False), ([3.0, 2.0], False)],
-)
-def test_where_signs_of_zeros_are_open_other_kernels_still_excuse(other: list[float], *, is_right: bool) -> None:
-    eager, subject = torch.tensor([math.nan, 2.0]), torch.tensor([1.0, 2.0])
-    report = compare_values(eager, subject, relaid=lambda: torch.tensor(other), zero_signs=False)
-    assert report.is_right is is_right
-
-
-@pytest.mark.parametrize("zero_signs", [True, False])
-def test_signs_of_zeros_that_everything_agrees_on_are_compared_unless_told(*, zero_signs: bool) -> None:
-    eager = torch.zeros(2)
-    report = compare_values(
-        eager,
-        -eager,
-        truth=lambda: eager.double(),
-        noise=lambda: [eager],
-        relaid=lambda: eager,
-        zero_signs=zero_signs,
-    )
-    assert report.is_right is not zero_signs
