@@ -9,28 +9,18 @@ convolutions and random numbers are kernels of our own, as they can be on a GPU.
 from __future__ import annotations
 
 import argparse
-import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
-from torch.utils import _pytree as pytree
 
-from refimpl.aot.aot_function import aot_module_simplified
-from refimpl.backends.partition import partition_for_kernels
-from refimpl.benchmarks.partition_models import Model, TensorOutputs, own_models, transformers_models
+from refimpl.benchmarks.model_graphs import OPTIONS, ModelGraph, graphs_of_models
 from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.loop_ir import Extern
 from refimpl.codegen.lowering.graph import lower_graph
-from refimpl.codegen.options import CodegenOptions
-
-OPTIONS = CodegenOptions(contractions="template", random="philox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +36,24 @@ class GraphRow:
     by_operator: str
 
 
-def row_of(model: str, graph: str, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> GraphRow:
+def row_of(graph: ModelGraph) -> GraphRow:
     """What a graph becomes."""
-    lowered = lower_graph(graph_module, options=OPTIONS)
-    compiled = compile_graph(graph_module, example_inputs, options=OPTIONS)
+    lowered = lower_graph(graph.module, options=OPTIONS)
+    compiled = compile_graph(graph.module, graph.example_inputs, options=OPTIONS)
     reasons: Counter[tuple[str, str]] = Counter()
     for step in lowered.steps:
         if isinstance(step, Extern) and step.target is not torch.empty_strided:
             reasons[str(step.target), step.reason] += 1
     done, left = compiled.lowered.total(), compiled.fallbacks.total()
     return GraphRow(
-        model=model,
-        graph=graph,
+        model=graph.model,
+        graph=graph.direction,
         calls=done + left,
         lowered=done,
         kernels=len(compiled.kernels),
         fallbacks=left,
         by_operator="; ".join(f"{count} {target} ({reason})" for (target, reason), count in reasons.most_common()),
     )
-
-
-def measure(name: str, make: Callable[[], Model]) -> list[GraphRow]:
-    """The rows of a model: forward, then backward."""
-    torch.manual_seed(0)
-    model = make()
-    rows: list[GraphRow] = []
-
-    def looks(graph: str) -> Callable[..., Any]:
-        def look(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-            rows.append(row_of(name, graph, graph_module, example_inputs))
-            return graph_module
-
-        return look
-
-    compiled = aot_module_simplified(
-        TensorOutputs(model.module.train()), model.inputs, fw_compiler=looks("forward"), bw_compiler=looks("backward"),
-        partition_fn=functools.partial(partition_for_kernels, options=OPTIONS), decompositions=codegen_decompositions(),
-    )  # fmt: skip
-    outputs = [output for output in pytree.tree_leaves(compiled(*model.inputs)) if output.requires_grad]
-    torch.stack([output.float().sum() for output in outputs]).sum().backward()
-    return sorted(rows, key=lambda row: row.graph, reverse=True)
 
 
 def main() -> None:
@@ -96,13 +64,12 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     rows: list[GraphRow] = []
-    for name, make in {**own_models(), **transformers_models()}.items():
-        if options.match in name:
-            rows += measure(name, make)
-            for row in rows[-2:]:
-                print(
-                    f"{row.model:32s} {row.graph:8s} {row.lowered:5d} of {row.calls:5d} in {row.kernels:4d}  {row.by_operator}"
-                )
+    for graphs in graphs_of_models(options.match):
+        for row in map(row_of, graphs):
+            print(
+                f"{row.model:32s} {row.graph:8s} {row.lowered:5d} of {row.calls:5d} in {row.kernels:4d}  {row.by_operator}"
+            )
+            rows.append(row)
     table = pd.DataFrame(rows)
     for graph, part in table.groupby("graph"):
         whole = int((part["fallbacks"] == 0).sum())

@@ -10,21 +10,14 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-import torch
-from torch.utils import _pytree as pytree
 
-from refimpl.aot.aot_function import aot_module_simplified
-from refimpl.aot.partition import min_cut_rematerialization_partition
-from refimpl.benchmarks.codegen_models import OPTIONS
-from refimpl.benchmarks.partition_models import Model, TensorOutputs, own_models, transformers_models
+from refimpl.benchmarks.model_graphs import OPTIONS, ModelGraph, graphs_of_models
 from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
 
@@ -46,7 +39,13 @@ class RegistersRow:
     worst: str
 
 
-def row_of(model: str, graph: str, compiled: CompiledGraph, capability: int) -> RegistersRow:
+def rows_of(graph: ModelGraph) -> list[RegistersRow]:
+    """A row for each capability."""
+    compiled = compile_graph(graph.module, graph.example_inputs, options=OPTIONS)
+    return [row_of(graph, compiled, capability) for capability in CAPABILITIES]
+
+
+def row_of(graph: ModelGraph, compiled: CompiledGraph, capability: int) -> RegistersRow:
     """The most of all kernels of a graph. Raises the compiler's error for one that it refuses."""
     launches = [(printed.kernel, printed.default.constants) for printed in compiled.printed]
     made: list[CompiledKernel] = []
@@ -56,8 +55,8 @@ def row_of(model: str, graph: str, compiled: CompiledGraph, capability: int) -> 
         made.append(result)
     worst = max(range(len(made)), key=lambda at: (made[at].spills, made[at].registers), default=None)
     return RegistersRow(
-        model=model,
-        graph=graph,
+        model=graph.model,
+        graph=graph.direction,
         capability=capability,
         kernels=len(made),
         spilling=sum(kernel.spills > 0 for kernel in made),
@@ -68,29 +67,6 @@ def row_of(model: str, graph: str, compiled: CompiledGraph, capability: int) -> 
     )
 
 
-def measure(name: str, make: Callable[[], Model]) -> list[RegistersRow]:
-    """The rows of a model. No kernel is run: the graphs run as they are."""
-    torch.manual_seed(0)
-    model = make()
-    rows: list[RegistersRow] = []
-
-    def looks(graph: str) -> Callable[..., Any]:
-        def look(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-            compiled = compile_graph(graph_module, example_inputs, options=OPTIONS)
-            rows.extend(row_of(name, graph, compiled, capability) for capability in CAPABILITIES)
-            return graph_module
-
-        return look
-
-    called = aot_module_simplified(
-        TensorOutputs(model.module.train()), model.inputs, fw_compiler=looks("forward"), bw_compiler=looks("backward"),
-        partition_fn=min_cut_rematerialization_partition, decompositions=codegen_decompositions(),
-    )  # fmt: skip
-    outputs = [output for output in pytree.tree_leaves(called(*model.inputs)) if output.requires_grad]
-    torch.stack([output.float().sum() for output in outputs]).sum().backward()
-    return rows
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a line for each graph and capability."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,10 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     rows: list[RegistersRow] = []
-    for name, make in {**own_models(), **transformers_models()}.items():
-        if options.match not in name:
-            continue
-        made = measure(name, make)
+    for graphs in graphs_of_models(options.match):
+        made = [row for graph in graphs for row in rows_of(graph)]
         for row in made:
             print(
                 f"{row.model:32s} {row.graph:8s} sm_{row.capability} {row.kernels:4d} kernels, {row.spilling:3d} spill,"

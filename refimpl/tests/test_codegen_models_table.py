@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from refimpl.benchmarks import codegen_registers
-from refimpl.benchmarks.codegen_models import measure
+from refimpl.benchmarks import codegen_models, codegen_registers
+from refimpl.benchmarks.model_graphs import graphs_of, graphs_of_models
 from refimpl.benchmarks.partition_models import Model
 
 
@@ -23,7 +23,8 @@ class _Sorted(nn.Module):
 
 
 def test_calls_are_part_of_kernels_or_named() -> None:
-    forward, backward = measure("sorted", lambda: Model(_Sorted(), (torch.randn(4, 8),)))
+    graphs = graphs_of("sorted", lambda: Model(_Sorted(), (torch.randn(4, 8),)))
+    forward, backward = map(codegen_models.row_of, graphs)
     assert (forward.graph, backward.graph) == ("forward", "backward")
     assert forward.calls == forward.lowered + forward.fallbacks
     assert forward.fallbacks == 1
@@ -34,7 +35,8 @@ def test_calls_are_part_of_kernels_or_named() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 def test_kernels_of_a_model_are_compiled_for_two_gpus() -> None:
-    rows = codegen_registers.measure("linear", lambda: Model(nn.Linear(24, 8), (torch.randn(4, 24),)))
+    graphs = graphs_of("linear", lambda: Model(nn.Linear(24, 8), (torch.randn(4, 24),)))
+    rows = [row for graph in graphs for row in codegen_registers.rows_of(graph)]
     assert [(row.graph, row.capability) for row in rows] == [
         (graph, capability) for graph in ("forward", "backward") for capability in (80, 90)
     ]
@@ -43,3 +45,11 @@ def test_kernels_of_a_model_are_compiled_for_two_gpus() -> None:
         assert row.registers >= 16
         assert row.spills == row.spilling == 0
         assert row.worst
+
+
+def test_models_are_found_by_a_part_of_their_names() -> None:
+    found = list(graphs_of_models("mlp relu"))
+    assert [[(graph.model, graph.direction) for graph in graphs] for graphs in found] == [
+        [("mlp relu", "forward"), ("mlp relu", "backward")]
+    ]
+    assert not list(graphs_of_models("no such model"))
