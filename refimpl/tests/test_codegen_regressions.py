@@ -464,3 +464,27 @@ def test_sizes_for_which_eager_mode_raises_are_not_run_with_a_graph_of_others() 
         for other in others:
             with pytest.raises(RuntimeError, match=r"src|shape mismatch|size of tensor"):
                 compiled(other)
+
+
+def test_what_is_the_same_in_all_rows_is_asked_for_before_the_loop_over_rows() -> None:
+    """One kernel carries sums of columns through its rows; what masks rows is made in the loop."""
+
+    def function(x: torch.Tensor, places: torch.Tensor, of_places: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        taken = x[:, places[of_places]]
+        return taken.sum(0), taken.softmax(-1)
+
+    def padded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        product = x * torch.nn.functional.pad(y, (3, 2))
+        return product.sum(0), product.softmax(-1)
+
+    def agree(function: Callable[..., Any], compiled: Callable[..., Any], *arguments: torch.Tensor) -> None:
+        torch.testing.assert_close(compiled(*arguments), function(*arguments))
+
+    x, places, of_places = torch.arange(240.0).sin().reshape(5, 48), torch.tensor([0, -1, 2, 1]), torch.arange(48) % 4
+    agree(padded, _compiled(padded), x, torch.arange(43.0).cos())
+    compiled = _compiled(function)
+    agree(function, compiled, x, places, of_places)
+    agree(function, compiled, x, places * 12, of_places - 4)
+    for wrong in (places, of_places + 1), (places + 47, of_places), (places - 48, of_places):
+        with pytest.raises(IndexError, match="out of bounds"):
+            compiled(x, *wrong)

@@ -84,7 +84,11 @@ class Space:
 
     def shape(self, *, is_wide: bool = True) -> str:
         """Of a block; of one that is the same along what is reduced."""
-        return _shape(d.block if is_wide or not d.is_reduced else "1" for d in self.dimensions)
+        return self.shape_along(self.names(is_wide=is_wide))
+
+    def shape_along(self, names: frozenset[str]) -> str:
+        """Of a block that is the same but along these dimensions."""
+        return _shape(d.block if d.name in names else "1" for d in self.dimensions)
 
     @property
     def unit(self) -> str:
@@ -93,7 +97,11 @@ class Space:
 
     def masks(self, *, is_wide: bool) -> list[str]:
         """Of all points that there are."""
-        return [d.mask for d in self.dimensions if d.mask is not None and (is_wide or not d.is_reduced)]
+        return self.masks_of(self.names(is_wide=is_wide))
+
+    def masks_of(self, names: frozenset[str]) -> list[str]:
+        """Of the points that there are in these dimensions."""
+        return [d.mask for d in self.dimensions if d.mask is not None and d.name in names]
 
     def masks_along(self, symbols: set[Any] | frozenset[Any]) -> list[str]:
         """Of the dimensions that these axes are in."""
@@ -247,7 +255,7 @@ class ValuePrinter:
             case FromIndex(index=index, dtype=dtype):
                 text, spread = self._index_value(index, dtype), self.space.along(index.free_symbols)
             case Load():
-                text, spread = self._load(scalar, is_wide=is_wide)
+                text, spread = self._load(scalar, scope, is_wide=is_wide)
             case Guarded():
                 text, spread = self._guarded(scalar, scope, is_wide=is_wide)
             case Apply(function="checked_index" | "checked_place", arguments=(place, limit)):
@@ -306,11 +314,19 @@ class ValuePrinter:
     def _assert(self, holds: str, message: str, scope: ScopeState, *, is_wide: bool) -> None:
         """At the points that there are."""
         holds = f"({holds})"
-        for mask in [*self.space.masks(is_wide=is_wide), *([self._guard] if self._guard else [])]:
+        for mask in [
+            *self.space.masks_of(self._counted(scope, is_wide=is_wide)),
+            *([self._guard] if self._guard else []),
+        ]:
             holds = f"{holds} | ~{mask}"
         scope.lines.append(f'tl.device_assert({holds}, "{message}")')
 
-    def _load(self, load: Load, *, is_wide: bool) -> tuple[str, frozenset[str]]:
+    def _counted(self, scope: ScopeState, *, is_wide: bool) -> frozenset[str]:
+        """Names of the dimensions whose places a value of a scope can ask for: before a loop, those of the loop are not made."""
+        names = self.space.names(is_wide=is_wide)
+        return names if scope is self.inner else names - self.space.along(self._looped.symbols)
+
+    def _load(self, load: Load, scope: ScopeState, *, is_wide: bool) -> tuple[str, frozenset[str]]:
         """Its text, and the dimensions that the result has."""
         spread = self.space.along(load.index.free_symbols)
         for symbol, value in load.indirect:
@@ -319,21 +335,20 @@ class ValuePrinter:
                 spread |= self.spread.get(self.indices.symbols[symbol], frozenset())
         index = self.indices.place(load.index)
         pointer = self.names.pointer(load.buffer)
-        masks = self._masks_of(load, is_wide=is_wide)
+        counted = self._counted(scope, is_wide=is_wide)
+        masks = self._masks_of(load, counted)
         if not masks:
             return f"tl.load({_offset(pointer, index)})", spread
-        if self._guard is not None or load.indirect:
-            needed = self.space.names(is_wide=is_wide)
-            if not spread >= needed:
-                index, spread = self._spread_out(index, load.index, is_wide=is_wide), needed
+        if (self._guard is not None or load.indirect) and not spread >= counted:
+            index, spread = self._spread_out(index, load.index, counted), counted
         return f"tl.load({_offset(pointer, index)}, {' & '.join(masks)}, other=0)", spread
 
-    def _masks_of(self, load: Load, *, is_wide: bool) -> list[str]:
+    def _masks_of(self, load: Load, counted: frozenset[str]) -> list[str]:
         """The points outside of the kernel's must not be loaded, nor those that a guard leaves out."""
         if self._guard is not None:
-            return [*self.space.masks(is_wide=is_wide), self._guard]
+            return [*self.space.masks_of(counted), self._guard]
         if load.indirect:
-            return self.space.masks(is_wide=is_wide)
+            return self.space.masks_of(counted)
         return self.space.masks_along(load.index.free_symbols)
 
     def _guarded(self, guarded: Guarded, scope: ScopeState, *, is_wide: bool) -> tuple[str, frozenset[str]]:
@@ -360,8 +375,9 @@ class ValuePrinter:
             masks = [*masks, self.value(nest.condition)]
         mask = f", {' & '.join(masks)}" if masks else ""
         index = self.indices.place(nest.index)
-        if not self.space.along(nest.index.free_symbols) >= self.space.names(is_wide=is_wide):
-            index = self._spread_out(index, nest.index, is_wide=is_wide)
+        names = self.space.names(is_wide=is_wide)
+        if not self.space.along(nest.index.free_symbols) >= names:
+            index = self._spread_out(index, nest.index, names)
         where = f"{_offset(pointer, index)}, {value}{mask}"
         return (
             f"tl.store({where})"
@@ -374,9 +390,9 @@ class ValuePrinter:
         where = _offset(self.names.pointer(nest.target.name), self.indices.place(nest.index))
         return f"tl.store({where}, {value}{'' if dimension.mask is None else f', {dimension.mask}'})"
 
-    def _spread_out(self, text: str, index: sympy.Expr, *, is_wide: bool) -> str:
-        """The text of an index as a block."""
-        shape = self.space.shape(is_wide=is_wide)
+    def _spread_out(self, text: str, index: sympy.Expr, names: frozenset[str]) -> str:
+        """The text of an index as a block along these dimensions."""
+        shape = self.space.shape_along(names)
         if index.free_symbols & self.indices.symbols.keys():
             return f"tl.broadcast_to({text}, {shape})"
         return f"tl.full({shape}, {text}, tl.int64)"
