@@ -464,3 +464,16 @@ def test_slopes_of_logit_and_of_a_log_softmax_are_eagers() -> None:
 def test_pixels_of_an_empty_batch_stay_where_they_are() -> None:
     x = torch.zeros(0, 1, 4, 2)
     assert decomposition_table[aten.pixel_unshuffle.default](x, 2).shape == F.pixel_unshuffle(x, 2).shape
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("place", range(5))
+def test_a_batch_norm_s_gradient_by_channels_with_gaps_is_left_to_the_operator(place: int, train: bool) -> None:
+    """Eager's kernel for contiguous inputs reads what lies in the gaps: no formula of the numbers themselves gives that."""
+    x = torch.randn(4, 3)
+    gradient = decomposition_table[aten.native_batch_norm_backward.default]
+    of_channels = [torch.rand(3) + 1 for _ in range(5)]
+    rest = (train, 1e-5, (True, True, True))
+    assert gradient(x, x, *of_channels, *rest) is not NotImplemented
+    of_channels[place] = torch.tensor([1.0, 7.0, 3.0, 9.0, 5.0])[::2]
+    assert gradient(x, x, *of_channels, *rest) is NotImplemented

@@ -418,6 +418,9 @@ def native_batch_norm_backward(
 ) -> Any:
     if x.numel() == 0 or x.ndim < 2:
         return NotImplemented
+    of_channels = (weight, running_mean, running_var, save_mean, save_invstd)
+    if x.device.type == "cpu" and any(p is not None and not p.is_contiguous() for p in of_channels):
+        return NotImplemented  # eager's kernel reads what lies in the gaps
     dims = _all_but_channels(x)
     dtype = computation_dtype(x.dtype)
     if train and save_mean is not None and save_invstd is not None:
