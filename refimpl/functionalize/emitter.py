@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode
+from refimpl._torch import FakeTensor, FakeTensorMode, OpOverload
 from refimpl.errors import RefimplError
 from refimpl.functionalize.geometry import is_same_layout
 from refimpl.functionalize.schemas import effects_of, nodes_in
+from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
+from refimpl.trace.tracker import TrackerState
 
 OF_THE_VALUE = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})
 _VALUES_OF_THEIR_OWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
@@ -34,6 +36,8 @@ class EmitterState:
         self.origin: torch.fx.Node | None = None
         self.attributes: dict[str, Any] = {}
         self.extras: set[torch.fx.Node] = set()  # made by the pass, or views: removed if nothing uses them
+        self._kernels = None if fake_mode is None else FakeKernelsState(fake_mode, is_caching=False)
+        self._tracker = TrackerState()
         self._is_symbolic = fake_mode is not None and fake_mode.shape_env is not None
         self.builder.annotators.append(self._annotate)
 
@@ -81,8 +85,10 @@ class EmitterState:
         return value
 
     def run(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """The result on the fake values of the nodes."""
-        return target(*_values(args), **_values(kwargs))
+        """The result on the fake values of the nodes, in the layout that a trace would give it."""
+        if self._kernels is None or not isinstance(target, OpOverload):
+            return target(*_values(args), **_values(kwargs))
+        return self._kernels.run(target, _values(args), _values(kwargs), [], self._tracker)
 
     # --------------------------------------------------------------------------------------------------------- values
 

@@ -77,6 +77,37 @@ def test_only_what_arrives_is_computed(program: Callable[..., Any], way: str) ->
         assert same(gradients(compiled, used), gradients(program, used)), used
 
 
+def negated(x: Any) -> Any:
+    z = x.neg()
+    return z, z.sum()
+
+
+def multiplied(x: Any) -> Any:
+    z = torch.stack([x, x]) @ torch.ones(3, 2)  # is reshaped in the backward
+    return z, z.sum(0)
+
+
+def two_parts(x: Any) -> Any:
+    z = torch.view_as_real(torch.complex(x, x.sin())) + x.unsqueeze(-1)  # its gradient is read as complex numbers
+    return z, z.sum()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("layout", [(1, 2), (3, 1)])
+@pytest.mark.parametrize("program", [negated, multiplied, two_parts])
+def test_a_gradient_lies_in_memory_as_if_nothing_else_had_been_asked_for(
+    program: Callable[..., Any], layout: tuple[int, int], way: str
+) -> None:
+    def found(function: Any) -> tuple[torch.Tensor, tuple[int, ...]]:
+        x = torch.arange(6.0).as_strided((2, 3), layout).requires_grad_()
+        (gradient,) = torch.autograd.grad(function(x)[1].sum(), x)
+        return gradient, gradient.stride()
+
+    (expected, strides), (actual, traced) = found(program), found(WAYS[way](program))
+    assert same(actual, expected)
+    assert traced == strides
+
+
 def test_no_gradient_is_none_behind_a_graph_too() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> Any:
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t):  # a break
