@@ -2,9 +2,10 @@
 
 Proof. Let P be the sum of an element's positive terms and N that of the magnitudes of its negative ones. An order that begins
 with all positive terms has the partial sum P, one that begins with the negative ones -N. So if P is beyond the largest number,
-one order gives infinity, and if N is too, another gives -infinity, and two accumulators added up at the end NaN. No operator
-promises an order, nor that a term is not rounded before it is added. P and N follow from the operator itself, which is linear
-in its terms: applied to magnitudes it gives P + N, applied to the numbers P - N, both in float64.
+one order gives infinity, and if N is too, another gives -infinity, and two accumulators added up at the end NaN: what is NaN
+becomes infinite then, and all else NaN. No operator promises an order, nor that a term is not rounded before it is added. P and
+N follow from the operator itself, which is linear in its terms: applied to magnitudes it gives P + N, applied to the numbers
+P - N, both in float64.
 
 Of float64 results P and N may be beyond float64 themselves. Where terms are elements of inputs, not products of two, all
 of them are made smaller by a power of 2 before, and P and N with them; by how far these may then be wrong, a bound for any order,
@@ -62,7 +63,8 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         least = beyond + magnitude * (count * error)
         above, below = positive > least, negative > least
         bent = torch.where(above, math.inf, torch.where(below, -math.inf, out))
-        bent = torch.where(above & below, math.nan, bent)
+        another = torch.where(out.isnan(), math.inf, math.nan)
+        bent = torch.where(above & below, another, bent)
         return bent if bent.stride() == out.stride() else torch.empty_like(out).copy_(bent)
 
     if isinstance(result, torch.Tensor):

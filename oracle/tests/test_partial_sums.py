@@ -80,6 +80,20 @@ def test_a_gradient_is_a_sum_as_well(signs: tuple[float, ...], is_open: bool) ->
     assert second == pytest.approx(0.0, abs=1e-5)
 
 
+@pytest.mark.parametrize(("values", "is_open"), [((1, 1, -1, -1, -1, -1), True), ((1, 1, 0, 0, 0, 0), False)])
+def test_where_eager_has_nan_another_order_has_an_infinity(values: tuple[float, ...], *, is_open: bool) -> None:
+    """Images are added up first: infinity and -infinity, which together are NaN."""
+    images, weight = (row(*values) * LARGEST).reshape(2, 1, 3), row(1.0)[None, None].requires_grad_()
+
+    def gradient() -> torch.Tensor:
+        return torch.autograd.grad(torch.conv1d(images, weight).sum(), weight)[0]
+
+    assert bool(gradient().isnan().all()) is is_open
+    truth = images.double().sum()[None, None, None]
+    other = torch.full((1, 1, 1), -math.inf * truth.sign().item())
+    assert is_right(gradient, other, truth) is is_open
+
+
 FINITE: dict[str, Callable[[], torch.Tensor]] = {
     "terms of both signs": lambda: row(LARGEST, -LARGEST, 3.0).sum(),
     "a mask and scores": lambda: torch.baddbmm(row(-LARGEST)[None, None], row(-9.0)[None, None], row(9.0)[None, None]),
