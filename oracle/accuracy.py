@@ -99,12 +99,13 @@ def compare_values(
     noise: NoiseSource = no_noise,
     loud: NoiseSource = no_noise,
     relaid: TruthSource | None = no_truth,
+    zero_signs: bool = True,
     row: ToleranceRow | None = None,
     flushes_denormals: bool = False,
 ) -> ValueReport:
     """Two strided tensors of one shape and dtype, any dtype. `truth`, `noise`, `loud` are called in this order, if needed.
     `relaid` is eager's value by its other kernels, for what nothing else excuses, and for signs of zeros. None: those signs are
-    not compared, and nothing is excused.
+    not compared, and nothing is excused. Without `zero_signs` they are not compared either.
 
     What they give may have another shape, or a dtype that is not wider: then it is no ground truth for this tensor.
     `row` replaces the dtype's row (for Python numbers). With `flushes_denormals` subnormal numbers equal zeros.
@@ -123,6 +124,7 @@ def compare_values(
         noise=noise,
         loud=loud,
         relaid=relaid,
+        zero_signs=zero_signs and relaid is not None,
         flushes_denormals=flushes_denormals,
     ).run()
 
@@ -201,6 +203,7 @@ class _FloatComparison:
         noise: NoiseSource,
         loud: NoiseSource,
         relaid: TruthSource | None,
+        zero_signs: bool,
         flushes_denormals: bool,
     ) -> None:
         self.shape, self.dtype = eager.shape, eager.dtype
@@ -210,15 +213,14 @@ class _FloatComparison:
         # 2x, because eager may lie just below the smallest normal number and the subject just above.
         self.atol = max(row.atol, 2 * row.smallest_normal if flushes_denormals else 0.0)
         self.truth_source, self.noise_source, self.loud_source, self.relaid_source = truth, noise, loud, relaid
+        self.zero_signs = zero_signs
         self.explained: list[str] = []
         self.unstable = self.wrong = _NOTHING  # flat indices
         self.excused = _NOTHING  # of elements with an error that is not rounding: no part of the root mean square
 
     def run(self) -> ValueReport:
         suspects, zero_flips, ulp = self._far_from_eager()
-        zero_finding = (
-            self._zero_sign_finding(zero_flips) if zero_flips.numel() and self.relaid_source is not None else None
-        )
+        zero_finding = self._zero_sign_finding(zero_flips) if zero_flips.numel() and self.zero_signs else None
         if suspects.numel():
             truth, twin = self._usable_truth()
             finding = self._judge(suspects, truth, twin)

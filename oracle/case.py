@@ -29,7 +29,7 @@ from oracle.outside import judge_outside
 from oracle.peer import observe_in_second_process
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
-from oracle.relaid import other_kernels
+from oracle.relaid import other_kernels, scalar_loops
 from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load
@@ -86,6 +86,7 @@ class EagerState:
     noise: list[Outcome] = field(default_factory=list)
     loud_noise: list[Outcome] = field(default_factory=list)
     relaid: Outcome | None = None
+    scalar_loops: Outcome | None = None
     still: Outcome | None = None
 
     def run(self, progress: Progress, before: ProcessState) -> None:
@@ -171,6 +172,15 @@ class EagerState:
             self.relaid = self._timed(lambda: observe(instance, around_call=other_kernels))
             _restored(before)
         return self.relaid
+
+    def scalar_loops_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
+        """Eager whose elementwise operators read strided copies of their operands."""
+        if self.scalar_loops is None:
+            progress("relaid")
+            instance = self.make()
+            self.scalar_loops = self._timed(lambda: observe(instance, around_call=scalar_loops))
+            _restored(before)
+        return self.scalar_loops
 
     def _add_noise(self, runs: list[Outcome], count: int, scale: float, before: ProcessState) -> None:
         started = time.monotonic()
@@ -337,6 +347,7 @@ def judge_subject(
             noise=lambda: eager.noise_runs(progress, before),
             loud_noise=lambda: eager.loud_noise_runs(progress, before),
             relaid=lambda: eager.relaid_run(progress, before),
+            scalar_loops=lambda: eager.scalar_loops_run(progress, before),
             still=lambda: eager.still_run(progress, before),
             policy=instance.program.policy,
             expects_raise=instance.program.expects_raise,

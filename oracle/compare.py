@@ -106,7 +106,7 @@ SECTIONS = (OUTPUTS, INPUTS, GRADIENTS, STATE)
 
 
 class RunsState:
-    """The run in fp64, those under noise, loud noise and none, the one on inputs laid out otherwise, each started once.
+    """The run in fp64, those under noise, loud noise and none, those by other kernels and by scalar loops, each started once.
 
     They start when first asked for.
 
@@ -121,12 +121,14 @@ class RunsState:
         loud: Callable[[], Sequence[Outcome]] = tuple,
         relaid: Callable[[], Outcome | None] = lambda: None,
         still: Callable[[], Outcome | None] = lambda: None,
+        scalar_loops: Callable[[], Outcome | None] = lambda: None,
         *,
         like: Outcome | None = None,
     ) -> None:
         self._start_truth, self._start_noise, self._start_loud = truth, noise, loud
-        self._start_relaid, self._start_still = relaid, still
+        self._start_relaid, self._start_still, self._start_scalar_loops = relaid, still, scalar_loops
         self._relaid: list[dict[tuple[int, str, str], Leaf]] | None = None
+        self._scalar_loops: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._still: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._digests = None if like is None else [call.rng_digest for call in calls_of(like)]
         self._truth: list[dict[tuple[int, str, str], Leaf]] | None = None
@@ -150,10 +152,19 @@ class RunsState:
         return _present(leaves.get((call, section.name, path)) for leaves in self._loud)
 
     def relaid_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
+        """By eager's other kernels; a gradient by the scalar loops alone."""
+        if section is GRADIENTS:
+            return self._scalar_leaf(call, section, path)
         if self._relaid is None:
             outcome = self._start_relaid()
             self._relaid = [] if outcome is None else [_leaves_by_key(outcome, self._digests)]
         return next((leaves.get((call, section.name, path)) for leaves in self._relaid), None)
+
+    def _scalar_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
+        if self._scalar_loops is None:
+            outcome = self._start_scalar_loops()
+            self._scalar_loops = [] if outcome is None else [_leaves_by_key(outcome, self._digests)]
+        return next((leaves.get((call, section.name, path)) for leaves in self._scalar_loops), None)
 
     def still_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
         """Of eager under the noise's mode without noise."""
@@ -325,8 +336,9 @@ def compare_pair(
             truth=trusted.truth,
             noise=trusted.noise,
             loud=trusted.loud,
-            # None: a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
-            relaid=None if pair.section is GRADIENTS else trusted.relaid,
+            relaid=trusted.relaid,
+            # a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
+            zero_signs=pair.section is not GRADIENTS,
             flushes_denormals=flushes_denormals,
         )
         is_right &= take_report(pair, suffix, report, builder)

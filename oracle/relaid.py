@@ -4,6 +4,9 @@ Kernels of one operator need not agree on the sign of a zero: the vector loop of
 -0, and which of the two an element falls to is its position. Nor on more than that: the vector loop of a float64 remainder gives
 NaN where the quotient overflows, the scalar one the remainder; mkldnn's products of bfloat16 take denormal numbers for zero.
 Operands with gaps in memory are read by the scalar loops.
+
+Of gradients only the loops of elementwise operators count. Kernels of reductions differ in what they read, and eager has a known
+bug there: its backward of a batch norm takes the gaps of a strided weight for numbers in one of them, and not in the others.
 """
 
 from __future__ import annotations
@@ -22,20 +25,49 @@ _NEEDS_ITS_STRIDES = frozenset(["aten::_unsafe_view"])  # a view, though its sch
 _WRITES_UNSAID = {
     "aten::native_batch_norm": (3, 4)
 }  # positions of what is written to, though the schema does not say so
+# Those that are not tagged as such.
+_ELEMENTWISE = {"aten::hardswish", "aten::_prelu_kernel"} | {
+    f"aten::{name}_backward"
+    for name in (
+        "_prelu_kernel",
+        "binary_cross_entropy",
+        "elu",
+        "hardshrink",
+        "hardsigmoid",
+        "hardswish",
+        "hardtanh",
+        "huber_loss",
+        "leaky_relu",
+        "log_sigmoid",
+        "mish",
+        "mse_loss",
+        "smooth_l1_loss",
+        "softplus",
+        "softshrink",
+    )
+}
 
 
 class StridedOperands(TorchDispatchMode):
-    """Within it, functional aten operators read copies of their operands that have gaps in memory.
+    """Within it, functional aten operators, all or the elementwise ones, read copies of their operands that have gaps in memory.
 
     Views, operators that write and random ones see the tensors themselves. Results lie in memory as they do without the mode, or
     what reads memory by its layout (as_strided, is_contiguous) would make another program of it. Active in the backward pass as
     well, if that runs inside.
     """
 
+    def __init__(self, *, elementwise: bool = False) -> None:
+        super().__init__()
+        self.elementwise = elementwise
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not _is_functional(func) or torch.Tag.nondeterministic_seeded in func.tags:
+        if (
+            not _is_functional(func)
+            or torch.Tag.nondeterministic_seeded in func.tags
+            or (self.elementwise and not _is_elementwise(func))
+        ):
             return func(*args, **(kwargs or {}))
         strided_args, strided_kwargs = map_tensors(_converted(func, args, kwargs or {}), strided_copy)
         plain = func(*args, **(kwargs or {}))
@@ -54,6 +86,15 @@ def other_kernels() -> Iterator[None]:
     """Within it, eager takes scalar loops and PyTorch's own products and convolutions. Flags are as before after it."""
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False), StridedOperands():
         yield
+
+
+def scalar_loops() -> StridedOperands:
+    """Within it, eager's elementwise operators take scalar loops."""
+    return StridedOperands(elementwise=True)
+
+
+def _is_elementwise(func: Any) -> bool:
+    return torch.Tag.pointwise in func.tags or func._schema.name in _ELEMENTWISE
 
 
 def _converted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -209,6 +209,17 @@ def test_a_value_that_eagers_other_kernels_give_is_eager_s_too(dtype: str, facto
     assert judged(state_of(source), changing(lambda output: left * factor)).verdict.status is status
 
 
+@pytest.mark.parametrize(("slope", "status"), [(1.0507009873554805, Status.PASS), (2.0, Status.FAIL_GRAD)])
+def test_a_gradient_that_eagers_other_kernels_give_is_eagers_too(slope: float, status: Status) -> None:
+    """The vector loop of selu's slope gives NaN at NaN, the scalar one the slope of positive numbers."""
+    source = (
+        "def inputs(call): return (torch.full((36,), torch.nan, requires_grad=True),), {}\n"
+        "def program(x): return torch.nn.functional.selu(x)\n"
+    )
+    subject = of_callable(lambda gm, example_inputs: lambda x: (x * slope,))
+    assert judged(state_of(source, Call(backward=True)), subject).verdict.status is status
+
+
 @pytest.mark.parametrize(
     "read", ["(a * 2).as_strided((4,), (1,))", "(a * 2 if a.is_contiguous() else a * 3)", "(a * 2 + (a * 2).stride(0))"]
 )
