@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
+from refimpl.pipeline import compile_aot
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.tracker import TrackerState
 
@@ -256,3 +257,30 @@ def test_what_is_written_has_the_shape_of_its_places(function: Any, tracing_mode
     with pytest.raises(RuntimeError) as raised:
         refimpl.make_fx(function, tracing_mode=tracing_mode)(x, other)
     assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+def sorted_into(x: torch.Tensor, values: torch.Tensor, places: torch.Tensor) -> None:
+    torch.sort(x, dim=0, out=(values, places))
+
+
+def sorted_stably_into(x: torch.Tensor, values: torch.Tensor, places: torch.Tensor) -> None:
+    torch.sort(x, stable=True, dim=1, out=(values, places))
+
+
+def solved_into(x: torch.Tensor, result: torch.Tensor, _: torch.Tensor) -> None:
+    torch.linalg.solve(x[:, :5], x, out=result)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", [sorted_into, sorted_stably_into, solved_into])
+def test_what_is_written_to_keeps_its_layout_where_its_size_is_right(program: Any, dynamic: bool) -> None:
+    def written(function: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        outs = torch.zeros(5, 16)[:, ::2], torch.zeros(16, 5, dtype=torch.int64).t()[:, 8:]
+        function(x, *outs)
+        return outs
+
+    x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+    compiled = compile_aot(program, dynamic=dynamic)
+    for expected, actual in zip(written(program), written(compiled), strict=True):
+        assert actual.stride() == expected.stride()
+        assert torch.equal(actual, expected)

@@ -66,9 +66,27 @@ def _expression(number: Any) -> Hashable:
     return number if type(number) is int else number.node.expr
 
 
+def _is_same(numbers: Sequence[Any], others: Sequence[Any]) -> bool:
+    return tuple(map(_expression, numbers)) == tuple(map(_expression, others))
+
+
 @functools.cache
 def _has_effect(func: Any) -> bool:
     return registered_effect(func) is not None
+
+
+@functools.cache
+def _out_names(func: Any) -> tuple[str, ...]:
+    """Of the `out=` arguments."""
+    if not isinstance(func, OpOverload) or not func._schema.is_mutable:
+        return ()
+    return tuple(a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info and a.alias_info.is_write)
+
+
+def _layouts(tensors: list[Any]) -> list[tuple[FakeTensor, Any, Any, Any]]:
+    """Sizes, strides and offsets of those that have such."""
+    strided = [t for t in tensors if type(t) is FakeTensor and t.layout is torch.strided and not t.is_nested]
+    return [(tensor, tensor.shape, tensor.stride(), tensor.storage_offset()) for tensor in strided]
 
 
 def _without_values(func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
@@ -156,7 +174,11 @@ class FakeKernelsState:
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The fake kernel's result, in the layout that the kernel gives it."""
         check_sizes(func, args, kwargs)
+        layouts = _layouts([kwargs.get(name) for name in _out_names(func)])
         result = func(*args, **kwargs)
+        for out, shape, stride, offset in layouts:
+            if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
+                out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor and result[0] is args[0]:
             return torch.ops.aten.empty_like.default(result[0]), result[1]  # the kernel gives no argument back
         if type(result) is not FakeTensor or result.constant is not None:
