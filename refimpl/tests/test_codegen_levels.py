@@ -30,6 +30,7 @@ needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton is an extra: pip install 'torch-oracle[triton]'"
 )
 SUBSET = ["arithmetic", "library", "own_reduction", "matmul_tiles", "branches", "bools", "random_numbers", "atomics"]
+_FLOATS = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
 def _assert_agree(seen: Any, expected: Any, case: KernelCase) -> None:
@@ -64,6 +65,24 @@ def test_a_comparison_of_numbers_is_a_truth_value_as_a_block_too() -> None:
             out = torch.zeros(1, dtype=torch.bool)
             level.launch(kernel, (1,), [torch.tensor(values), out], {})
             assert out.item() == (values[0] == values[1])
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp64"])
+def test_of_equal_zeros_the_first_is_the_extremum_wherever_it_lies(dtype: str) -> None:
+    propagating = "a, b, propagate_nan=tl.PropagateNan.ALL"
+    kernel = make_kernel(
+        "extrema", f"x:*{dtype} y:*{dtype} o:*{dtype} B:constexpr",
+        f"i = tl.arange(0, B)\na = tl.load(x + i)\nb = tl.load(y + i)\n"
+        f"tl.store(o + i, tl.maximum({propagating}))\ntl.store(o + B + i, tl.minimum({propagating}))",
+    )  # fmt: skip
+    x = torch.full((64,), -0.0, dtype=_FLOATS[dtype])
+    x[::5] = 0.0
+    for level in (EmulatorLevel(), InterpreterLevel()):
+        out = torch.ones(2, 64, dtype=x.dtype)
+        level.launch(kernel, (1,), [x, -x, out], {"B": 64})
+        assert (out == 0).all()
+        assert torch.equal(out.signbit(), x.signbit().expand(2, 64))
 
 
 @needs_triton

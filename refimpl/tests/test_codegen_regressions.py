@@ -488,3 +488,16 @@ def test_what_is_the_same_in_all_rows_is_asked_for_before_the_loop_over_rows() -
     for wrong in (places, of_places + 1), (places + 47, of_places), (places - 48, of_places):
         with pytest.raises(IndexError, match="out of bounds"):
             compiled(x, *wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_zero_is_bounded_by_another_with_its_sign_kept(dtype: torch.dtype) -> None:
+    """Operands have gaps: eager's vector loops for tensors as bounds take the other zero."""
+
+    def function(*numbers: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x, low, high = numbers
+        of_tensors = x.clamp(low, high), x.clamp_min(low), x.clamp_max(high), x.maximum(low), x.minimum(high)
+        return *of_tensors, x.clamp(0.0, -0.0), x.clamp_min(0.0), x.clamp_max(-0.0), x.relu()
+
+    numbers = torch.cartesian_prod(*[torch.tensor([0.0, -0.0, 1.0, -1.0, torch.nan], dtype=dtype)] * 3)
+    _check(function, *numbers.unbind(1))

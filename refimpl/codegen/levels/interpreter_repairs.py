@@ -8,6 +8,7 @@
 | a comparison of two numbers has their type, as a block it is of floats | of truth values |
 | fp to int of NaN, infinities, large values: as the processor does | NaN to 0, others saturated |
 | maximum, minimum, clamp propagate NaN | fmax and fmin unless PropagateNan.ALL asks |
+| of two zeros maximum and minimum take the first or the second | the first, as the emulator |
 | fma rounds twice | once (fp64 twice) |
 | integer division by zero gives 0 and a warning | all ones; the remainder is the dividend |
 | atomic_add of fp16 and bf16 fails | lane after lane |
@@ -159,9 +160,18 @@ def _fma(self: Any, x: Any, y: Any, z: Any) -> Any:
     return Handle(narrowed(single) if _is_bf16(z) else single.astype(z.data.dtype), z.dtype.scalar)
 
 
+def _maximum(x: Any, y: Any) -> Any:
+    """NaN if one is; of two zeros the first."""
+    return np.where(x >= y, x, np.maximum(x, y))
+
+
+def _minimum(x: Any, y: Any) -> Any:
+    return np.where(x <= y, x, np.minimum(x, y))
+
+
 def _clamp(self: Any, arg: Any, lo: Any, hi: Any, propagate_nans: Any) -> Any:
     is_all = "ALL" in str(propagate_nans)
-    lower, upper = (np.maximum, np.minimum) if is_all else (np.fmax, np.fmin)
+    lower, upper = (_maximum, _minimum) if is_all else (np.fmax, np.fmin)
     return self.binary_op(self.binary_op(arg, lo, lower), hi, upper)
 
 
@@ -354,6 +364,8 @@ def repair() -> None:
     Builder.create_idiv, Builder.create_srem, Builder.create_urem = _idiv, _irem, _irem
     Builder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     Builder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
+    Builder.create_minimumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, _minimum)
+    Builder.create_maximumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, _maximum)
     Builder.get_bf16 = lambda self, value: Handle(narrowed(np.array([value], dtype=np.float32)), tl.bfloat16)
     Builder.create_masked_load, Builder.create_masked_store, Builder.create_atomic_rmw = _load, _store, _atomic
     stock.ReduceOps.sum, stock._patch_lang_tensor = _sum, _patch_tensor

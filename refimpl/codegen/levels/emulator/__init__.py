@@ -21,6 +21,9 @@ Where device and interpreter differ it follows the device:
 | transcendental functions | torch's: within 1 or 2 ULP; the device's are approximate | numpy's |
 | order of a float sum | torch's; any order is right | numpy's |
 
+Of two zeros `maximum` and `minimum` with PropagateNan.ALL take the first, as eager's scalar loops on a CPU; a device takes +0 for
+the larger one.
+
 Which programs run together shows nowhere: order between programs is open on a device as well (see memory.py, races).
 Of what Triton has it lacks: block pointers and tensor descriptors, inline assembly, dot_scaled, fp8, device_print.
 """

@@ -309,8 +309,9 @@ def _extremum(a: Any, b: Any, propagate_nan: Any, *, is_maximum: bool) -> Value:
         return Value(_unsigned(np.maximum if is_maximum else np.minimum, x, y), type_)
     if type_.is_int():
         return Value(torch.maximum(x, y) if is_maximum else torch.minimum(x, y), type_)
-    if propagate_nan == PropagateNan.ALL:
-        return Value(torch.maximum(x, y) if is_maximum else torch.minimum(x, y), type_)
+    if propagate_nan == PropagateNan.ALL:  # torch's own takes the first or the second zero, by the place in memory
+        is_first = x >= y if is_maximum else x <= y
+        return Value(torch.where(is_first, x, torch.maximum(x, y) if is_maximum else torch.minimum(x, y)), type_)
     return Value(torch.fmax(x, y) if is_maximum else torch.fmin(x, y), type_)
 
 
