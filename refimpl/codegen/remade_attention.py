@@ -24,6 +24,7 @@ from refimpl.codegen.lowering.state import LoweringState, NotLowered, whole
 from refimpl.codegen.lowering.tiles import lower_region
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.sizes import facts_of
+from refimpl.codegen.weights_dropped import draw_masks_apart
 
 _TAG = "recompute"
 
@@ -40,8 +41,11 @@ class RemadeAttention:
 def attention_made_again(
     joint_module: torch.fx.GraphModule, num_fwd_outputs: int, options: CodegenOptions
 ) -> Iterator[frozenset[str]]:
-    """The joint graph's nodes say to partitioners what to make again. Gives the names of the nodes that do."""
+    """The joint graph's nodes say to partitioners what to make again. Gives the names of the nodes that do. Where kernels draw
+    random numbers, those that drop weights are drawn apart from them."""
     graph = joint_module.graph
+    if options.fuse_attention and options.random == "philox" and draw_masks_apart(graph):
+        joint_module.recompile()
     found = find_remade(graph, num_fwd_outputs, options) if options.fuse_attention else RemadeAttention()
     for nodes, policy in (
         (found.again, CheckpointPolicy.MUST_RECOMPUTE),

@@ -34,8 +34,10 @@ class _Backend:
         self.level = level or EmulatorLevel(asserts=True, races=True)
         self.options = CodegenOptions(**{"contractions": "template", **options})
         self.graphs: list[CompiledGraph] = []
+        self.returned: list[torch.Tensor] = []
 
     def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+        self.returned += [node.meta["val"] for node in graph_module.graph.output_node().all_input_nodes]
         self.graphs.append(compile_graph(graph_module, example_inputs, level=self.level, options=self.options))
         return self.graphs[-1]
 
@@ -305,18 +307,88 @@ def _mask_of_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.
     return scores.masked_fill(scores < scores.mean(-1, keepdim=True), float("-inf")).softmax(-1) @ v
 
 
-def test_dropout_is_left_alone() -> None:
-    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.dropout((q @ k.mT).softmax(-1), 0.5, train=True) @ v
+def _dropout(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.dropout((q @ k.mT).softmax(-1), 0.5, train=True) @ v
 
-    compiled, backend = _compiled(function)
+
+def _dropout_of_a_gpu(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.native_dropout((q @ k.mT).softmax(-1, dtype=torch.float32).to(q.dtype), 0.3, True)[0] @ v
+
+
+def _seeded(functions: Sequence[Function], inputs: Sequence[torch.Tensor], wanted: int) -> list[list[torch.Tensor]]:
     found = []
-    for one in (compiled, function):
+    for one in functions:
         torch.manual_seed(0)
-        found.append(_results(one, _qkv(), 3))
-    for ours, theirs in zip(*found, strict=True):
+        found.append(_results(one, inputs, wanted))
+    return found
+
+
+@pytest.mark.parametrize("wanted", [0, 3])
+def test_what_dropout_keeps_is_a_factor(wanted: int) -> None:
+    compiled, backend = _compiled(_dropout)
+    for ours, theirs in zip(*_seeded([compiled, _dropout], _qkv(), wanted), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert backend.regions == [{"forward": 1}, {"gradients": 1}][: 1 + (wanted > 0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("function", [_dropout, _dropout_of_a_gpu], ids=lambda f: f.__name__)
+def test_dropout_of_kernels_draws_what_it_does_without_regions(function: Function, dtype: torch.dtype) -> None:
+    """No weights are saved, but a mask, of truth values where eager's is."""
+    fused, backend = _compiled(function, random="philox")
+    pieces, other = _compiled(function, random="philox", fuse_attention=False)
+    least = 16 * torch.finfo(dtype).eps
+    for ours, theirs in zip(*_seeded([fused, pieces], _qkv(dtype=dtype), 3), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=least, atol=least * theirs.abs().max().item())
+    assert backend.regions == [{"forward": 1}, {"gradients": 1}]
+    assert [len(graph.kernels) for graph in backend.graphs] == [2, 3]
+    is_bool = function is _dropout_of_a_gpu
+    assert [fake.dtype for fake in backend.returned if fake.numel() == 2 * 3 * 24 * 40] == [
+        torch.bool if is_bool else dtype
+    ]
+    assert sum(sum(graph.fallbacks.values()) for graph in (*backend.graphs, *other.graphs)) == 0
+
+
+def test_a_dropout_that_an_operator_draws_is_left_alone() -> None:
+    compiled, backend = _compiled(_dropout_of_a_gpu)
+    for ours, theirs in zip(*_seeded([compiled, _dropout_of_a_gpu], _qkv(), 3), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert backend.regions == [{"left: weights that are computed with": 1}, {}]
+
+
+def _scaled_weights_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return ((q @ k.mT).softmax(-1) * factor) @ v
+
+
+@pytest.mark.parametrize("shape", [(24, 1), (40,), (2, 3, 24, 40)], ids=str)
+def test_weights_have_one_factor(shape: tuple[int, ...]) -> None:
+    factor = _x(*shape, seed=5)
+    assert _agree(_scaled_weights_of, [*_qkv(), factor], wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
+    assert not any("forward" in regions for regions in _agree(_scaled_weights_of, [*_qkv(), factor], wanted=4).regions)
+
+
+def test_an_infinite_factor_does_not_reach_beyond_the_keys() -> None:
+    q, k, v = _qkv()
+    factor = torch.ones(24, 1)
+    factor[3] = math.inf
+    assert _agree(_scaled_weights_of, [q, k, v.abs(), factor]).regions == [{"forward": 1}]
+    assert _scaled_weights_of(q, k, v.abs(), factor)[:, :, 3].isinf().all()
+
+
+def _total_as_a_factor(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    scores = q @ k.mT
+    exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+    total = exponentials.sum(-1, keepdim=True)
+    return (exponentials / total * total) @ v
+
+
+def _two_factors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return ((q @ k.mT).softmax(-1) * v.sum() * v.mean()) @ v
+
+
+def _square_of_weights(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    weights = (q @ k.mT).softmax(-1)
+    return (weights * weights) @ v
 
 
 def _weights_that_are_used_twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -340,6 +412,9 @@ LEFT = (
     _mask_of_scores,
     _weights_that_are_used_twice,
     _scaled_weights,
+    _total_as_a_factor,
+    _two_factors,
+    _square_of_weights,
     _keys_twice,
 )
 
@@ -418,7 +493,7 @@ def test_random_numbers_are_drawn_in_the_graph_s_order() -> None:
         torch.manual_seed(0)
         found.append(one(*_qkv()))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
-    assert backend.regions == [{"left: no point of the graph where all of it can be computed": 1}]
+    assert backend.regions == [{"forward": 1}]
 
 
 def test_copies_in_another_order_are_part_of_it() -> None:

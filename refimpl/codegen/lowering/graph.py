@@ -27,7 +27,7 @@ from refimpl.codegen.lowering import (
     windows,
     writes,
 )
-from refimpl.codegen.lowering.regions import Region, Regions, find_regions, in_order
+from refimpl.codegen.lowering.regions import Region, Regions, drawn_for, find_regions, in_order, reads_no_values
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, have_strides, whole
 from refimpl.codegen.lowering.tiles import lower_region
 from refimpl.codegen.options import CodegenOptions, Contractions
@@ -110,6 +110,7 @@ class _GraphLowering:
         self.state = LoweringState(options, facts=facts_of(node.meta.get("val") for node in placeholders))
         self.bases = _bases(graph_module.graph)
         self.values: dict[torch.fx.Node, Any] = {}
+        self.drawn: set[torch.fx.Node] = set()
         self.returned: set[torch.fx.Node] = set()
         self.outputs = set(graph_module.graph.output_node().all_input_nodes)
         self.inputs: list[Buffer | sympy.Expr | Opaque | None] = []
@@ -125,6 +126,7 @@ class _GraphLowering:
         outputs: tuple[Any, ...] = ()
         graph = self.graph_module.graph
         regions = find_regions(graph) if self.options.fuse_attention else Regions()
+        self.drawn = drawn_for(regions.found)
         self.regions.update(f"left: {reason}" for reason in regions.left)
         for node in in_order(graph, regions.found) if regions.found else graph.nodes:
             if isinstance(node, Region):
@@ -261,6 +263,8 @@ class _GraphLowering:
             del self.state.buffers[name]
 
     def _lowered_arguments(self, node: torch.fx.Node) -> Any:
+        if reads_no_values(node):  # of what may be in no memory
+            return torch.fx.map_arg((node.args, dict(node.kwargs)), self.values.get)
         return torch.fx.map_arg((node.args, dict(node.kwargs)), lambda argument: self.values[argument])
 
     def _kept(self, node: torch.fx.Node, value: Any) -> Any:
@@ -268,7 +272,7 @@ class _GraphLowering:
         if not isinstance(value, Computed):
             return value
         is_costly = len(node.users) > 1 and value.cost > CHEAP and not self._is_affordable(value)
-        if is_costly or node in self.bases:
+        if is_costly or node in self.bases or node in self.drawn:
             return self.state.store(value, _storable_strides(node.meta["val"]), (node.name,))
         if (
             node in self.outputs

@@ -5,8 +5,9 @@ what, and not by the names of operators in between: tiles are whatever is comput
 with as many elements; views of them in the same order included. Whether each tile is read at the place where it was made is
 proved when the region is lowered.
 
-* forward: a product, tiles, a softmax over the last dimension, conversions, and one product of the weights. The greatest score of
-  a row and the sum of its exponentials may be used elsewhere: the gradients are computed from them.
+* forward: a product, tiles, a softmax over the last dimension, conversions, at most one factor from outside (what dropout keeps),
+  and one product of the weights. The greatest score of a row and the sum of its exponentials may be used elsewhere: the gradients
+  are computed from them.
 * gradients: two products of one size (scores once more, and the gradient of the weights), tiles, sums of rows of them, and
   products of tiles.
 
@@ -30,6 +31,7 @@ import torch
 from refimpl._torch import pytree
 from refimpl.codegen.indices import is_provably_equal, product, to_index
 from refimpl.codegen.lowering import pointwise
+from refimpl.codegen.lowering.state import is_apart
 
 aten = torch.ops.aten
 
@@ -185,7 +187,7 @@ def find_forward(
 ) -> Region | None:
     """The region whose softmax a node completes. None if it completes none, or one of something else than a product; NotARegion
     where it is one of a product, and no region. `is_ignored`: users that do not count."""
-    softmax = _softmax(node)
+    softmax = softmax_of(node)
     if softmax is None:
         return None
     tiles, products = _above(softmax.scores)
@@ -193,7 +195,7 @@ def find_forward(
         return None
     if len(products) > 1:
         raise NotARegion("scores of several products")
-    weights, results = _below(node, is_ignored)
+    weights, factors, results = _below(node, is_ignored)
     if not results:
         if _is_in_a_product(node, is_ignored):
             raise NotARegion("weights that are computed with")
@@ -209,6 +211,8 @@ def find_forward(
     inside = {*tiles, *weights, *products, result, exponentials, _source(exponentials, 0)}
     inside |= {softmax.greatest, softmax.total}
     may_leave = {result, softmax.greatest, softmax.total}
+    if len(factors) > 1 or not inside.isdisjoint(factors):
+        raise NotARegion("weights that are computed with")
     _check_inside(inside - may_leave, inside, is_ignored)
     return Region(
         kind="forward",
@@ -219,8 +223,8 @@ def find_forward(
     )
 
 
-def _softmax(node: torch.fx.Node) -> Softmax | None:
-    """What is written as the exponential of scores less their greatest, divided by its sum."""
+def softmax_of(node: torch.fx.Node) -> Softmax | None:
+    """That which a node completes: what is written as the exponential of scores less their greatest, divided by its sum."""
     if node.target is not aten.div.Tensor:
         return None
     exponentials, total = _arguments(node)[:2]
@@ -273,22 +277,41 @@ def _above(node: torch.fx.Node) -> tuple[set[torch.fx.Node], tuple[torch.fx.Node
 
 def _below(
     node: torch.fx.Node, is_ignored: Callable[[torch.fx.Node], bool]
-) -> tuple[set[torch.fx.Node], list[torch.fx.Node]]:
-    """A tile and conversions of it, and the products that these are in."""
+) -> tuple[set[torch.fx.Node], list[torch.fx.Node], list[torch.fx.Node]]:
+    """A tile, conversions of it, and what it is multiplied by element by element; the factors; the products that all these are
+    in."""
     size = size_of(node)
     tiles: set[torch.fx.Node] = {node}
+    factors: list[torch.fx.Node] = []
     results: dict[torch.fx.Node, None] = {}
     stack = [node]
     while stack:
-        for user in stack.pop().users:
+        tile = stack.pop()
+        for user in tile.users:
             if is_ignored(user) or user in tiles:
                 continue
             if user.target in _PRODUCTS:
                 results[user] = None
-            elif user.target in _CONVERSIONS and has_size(user, size):
+                continue
+            others = [source for source in user.all_input_nodes if source is not tile]
+            is_scaled = user.target is aten.mul.Tensor and len(others) == 1 and _is_node(others[0])
+            if has_size(user, size) and (is_scaled or user.target in _CONVERSIONS):
                 tiles.add(user)
                 stack.append(user)
-    return tiles, list(results)
+                factors += others if is_scaled else []
+    return tiles, factors, list(results)
+
+
+def conversions_of(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """A tile, and what is a conversion of it or of these."""
+    found = {node: None}
+    stack = [node]
+    while stack:
+        for user in stack.pop().users:
+            if user not in found and user.target in _CONVERSIONS and has_size(user, size_of(node)):
+                found[user] = None
+                stack.append(user)
+    return list(found)
 
 
 def _is_in_a_product(node: torch.fx.Node, is_ignored: Callable[[torch.fx.Node], bool]) -> bool:
@@ -312,7 +335,7 @@ def _check_inside(
     nodes: Iterable[torch.fx.Node], inside: set[torch.fx.Node], is_ignored: Callable[[torch.fx.Node], bool]
 ) -> None:
     for node in nodes:
-        if any(user not in inside and not is_ignored(user) for user in node.users):
+        if any(user not in inside and not (is_ignored(user) or reads_no_values(user)) for user in node.users):
             raise NotARegion("scores or weights are used elsewhere")
 
 
@@ -359,7 +382,7 @@ def find_gradients(
 
 def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.Node | Region]:
     """Nodes outside of regions and regions, each after what it reads; as the graph has them where that leaves a choice. What
-    writes into memory, or draws random numbers, has the same before and after it as in the graph.
+    writes into memory has the same before and after it as in the graph; random numbers are drawn in the graph's order.
 
     What is on a circle, as a region is that reads something computed from its own results, is missing.
     """
@@ -371,7 +394,7 @@ def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.
     waits: dict[torch.fx.Node | Region, set[torch.fx.Node | Region]] = {}
     readers: dict[torch.fx.Node | Region, list[torch.fx.Node | Region]] = {item: [] for item in items}
     for item in items:
-        sources = item.inputs if isinstance(item, Region) else item.all_input_nodes
+        sources = item.inputs if isinstance(item, Region) else () if reads_no_values(item) else item.all_input_nodes
         waits[item] = {whole.get(source) or source for source in sources}
     for before, after in _in_turn(order, whole):
         waits[after].add(before)
@@ -395,30 +418,60 @@ def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.
 def _in_turn(
     order: Iterable[torch.fx.Node], whole: Mapping[torch.fx.Node, Region]
 ) -> Iterator[tuple[torch.fx.Node | Region, torch.fx.Node | Region]]:
-    """Pairs of which the first must come first: what is before and after a call with effects, and that call."""
+    """Pairs of which the first must come first: what is before and after a call that writes, and that call; draws."""
     since: list[torch.fx.Node | Region] = []
-    last: torch.fx.Node | None = None
+    wrote: torch.fx.Node | None = None
+    drew: torch.fx.Node | None = None
     for node in order:
         if node.op in ("placeholder", "get_attr"):
             continue
         item = whole.get(node) or node
-        if last is not None:
-            yield last, item
-        if _has_effects(node):
+        if wrote is not None:
+            yield wrote, item
+        if draws(node):
+            if drew is not None:
+                yield drew, item
+            drew = node
+        if _writes(node):
             yield from ((before, node) for before in since)
-            since, last = [], node
+            since, wrote = [], node
         else:
             since.append(item)
 
 
-def _has_effects(node: torch.fx.Node) -> bool:
+def _writes(node: torch.fx.Node) -> bool:
     """Whether it is a call that may not move among others."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(node.meta.get("val")))
-    return schema.is_mutable or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    return schema.is_mutable
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def drawn_for(regions: Iterable[Region]) -> set[torch.fx.Node]:
+    """Random numbers that factors of regions are computed from element by element: better in memory than these."""
+    stack = [source for region in regions for source in region.inputs]
+    seen: set[torch.fx.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in seen and not draws(node) and node.target in _OF_TILES:
+            stack += (source for source in node.all_input_nodes if has_size(source, size_of(node)))
+        seen.add(node)
+    return {node for node in seen if draws(node)}
+
+
+def reads_no_values(node: torch.fx.Node) -> bool:
+    """Whether it is a call that asks a tensor for its shape and strides alone, and becomes no operator's call."""
+    if node.target is not aten.empty_like.default or not _is_node(node) or not _is_node(node.args[0]):
+        return False
+    source = _fake(node.args[0])
+    return source.layout == torch.strided and source.device.type != "meta" and is_apart(_fake(node))
 
 
 def is_in_order(graph: torch.fx.Graph, regions: list[Region]) -> bool:

@@ -418,13 +418,16 @@ def fake_of(node: torch.fx.Node) -> torch.Tensor:
 
 def check_apart(node: torch.fx.Node) -> None:
     """NotLowered for a result whose elements share memory, or may: what is written to one of them is in the others."""
-    fake = fake_of(node)
+    if not is_apart(fake_of(node)):
+        raise NotLowered("elements that may share memory")
+
+
+def is_apart(fake: torch.Tensor) -> bool:
+    """Whether no two elements share memory, as far as is known."""
     numbers = (*fake.shape, *fake.stride())
     if all(isinstance(number, int) for number in numbers):
-        if are_overlapping(fake.shape, fake.stride()):
-            raise NotLowered("elements that share memory")
-    elif not _are_side_by_side(fake):
-        raise NotLowered("elements that may share memory")
+        return not are_overlapping(fake.shape, fake.stride())
+    return _are_side_by_side(fake)
 
 
 def _are_side_by_side(fake: torch.Tensor) -> bool:

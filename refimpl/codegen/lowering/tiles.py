@@ -374,15 +374,29 @@ class _RegionLowering:
 
 
 def _check_weights(softmax: TiledSoftmax | None, results: Sequence[Nest]) -> None:
-    """Weights are divided after the product: nothing but conversions between floats may come between."""
+    """Weights are divided after the product: nothing but conversions between floats, and one factor, may come between.
+
+    A factor is at most the largest number of its dtype, exponentials at most 1: what is in between overflows only where it does
+    with weights.
+    """
     if softmax is None:
         return
     for nest in results:
         assert isinstance(nest.value, Apply)
-        for part in walk(nest.value.arguments[0]):
-            is_cast = isinstance(part, Apply) and part.function == "cast"
-            if not part.dtype.is_floating_point or not (is_cast or isinstance(part, Load)):
+        value, factors = nest.value.arguments[0], 0
+        while not isinstance(value, Load):
+            if not isinstance(value, Apply) or not value.dtype.is_floating_point:
                 raise NotLowered("weights that are computed with")
+            others = [part for part in value.arguments if not _is_of(softmax.weights, part)]
+            is_scaled = value.function == "mul" and len(others) == 1
+            factors += is_scaled
+            if factors > 1 or (not is_scaled and value.function != "cast"):
+                raise NotLowered("weights that are computed with")
+            (value,) = (part for part in value.arguments if part not in others)
+
+
+def _is_of(buffer: Buffer, value: Scalar) -> bool:
+    return any(isinstance(part, Load) and part.buffer == buffer.name for part in walk(value))
 
 
 def _moved(node: torch.fx.Node, shape: Indices, place: Indices) -> Indices:

@@ -302,6 +302,9 @@ class _Printer:
         self.tiles.rows[softmax.weights.name] = "weights"
         self.tiles.spread["weights"] = self.tiles.space.names()
         value = self._tile_value(weights)
+        if self.n.mask is not None and _is_scaled(weights):
+            value = self._zeroed(self.tiles, value, [self.n.mask], weights.dtype)
+            self._collect(self.tiles)
         operand = self._operand(self.columns, width, factor)
         self.inside.append(f"result = {self._dot(nest, value, operand, 'result * factor[:, None]')}")
         if softmax.greatest is not None:
@@ -323,6 +326,10 @@ class _Printer:
 
 def _exp(difference: str, *, is_half: bool) -> str:
     return f"libdevice.exp2(({difference}) * {LOG2_E!r})" if is_half else f"libdevice.exp({difference})"
+
+
+def _is_scaled(weights: Scalar) -> bool:
+    return any(isinstance(part, Apply) and part.function != "cast" for part in walk(weights))
 
 
 def _sides(nest: Nest) -> tuple[Scalar, Scalar]:
