@@ -135,3 +135,21 @@ def test_a_fake_kernel_that_stumbles_over_a_size_of_zero_raises_eagers_error(dec
     with pytest.raises(RuntimeError) as eagers:
         program(torch.ones(1, 1, 0))
     assert str(ours.value) == str(eagers.value)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "triton"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_one_element_that_is_expanded_is_filled_and_not_copied_to(backend, dynamic):
+    def filled(function):
+        given = torch.tensor([7.0]).expand(3)
+        function(given)
+        return given
+
+    compiled = refimpl.optimize(backend, dynamic=dynamic)
+    for program in (lambda x: x.fill_(2), lambda x: x[1:].zero_()):
+        expected, actual = filled(program), filled(compiled(program))
+        assert torch.equal(actual, expected)
+        assert actual.stride() == expected.stride()
+    for program in (lambda x: x.copy_(torch.ones(3)), lambda x: x.mul_(2)):
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            filled(compiled(program))

@@ -66,11 +66,12 @@ def _out_arguments(func: Any) -> tuple[str, ...]:
 
 
 def repeats_elements(tensor: torch.Tensor) -> bool:
-    """Whether it is expanded, which is all that eager mode looks at."""
+    """Whether it is expanded, which is all that eager mode looks at: of symbolic sizes a guard."""
     if tensor.layout is not torch.strided:
         return False
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return any(type(stride) is int and stride == 0 and type(size) is int and size > 1 for size, stride in pairs)
+    expanded = [size for size, stride in pairs if type(stride) is int and stride == 0]
+    return any(size > 1 for size in expanded if type(size) is int or size.node.has_hint())
 
 
 def _is_shared(written: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
