@@ -14,18 +14,23 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import TorchDispatchMode, running_autograd_node
 from refimpl.aot.history import steps_behind
+from refimpl.trace.output_checks import repeats_elements
 
 _ONE_HOT = (torch.nn.functional.one_hot,)
 _MAX_POOL1D = (torch.nn.functional.max_pool1d, torch.max_pool1d)
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
 
+_STFT = (torch.stft, torch.Tensor.stft)
+_CENTER = 5  # the place of this argument
+
 _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1")
 
 
 class EagerResultsMode(TorchFunctionMode):
     """Dropout that drops nothing gives its argument back, which Python kernels copy, and dropout that drops everything draws no
-    numbers; `one_hot` and, on a CPU without gradients, `max_pool1d` give row-major results, whatever the argument is."""
+    numbers; `one_hot` and, on a CPU without gradients, `max_pool1d` give row-major results, whatever the argument is. What
+    `stft` takes its frames of is memory, so that the elements of an expanded tensor share one gradient."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -33,6 +38,8 @@ class EagerResultsMode(TorchFunctionMode):
             is_functional = func is _FUNCTIONAL_DROPOUT
             result = _sure_dropout(*args, **kwargs) if is_functional else _sure_dropout(*_in_order(args, kwargs))
             return func(*args, **kwargs) if result is None else result
+        if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
+            args = (_by_places(args[0]), *args[1:])
         result = func(*args, **kwargs)
         if func in _ONE_HOT or (func in _MAX_POOL1D and _is_without_gradient(result)):
             return result.contiguous()
@@ -59,6 +66,13 @@ def _sure_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bo
 def _is_empty(tensor: torch.Tensor) -> bool:
     answer = tensor.numel() == 0
     return answer if isinstance(answer, bool) else answer.node.guard_or_false("", 0)
+
+
+def _by_places(value: Any) -> Any:
+    """An expanded tensor as a view of its memory, of which every place has one gradient."""
+    if not isinstance(value, torch.Tensor) or not repeats_elements(value):
+        return value
+    return value.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
 def _is_without_gradient(result: Any) -> bool:

@@ -194,6 +194,24 @@ def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
     assert [(r.stride(), r is x) for r in results] == [(e.stride(), e is x) for e in expected]
 
 
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradient_of_the_frames_of_an_expanded_tensor(dynamic, center):
+    def program(x):
+        return torch.stft(x, 8, None, None, None, center, return_complex=True), x.stft(
+            8, center=center, return_complex=True
+        )
+
+    compiled = compile_aot(program, dynamic=dynamic)
+    for size in (10, 12):
+        found = []
+        for function in (program, compiled):
+            x = torch.arange(2.0).unsqueeze(1).expand(2, size).detach().requires_grad_()
+            frames, again = function(x)
+            found.append((frames, *torch.autograd.grad((frames + 2 * again).abs().square().sum(), x)))
+        torch.testing.assert_close(found[1], found[0])
+
+
 def test_normal_numbers_of_a_tensor_that_is_not_row_by_row():
     found = []
     for function in (torch.Tensor.normal_, compile_aot(lambda x: x.normal_())):

@@ -71,7 +71,7 @@ def repeats_elements(tensor: torch.Tensor) -> bool:
         return False
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     expanded = [size for size, stride in pairs if type(stride) is int and stride == 0]
-    return any(size > 1 for size in expanded if type(size) is int or size.node.has_hint())
+    return any(size > 1 for size in expanded if not isinstance(size, torch.SymInt) or size.node.has_hint())
 
 
 def _is_shared(written: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
