@@ -7,6 +7,7 @@ nested, wrapper subclasses) and pairs them with the same leaf of the run in fp64
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from torch._subclasses.fake_tensor import is_fake
 from oracle.accuracy import ValueReport, compare_values
 from oracle.outcome import CallObservation, Leaf, Outcome, Raised, Returned
 from oracle.program import ComparePolicy
+from oracle.rounded import is_rounded_size
 from oracle.tolerance import PYTHON_NUMBER
 from oracle.trust import TrustedRuns, is_flipped_by_mode
 from oracle.verdict import Compared, Status, WorstElement
@@ -223,9 +225,13 @@ def pair_leaves(
     section: Section,
     eager: Sequence[Leaf],
     subject: Sequence[Leaf],
+    runs: RunsState,
     builder: FindingsBuilder,
 ) -> list[LeafPair]:
-    """Reports missing, extra and differently typed leaves; returns those whose values can be compared."""
+    """Reports missing, extra and differently typed leaves; returns those whose values can be compared.
+
+    A size that eager itself has otherwise in `runs` is explained, and the leaf left out.
+    """
     subject_leaves = {leaf.path: leaf for leaf in subject}
     pairs = []
     for leaf in eager:
@@ -233,12 +239,41 @@ def pair_leaves(
         if other is None:
             status = Status.FAIL_METADATA if section is OUTPUTS else section.status
             builder.add(Severity.STRUCTURE, status, call, f"{leaf.path} is missing, but should be {_kind(leaf)}")
+        elif has_rounded_size(call, section, leaf, other, runs):
+            elements = math.prod(leaf.facts.shape) if leaf.facts is not None else 0
+            builder.count(tensors=1, elements=elements, unstable=elements)
+            builder.produced += elements
+            builder.explain(
+                call,
+                f"{leaf.path} is {_kind(other)}, not {_kind(leaf)}: rounding noise gives eager other sizes",
+            )
         elif compare_metadata(call, section, leaf, other, builder):
             pairs.append(LeafPair(call=call, section=section, eager=leaf, subject=other))
     for path, leaf in subject_leaves.items():
         status = Status.FAIL_METADATA if section is OUTPUTS else section.status
         builder.add(Severity.STRUCTURE, status, call, f"{path} is {_kind(leaf)}, but should not be there")
     return pairs
+
+
+def has_rounded_size(call: int, section: Section, eager: Leaf, subject: Leaf, runs: RunsState) -> bool:
+    """Whether the shapes differ, and nothing else, and eager's own shape is another one under noise."""
+    expected, seen = eager.facts, subject.facts
+    if expected is None or seen is None or expected.shape == seen.shape:
+        return False
+    shaped = replace(seen, shape=expected.shape, stride=expected.stride, storage_offset=expected.storage_offset)
+    if shaped != expected:
+        return False
+    at = (call, section, eager.path)
+    still, truth = _shape(runs.still_leaf(*at)), _shape(runs.truth_leaf(*at))
+    if still is not None and still != expected.shape:
+        return False
+    noise = (source(*at) for source in (runs.noise_leaves, runs.loud_leaves))
+    shapes = ([shape for shape in map(_shape, leaves) if shape is not None] for leaves in noise)
+    return is_rounded_size(expected.shape, seen.shape, truth, shapes)
+
+
+def _shape(leaf: Leaf | None) -> tuple[int, ...] | None:
+    return None if leaf is None or leaf.facts is None else leaf.facts.shape
 
 
 _SHAPING = ("shape", "dtype", "device", "layout")
