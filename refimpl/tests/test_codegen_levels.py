@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,6 +84,24 @@ def test_of_equal_zeros_the_first_is_the_extremum_wherever_it_lies(dtype: str) -
         level.launch(kernel, (1,), [x, -x, out], {"B": 64})
         assert (out == 0).all()
         assert torch.equal(out.signbit(), x.signbit().expand(2, 64))
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", ["fp16", "fp32", "fp64"])
+def test_a_negation_changes_the_sign_of_nan(dtype: str) -> None:
+    """As the compiler makes it: a sign flipped, not a product."""
+    kernel = make_kernel(
+        "negated", f"x:*{dtype} o:*{dtype} B:constexpr",
+        "i = tl.arange(0, B)\ntl.store(o + i, tl.load(x + i) * -1.0)",
+    )  # fmt: skip
+    x = torch.tensor([0.0, -0.0, 1.0, -torch.inf, torch.nan, torch.nan, torch.nan, torch.nan], dtype=_FLOATS[dtype])
+    x = x.copysign(torch.tensor([1.0, -1.0] * 4, dtype=x.dtype))
+    for level in (EmulatorLevel(), InterpreterLevel()):
+        out = torch.ones_like(x)
+        level.launch(kernel, (1,), [x, out], {"B": 8})
+        assert torch.equal(out.signbit(), ~x.signbit())
+        torch.testing.assert_close(out, -x, rtol=0, atol=0, equal_nan=True)
+    assert not re.search(r"\b(mul|sub|fma)\.(rn\.)?b?f\d", compile_to_cubin(kernel, {"B": 8}, 90).ptx)
 
 
 @needs_triton

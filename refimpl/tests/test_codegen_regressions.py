@@ -501,3 +501,12 @@ def test_a_zero_is_bounded_by_another_with_its_sign_kept(dtype: torch.dtype) -> 
 
     numbers = torch.cartesian_prod(*[torch.tensor([0.0, -0.0, 1.0, -1.0, torch.nan], dtype=dtype)] * 3)
     _check(function, *numbers.unbind(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_negation_changes_the_sign_of_nan(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.signbit(x), torch.signbit(-x), torch.signbit(x.neg().neg()), (-x).abs(), torch.signbit((-x).abs())
+
+    signs = torch.tensor([1.0, -1.0] * 2, dtype=dtype)
+    _check(function, torch.tensor([0.0, 0.0, torch.nan, torch.nan], dtype=dtype).copysign(signs))

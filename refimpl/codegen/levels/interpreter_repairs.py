@@ -9,6 +9,7 @@
 | fp to int of NaN, infinities, large values: as the processor does | NaN to 0, others saturated |
 | maximum, minimum, clamp propagate NaN | fmax and fmin unless PropagateNan.ALL asks |
 | of two zeros maximum and minimum take the first or the second | the first, as the emulator |
+| x * -1.0 leaves the sign of NaN | changed |
 | fma rounds twice | once (fp64 twice) |
 | integer division by zero gives 0 and a warning | all ones; the remainder is the dividend |
 | atomic_add of fp16 and bf16 fails | lane after lane |
@@ -158,6 +159,11 @@ def _fma(self: Any, x: Any, y: Any, z: Any) -> Any:
         bits = np.where(is_off, np.where((error > 0) == (total > 0), bits + 1, bits - 1), bits)
         single = bits.view(np.float64).astype(np.float32)
     return Handle(narrowed(single) if _is_bf16(z) else single.astype(z.data.dtype), z.dtype.scalar)
+
+
+def _product(x: Any, y: Any) -> Any:
+    """By -1 a negation, as the compiler makes it: of NaN too."""
+    return np.negative(x * np.ones_like(y)) if (y == -1).all() else np.multiply(x, y)
 
 
 def _maximum(x: Any, y: Any) -> Any:
@@ -364,6 +370,7 @@ def repair() -> None:
     Builder.create_idiv, Builder.create_srem, Builder.create_urem = _idiv, _irem, _irem
     Builder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     Builder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)
+    Builder.create_fmul = lambda self, lhs, rhs: self.binary_op(lhs, rhs, _product)
     Builder.create_minimumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, _minimum)
     Builder.create_maximumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, _maximum)
     Builder.get_bf16 = lambda self, value: Handle(narrowed(np.array([value], dtype=np.float32)), tl.bfloat16)

@@ -28,6 +28,9 @@ aten = torch.ops.aten
 
 RULES = RuleTable()
 
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By bytes of a float, the integers with as many."""
+
 # Of an operator's operands, all in the dtype they are computed in.
 Formula = Callable[..., Scalar]
 
@@ -140,7 +143,7 @@ for _name, _formula in _FLOAT_FORMULAS.items():
     RULES.rule(getattr(aten, _name).default)(_float_unary(_formula))
 
 
-# ---- one operand, computed in its own dtype
+# ---- one operand, computed in its own dtype: half types too where that is exact, so that NaN keeps its bits
 
 
 def _rounding(function: str) -> Any:
@@ -157,14 +160,14 @@ for _name, _function in (("ceil", "ceil"), ("floor", "floor"), ("trunc", "trunc"
 
 @RULES.rule(aten.neg.default)
 def _neg(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
-    return pointwise(node, _unary("neg"), x, compute=opmath(x.dtype))
+    return pointwise(node, _unary("neg"), x, compute=x.dtype)
 
 
 @RULES.rule(aten.abs.default)
 def _abs(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
     if x.dtype in (torch.bool, torch.uint8):
         return pointwise(node, lambda value: value, x, compute=x.dtype)
-    return pointwise(node, _unary("abs"), x, compute=opmath(x.dtype))
+    return pointwise(node, _unary("abs"), x, compute=x.dtype)
 
 
 @RULES.rule(aten.relu.default)
@@ -213,12 +216,12 @@ def _signbit(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
         return pointwise(node, lambda value: literal(False, torch.bool), x, compute=x.dtype)
 
     def formula(value: Scalar) -> Scalar:
-        """A comparison with zero knows the sign neither of zero nor of NaN."""
+        """Of the bits: a comparison with zero knows the sign neither of zero nor of NaN."""
         if value.dtype.is_floating_point:
-            value = apply("copysign", literal(1, value.dtype), value)
+            value = Apply("bitcast", (value,), _BITS[value.dtype.itemsize])
         return Apply("lt", (value, literal(0, value.dtype)), torch.bool)
 
-    return pointwise(node, formula, x, compute=opmath(x.dtype))
+    return pointwise(node, formula, x, compute=x.dtype)
 
 
 @RULES.rule(aten.isinf.default)

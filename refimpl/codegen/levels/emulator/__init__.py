@@ -12,6 +12,7 @@ Where device and interpreter differ it follows the device:
 | float32 to bfloat16 | to nearest even | cut off |
 | bfloat16 arithmetic | each operation rounded to nearest | fails, or wrong |
 | `fma` | rounded once (fp64: twice) | rounded twice |
+| `x * -1.0` | the other sign, NaN's too | NaN keeps its sign |
 | integer division by zero | all bits set; the remainder is the dividend | 0 |
 | `dot` of fp32 without input_precision | operands cut off to tf32 | exact operands |
 | `dot` over less than 16 elements, a loop that changes a type | rejected, as by the compiler | accepted |

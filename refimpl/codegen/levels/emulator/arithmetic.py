@@ -86,7 +86,10 @@ def _rsub(a: Any, b: Any) -> Value:
 
 @method("__mul__")
 def mul(a: Any, b: Any, sanitize_overflow: bool = True) -> Value:
+    """By -1.0 it changes the sign of NaN too: the compiler makes a negation of it."""
     x, y, type_ = operands(a, b)
+    if isinstance(y, float) and y == -1.0:
+        return Value(-x, type_)
     return Value(x & y if type_ is int1 else reduce_range(x * y, type_), type_)
 
 
