@@ -21,6 +21,7 @@ _MAX_POOL1D = (torch.nn.functional.max_pool1d, torch.max_pool1d)
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
 
+_TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
 _CENTER = 5  # the place of this argument
 
@@ -30,7 +31,8 @@ _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1")
 class EagerResultsMode(TorchFunctionMode):
     """Dropout that drops nothing gives its argument back, which Python kernels copy, and dropout that drops everything draws no
     numbers; `one_hot` and, on a CPU without gradients, `max_pool1d` give row-major results, whatever the argument is. What
-    `stft` takes its frames of is memory, so that the elements of an expanded tensor share one gradient."""
+    `stft` takes its frames of is memory, so that the elements of an expanded tensor share one gradient. `tensor_split` by a
+    tensor reads numbers."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -38,6 +40,8 @@ class EagerResultsMode(TorchFunctionMode):
             is_functional = func is _FUNCTIONAL_DROPOUT
             result = _sure_dropout(*args, **kwargs) if is_functional else _sure_dropout(*_in_order(args, kwargs))
             return func(*args, **kwargs) if result is None else result
+        if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
+            args, kwargs = _with_numbers(*args, **kwargs)
         if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
             args = (_by_places(args[0]), *args[1:])
         result = func(*args, **kwargs)
@@ -66,6 +70,16 @@ def _sure_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bo
 def _is_empty(tensor: torch.Tensor) -> bool:
     answer = tensor.numel() == 0
     return answer if isinstance(answer, bool) else answer.node.guard_or_false("", 0)
+
+
+def _with_numbers(
+    input: Any, places: Any = None, *others: Any, tensor_indices_or_sections: Any = None, **named: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of `tensor_split` with numbers in place of a tensor, whose memory a kernel in C++ would read."""
+    given = tensor_indices_or_sections if places is None else places
+    if isinstance(given, torch.Tensor) and given.dtype is torch.int64 and given.dim() < 2:
+        given = given.item() if given.dim() == 0 else [place.item() for place in given.unbind()]
+    return (input, given, *others), named
 
 
 def _by_places(value: Any) -> Any:

@@ -194,6 +194,21 @@ def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
     assert [(r.stride(), r is x) for r in results] == [(e.stride(), e is x) for e in expected]
 
 
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_places_of_a_split_are_read_when_the_program_runs(dynamic):
+    def program(x, places):
+        first = torch.tensor_split(x, tensor_indices_or_sections=places, dim=-1)
+        return [part * 2 for part in (*first, *x.tensor_split(places, 1))]
+
+    x = torch.arange(12.0).reshape(2, 6)
+    compiled = with_options(program, CaptureOptions(backend=aot_eager, fullgraph=True, dynamic=dynamic))
+    for places in ([1, 3], [4, 2], [-5, 9]):
+        expected, actual = (function(x, torch.tensor(places)) for function in (program, compiled))
+        assert [part.tolist() for part in actual] == [part.tolist() for part in expected]
+    with pytest.raises(RuntimeError, match="guard_on_data"):
+        compiled(x, torch.tensor(2))
+
+
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_gradient_of_the_frames_of_an_expanded_tensor(dynamic, center):
