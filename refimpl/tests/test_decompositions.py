@@ -16,7 +16,7 @@ from refimpl.benchmarks.decomposition_calls import Call
 from refimpl.benchmarks.decomposition_verdicts import Verdict, expect, judge
 from refimpl.benchmarks.decompositions import ComparisonState, compare
 from refimpl.trace.decompositions import CORE_OPS, decomposition_table, get_decompositions
-from refimpl.trace.decompositions.promotion import common_dtype
+from refimpl.trace.decompositions.promotion import common_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import DecompositionError, register
 
 aten = torch.ops.aten
@@ -174,6 +174,38 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "group norm of large numbers": (lambda x: F.group_norm(x, 1), (torch.tensor([[LARGEST, 0, 0, 0]]),)),
     "mean of numbers whose sum is too large": (lambda x: torch.var_mean(x), (torch.tensor([LARGEST, LARGEST / 3]),)),
     "mean behind an infinite number": (lambda x: torch.std_mean(x), (torch.tensor([-math.inf, 1, 2]),)),
+    "means of rows that an infinite number ends": (
+        lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, (0, 1)), *torch.var_mean(x.t(), (0, 1))),
+        (torch.tensor([[1.0, 2, 3], [math.inf, 1, 2], [1, -math.inf, 2], [1, 2, math.inf]])[[0, 3]],),
+    ),
+    "means of rows that an infinite number passes": (
+        lambda x: (
+            *torch.var_mean(x, 1),
+            *torch.std_mean(x, -1),
+            *torch.var_mean(x, 0),
+            *torch.var_mean(x[2:3].expand(2, 3)),
+        ),
+        (torch.tensor([[math.inf, 1, 2], [1, -math.inf, 2], [1, 2, math.inf], [math.inf, 1, -math.inf]]),),
+    ),
+    "deviations of numbers whose squares vanish or overflow": (
+        lambda x: (
+            torch.std(x),
+            torch.std(x, 1),
+            *torch.std_mean(x, 1),
+            torch.std(x[:1]),
+            torch.std(x.to(torch.half), 1),
+        ),
+        (torch.tensor([[1e-38, 2e-38, 0, 1e-39], [1e20, -1e20, 3e19, 0]]),),
+    ),
+    "the only variance, around a mean that overflows": (
+        lambda x: (
+            torch.std(x),
+            torch.std(x[None], 1, correction=0),
+            torch.std_mean(x)[0],
+            torch.std(x.expand(2, 2), 1),
+        ),
+        (torch.tensor([LARGEST, LARGEST]),),
+    ),
     "fftshift of channels last": (lambda x: torch.fft.fftshift(x), (IMAGE,)),
     "roll by nothing": (lambda x: torch.roll(x, 0, 1), (IMAGE,)),
     "distances of no rows": (lambda x, y: torch.cdist(x, y, math.inf), (torch.ones(0, 2), torch.ones(3, 2))),
@@ -443,12 +475,42 @@ def test_short_rows_whose_squares_overflow_are_normalised_as_in_eager() -> None:
         [most] + [1.0] * 7,
         [1, 2, 1e20, 3, 1, 2, 3, 1, 2],
         [1, 2, 3, math.inf],
+        [-most, 1, 2, 3, 1, -most, -most, 1, 2],
     ]
     for row in rows:
         x = torch.tensor([row])
         arguments = (x, [len(row)], None, None, 1e-5)
         ours = decomposition_table[aten.native_layer_norm.default](*arguments)
         torch.testing.assert_close(ours, torch.native_layer_norm(*arguments), equal_nan=True)
+
+
+def test_variances_are_found_in_float64_on_a_cpu_only() -> None:
+    for dtype in (torch.float16, torch.float32):
+        assert statistics_dtype(dtype, torch.device("cpu")) is torch.float64
+        assert statistics_dtype(dtype, torch.device("cuda")) is torch.float32
+    assert statistics_dtype(torch.complex64, torch.device("cpu")) is torch.complex64
+
+
+BATCHES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rows": lambda x: x,
+    "rows with gaps": lambda x: torch.stack([x, x], -1)[..., 0],
+    "image": lambda x: torch.stack([x, x], -1),
+    "channels last": lambda x: torch.stack([x, x], -1)[..., None].contiguous(memory_format=torch.channels_last),
+    "transposed image": lambda x: torch.stack([x, -x], 1).transpose(1, 2),
+    "repeated image": lambda x: x[..., None, None].expand(-1, -1, 2, 3),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", BATCHES)
+def test_squares_of_a_batch_overflow_and_vanish_as_in_eager(name: str, dtype: torch.dtype) -> None:
+    """In float64 for float32 that lies in no order of dimensions, in float32 else; running statistics included."""
+    x = torch.tensor([[1e20, 1e-30, 1, 1.5e19], [-1e20, -1e-30, 2, -1.5e19], [3e19, 2e-30, 5, 0]]).to(dtype)
+    results = []
+    for batch_norm in (decomposition_table[aten.native_batch_norm.default], aten.native_batch_norm.default):
+        running = [torch.tensor([0.0, 1, 2, 3]), torch.tensor([0.0, 1, 2, 3])]
+        results.append((*batch_norm(BATCHES[name](x), None, None, *running, True, 1e-3, 0.0), *running))
+    torch.testing.assert_close(*results, equal_nan=True, rtol=1e-5 if dtype is torch.float32 else 0.01, atol=0)
 
 
 def test_slopes_of_logit_and_of_a_log_softmax_are_eagers() -> None:

@@ -25,6 +25,7 @@ from refimpl.codegen.lowering.state import (
 from refimpl.codegen.lowering.views import reshaping
 from refimpl.codegen.scalars import Scalar
 from refimpl.codegen.tensors import Computed, Indices, Tensor
+from refimpl.trace.decompositions.promotion import statistics_dtype
 
 aten = torch.ops.aten
 
@@ -120,18 +121,21 @@ def _var(
 
 
 def _variance(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any, correction: Any) -> Tensor:
-    """In two passes: the mean, then what is around it."""
-    compute = opmath(x.dtype)
+    """In two passes: the mean, then what is around it. The mean of a CPU's only result is rounded to float32."""
+    compute = statistics_dtype(x.dtype, x.device)
     if not compute.is_floating_point or not isinstance(correction, (int, float)):
         raise NotLowered(f"variance of {x.dtype} with correction {correction}")
     over = dims_of(x, dims)
     count = product(x.shape[dim] for dim in over)
-    total = reduced(state, node, "sum", x, dims, compute)
+    is_only_result = x.dtype == torch.float32 and all(dim in over or size == ONE for dim, size in enumerate(x.shape))
+    first = torch.float32 if is_only_result else compute
+    total = reduced(state, node, "sum", x, dims, first)
     source = converted(x, compute)
 
     def squared(indices: Indices) -> Scalar:
         kept = tuple(index * 0 if dim in over else index for dim, index in enumerate(indices))
-        away = apply("sub", source.at(indices), apply("div", total.at(kept), literal(count, compute)))
+        mean = cast(apply("div", total.at(kept), literal(count, first)), compute)
+        away = apply("sub", source.at(indices), mean)
         return apply("mul", away, away)
 
     around = Computed(x.shape, compute, x.device, squared, x.cost + 3)

@@ -1,6 +1,7 @@
 """Normalisation layers, their gradients, and what goes with them.
 
-Shapes are written (N, C, *) for samples and channels. Statistics are computed in float32 for half-precision inputs.
+Shapes are written (N, C, *) for samples and channels. Statistics are computed in float32 for half-precision inputs, and for
+float32 with one exception, `_variance_dtype`.
 
 Counterpart: torch/_decomp/decompositions.py, native_*_norm, native_*_norm_backward, *batch_norm*
 Differs: one gradient formula for all of them: with y = (x - mean) * rstd over a set of n elements and incoming gradient g,
@@ -16,9 +17,9 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.layouts import laid_out_as
-from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype
+from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule
-from refimpl.trace.decompositions.row_moments import mean_and_rstd
+from refimpl.trace.decompositions.row_moments import mean_and_rstd, variance_around
 
 Tensor = torch.Tensor
 
@@ -217,6 +218,15 @@ def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
     return cast((1 - momentum) * cast(old, new.dtype) + momentum * new, old.dtype)
 
 
+def _variance_dtype(x: Tensor) -> torch.dtype:
+    """What a batch's squares are added up in: on a CPU float64 for float32 numbers that lie in no order of an image's dimensions
+    without gaps. Contiguous and channels-last images have kernels that keep sums of squares in float32."""
+    orders = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    if x.dtype is not torch.float32 or any(x.is_contiguous(memory_format=order) for order in orders):
+        return computation_dtype(x.dtype)
+    return statistics_dtype(x.dtype, x.device)
+
+
 def _batch_norm_by_batch(
     x: Tensor,
     weight: Tensor | None,
@@ -228,10 +238,14 @@ def _batch_norm_by_batch(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """Output, mean and rstd of the batch, and what the running statistics become."""
     dims = _all_but_channels(x)
-    dtype = computation_dtype(x.dtype)
+    dtype, wide = computation_dtype(x.dtype), _variance_dtype(x)
     z = cast(x, dtype)
-    variance, mean = torch.var(z, dims, correction=0), torch.mean(z, dims)
+    mean = torch.mean(z, dims)
+    variance = variance_around(_per_channel(cast(mean, wide), x.ndim), cast(z, wide), dims, keepdim=False)
     rstd = torch.rsqrt(variance + eps)
+    if eps == 0:
+        rstd = torch.where(variance == 0, 0, rstd)
+    rstd = cast(rstd, dtype)
     out = _batch_normalised(x, weight, bias, mean, rstd)
     new_mean = None if running_mean is None else _running(running_mean, mean, momentum)
     new_var = None

@@ -37,6 +37,12 @@ def computation_dtype(dtype: torch.dtype) -> torch.dtype:
     return _WIDER.get(dtype, dtype)
 
 
+def statistics_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """What eager finds variances in, and the means beside them: float64 for real numbers on a CPU, so that no square overflows
+    or vanishes. Elsewhere what kernels compute in. The kernels of normalisation layers on a CPU have rules of their own."""
+    return torch.float64 if device.type == "cpu" and dtype.is_floating_point else computation_dtype(dtype)
+
+
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type of the parts of a complex number; other types are themselves."""
     return _REAL_OF.get(dtype, dtype)

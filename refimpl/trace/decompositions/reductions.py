@@ -12,7 +12,15 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.promotion import BOOL, INT, cast, computation_dtype, kind_of
+from refimpl.trace.decompositions.promotion import (
+    BOOL,
+    INT,
+    cast,
+    computation_dtype,
+    kind_of,
+    real_dtype,
+    statistics_dtype,
+)
 from refimpl.trace.decompositions.registry import aten, rule
 
 Tensor = torch.Tensor
@@ -90,38 +98,68 @@ def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
 
 @rule(aten.std.correction)
 def std(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    z = cast(x, computation_dtype(x.dtype))
-    variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
-    return cast(torch.sqrt(variance), variance.dtype if x.is_complex() else x.dtype)
+    return cast(torch.sqrt(_variance(x, dim, correction, keepdim)), real_dtype(x.dtype))
 
 
 @rule(aten.var_mean.correction)
 def var_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    z = cast(x, computation_dtype(x.dtype))
+    z = cast(x, statistics_dtype(x.dtype, x.device))
     variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
-    mean = _running_mean(z, dim, keepdim)
-    return cast(variance, variance.dtype if x.is_complex() else x.dtype), cast(mean, x.dtype)
+    return cast(variance, real_dtype(x.dtype)), cast(_running_mean(z, dim, keepdim), x.dtype)
 
 
 @rule(aten.std_mean.correction)
 def std_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    z = cast(x, computation_dtype(x.dtype))
+    z = cast(x, statistics_dtype(x.dtype, x.device))
     variance = torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
-    mean = _running_mean(z, dim, keepdim)
-    return cast(torch.sqrt(variance), variance.dtype if x.is_complex() else x.dtype), cast(mean, x.dtype)
+    return cast(torch.sqrt(variance), real_dtype(x.dtype)), cast(_running_mean(z, dim, keepdim), x.dtype)
+
+
+def _variance(x: Tensor, dim: Any, correction: float | None, keepdim: bool) -> Tensor:
+    """In the dtype that eager adds squares in. Where it is a CPU's only result, it is that around a mean rounded to float32."""
+    z = cast(x, statistics_dtype(x.dtype, x.device))
+    dims = _dims(x, dim)
+    is_only_result = all(d in dims or size == 1 for d, size in enumerate(x.shape))
+    if x.device.type != "cpu" or x.dtype is not torch.float32 or not is_only_result:
+        return torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
+    away = z - cast(torch.mean(x, dims, keepdim=True), z.dtype)
+    return torch.sum(away * away, dims, keepdim) / max(x.numel() - _correction(correction), 0)
 
 
 _SMALL = 2.0**-64  # a sum of so many times the largest number does not overflow
 
 
 def _running_mean(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
-    """The mean as eager's running one: no sum of all that may overflow, and NaN once an infinite element has been passed."""
-    dims = list(range(x.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim) or list(range(x.ndim))
+    """The mean as eager's running one: no sum of all that may overflow, and NaN once an infinite element has been passed.
+
+    On a CPU nothing comes behind the last element: with that the mean becomes infinite.
+    """
+    dims = _dims(x, dim)
     mean = torch.mean(x, dims, keepdim)
     if x.is_complex() or math.prod(x.shape[d] for d in dims) == 1:
         return mean
-    of_large = torch.mean(x * _SMALL, dims, keepdim) / _SMALL
-    return torch.where(torch.isinf(mean), torch.where(torch.isinf(of_large), math.nan, of_large), mean)
+    small = x * _SMALL
+    of_large = torch.mean(small, dims, keepdim) / _SMALL
+    passed = of_large
+    if x.device.type == "cpu":
+        passed = torch.sum(torch.where(_is_last(x, dims), 0, small), dims, keepdim)
+    return torch.where(torch.isinf(mean), torch.where(torch.isinf(passed), math.nan, of_large), mean)
+
+
+def _is_last(x: Tensor, dims: list[int]) -> Tensor:
+    """Whether an element is the last one over `dims`, in whatever order these are gone through; broadcasts against `x`."""
+    is_last = torch.ones([1] * x.ndim, dtype=torch.bool, device=x.device)
+    for dim in dims:
+        size = x.shape[dim]
+        place = torch.arange(size, device=x.device).reshape([size if d == dim else 1 for d in range(x.ndim)])
+        is_last = is_last & (place == size - 1)
+    return is_last
+
+
+def _dims(x: Tensor, dim: Any) -> list[int]:
+    """The dimensions that are reduced, counted from the first: all where none are said."""
+    given = [dim] if isinstance(dim, int) else list(dim or ())
+    return [d % x.ndim for d in given] if given and x.ndim else list(range(x.ndim))
 
 
 def _correction(value: float | None) -> float:

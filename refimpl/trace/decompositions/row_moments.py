@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from refimpl.trace.decompositions.promotion import cast, statistics_dtype
+
 Tensor = torch.Tensor
 _LANE_BYTES = 32  # of the vectors that eager takes means with
 
@@ -13,10 +15,20 @@ _LANE_BYTES = 32  # of the vectors that eager takes means with
 def mean_and_rstd(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """Mean and 1/sqrt(variance + eps) over `dims`, which are kept; and the mean as eager gives it back: NaN with an infinite
     element, which is asked of short rows only. The output is NaN there by the other one as well."""
-    variance, mean = torch.var(x, dims, correction=0, keepdim=True), torch.mean(x, dims, keepdim=True)
-    rstd = torch.rsqrt(torch.where(_is_lost(x, dims, variance, mean), math.nan, variance + eps))
     is_short = _lanes_of_short(x, dims) is not None
+    wide = (
+        statistics_dtype(x.dtype, x.device) if is_short else x.dtype
+    )  # a running mean does not overflow as a sum does
+    mean = cast(torch.mean(cast(x, wide), dims, keepdim=True), x.dtype)
+    variance = variance_around(mean, x, dims, keepdim=True)
+    rstd = torch.rsqrt(torch.where(_is_lost(x, dims, variance, mean), math.nan, variance + eps))
     return mean, rstd, torch.where(torch.isnan(variance), math.nan, mean) if is_short else mean
+
+
+def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) -> Tensor:
+    """The mean square of what `x` is away from a mean that broadcasts, in the dtype of both: `torch.var` has one of its own."""
+    away = x - mean
+    return torch.mean(away * away, dims, keepdim=keepdim)
 
 
 def _is_lost(x: Tensor, dims: list[int], variance: Tensor, mean: Tensor) -> Tensor:
