@@ -29,7 +29,7 @@ from oracle.outside import judge_outside
 from oracle.peer import observe_in_second_process
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
-from oracle.relaid import other_kernels, scalar_loops
+from oracle.relaid import OTHERS
 from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load
@@ -85,8 +85,7 @@ class EagerState:
     truth: Outcome | None = None
     noise: list[Outcome] = field(default_factory=list)
     loud_noise: list[Outcome] = field(default_factory=list)
-    relaid: Outcome | None = None
-    scalar_loops: Outcome | None = None
+    relaid: dict[str, Outcome] = field(default_factory=dict)
     still: Outcome | None = None
 
     def run(self, progress: Progress, before: ProcessState) -> None:
@@ -164,23 +163,14 @@ class EagerState:
             _restored(before)
         return self.still
 
-    def relaid_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
-        """Eager by its other kernels, which read strided copies of all operands."""
-        if self.relaid is None:
+    def relaid_run(self, name: str, progress: Progress, before: ProcessState) -> Outcome | None:
+        """Eager by those of its other kernels."""
+        if name not in self.relaid:
             progress("relaid")
             instance = self.make()
-            self.relaid = self._timed(lambda: observe(instance, around_call=other_kernels))
+            self.relaid[name] = self._timed(lambda: observe(instance, around_call=OTHERS[name]))
             _restored(before)
-        return self.relaid
-
-    def scalar_loops_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
-        """Eager whose elementwise operators read strided copies of their operands."""
-        if self.scalar_loops is None:
-            progress("relaid")
-            instance = self.make()
-            self.scalar_loops = self._timed(lambda: observe(instance, around_call=scalar_loops))
-            _restored(before)
-        return self.scalar_loops
+        return self.relaid[name]
 
     def _add_noise(self, runs: list[Outcome], count: int, scale: float, before: ProcessState) -> None:
         started = time.monotonic()
@@ -346,8 +336,7 @@ def judge_subject(
             truth=lambda: eager.ground_truth(progress, before),
             noise=lambda: eager.noise_runs(progress, before),
             loud_noise=lambda: eager.loud_noise_runs(progress, before),
-            relaid=lambda: eager.relaid_run(progress, before),
-            scalar_loops=lambda: eager.scalar_loops_run(progress, before),
+            relaid=lambda name: eager.relaid_run(name, progress, before),
             still=lambda: eager.still_run(progress, before),
             policy=instance.program.policy,
             expects_raise=instance.program.expects_raise,

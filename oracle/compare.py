@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -97,18 +97,22 @@ class Section:
     severity: Severity
     status: Status
     has_flags: bool = True  # requires_grad and the like are part of the promise
+    others: tuple[str, ...] = ("other kernels", "vector loops")  # of oracle.relaid, whose values are eager's as well
 
 
 OUTPUTS = Section(name="outputs", severity=Severity.VALUES, status=Status.FAIL_ACCURACY)
 INPUTS = Section(name="inputs_after", severity=Severity.MUTATION, status=Status.FAIL_MUTATION)
 # A gradient's flags and strides are autograd's own business: accumulation may or may not keep the tensor it is given.
-GRADIENTS = Section(name="gradients", severity=Severity.GRADIENT, status=Status.FAIL_GRAD, has_flags=False)
+GRADIENTS = Section(
+    name="gradients", severity=Severity.GRADIENT, status=Status.FAIL_GRAD, has_flags=False,
+    others=("scalar loops", "vector loops"),
+)  # fmt: skip
 STATE = Section(name="module_state", severity=Severity.STATE, status=Status.FAIL_STATE)
 SECTIONS = (OUTPUTS, INPUTS, GRADIENTS, STATE)
 
 
 class RunsState:
-    """The run in fp64, those under noise, loud noise and none, those by other kernels and by scalar loops, each started once.
+    """The run in fp64, those under noise, loud noise and none, those by other kernels, each started once.
 
     They start when first asked for.
 
@@ -121,16 +125,14 @@ class RunsState:
         truth: Callable[[], Outcome | None],
         noise: Callable[[], Sequence[Outcome]],
         loud: Callable[[], Sequence[Outcome]] = tuple,
-        relaid: Callable[[], Outcome | None] = lambda: None,
+        relaid: Callable[[str], Outcome | None] = lambda name: None,
         still: Callable[[], Outcome | None] = lambda: None,
-        scalar_loops: Callable[[], Outcome | None] = lambda: None,
         *,
         like: Outcome | None = None,
     ) -> None:
         self._start_truth, self._start_noise, self._start_loud = truth, noise, loud
-        self._start_relaid, self._start_still, self._start_scalar_loops = relaid, still, scalar_loops
-        self._relaid: list[dict[tuple[int, str, str], Leaf]] | None = None
-        self._scalar_loops: list[dict[tuple[int, str, str], Leaf]] | None = None
+        self._start_relaid, self._start_still = relaid, still
+        self._relaid: dict[str, dict[tuple[int, str, str], Leaf]] = {}
         self._still: list[dict[tuple[int, str, str], Leaf]] | None = None
         self._digests = None if like is None else [call.rng_digest for call in calls_of(like)]
         self._truth: list[dict[tuple[int, str, str], Leaf]] | None = None
@@ -153,20 +155,15 @@ class RunsState:
             self._loud = [_leaves_by_key(outcome, self._digests) for outcome in self._start_loud()]
         return _present(leaves.get((call, section.name, path)) for leaves in self._loud)
 
-    def relaid_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
-        """By eager's other kernels; a gradient by the scalar loops alone."""
-        if section is GRADIENTS:
-            return self._scalar_leaf(call, section, path)
-        if self._relaid is None:
-            outcome = self._start_relaid()
-            self._relaid = [] if outcome is None else [_leaves_by_key(outcome, self._digests)]
-        return next((leaves.get((call, section.name, path)) for leaves in self._relaid), None)
-
-    def _scalar_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
-        if self._scalar_loops is None:
-            outcome = self._start_scalar_loops()
-            self._scalar_loops = [] if outcome is None else [_leaves_by_key(outcome, self._digests)]
-        return next((leaves.get((call, section.name, path)) for leaves in self._scalar_loops), None)
+    def relaid_leaves(self, call: int, section: Section, path: str) -> Iterator[Leaf]:
+        """By eager's other kernels, each as it is asked for; a gradient by the loops of elementwise operators alone."""
+        for name in section.others:
+            if name not in self._relaid:
+                outcome = self._start_relaid(name)
+                self._relaid[name] = {} if outcome is None else _leaves_by_key(outcome, self._digests)
+            leaf = self._relaid[name].get((call, section.name, path))
+            if leaf is not None:
+                yield leaf
 
     def still_leaf(self, call: int, section: Section, path: str) -> Leaf | None:
         """Of eager under the noise's mode without noise."""
@@ -363,7 +360,7 @@ def compare_pair(
             truth=lambda position=position: _part(runs.truth_leaf(*at), position),
             noise=lambda parts_in=parts_in: parts_in(runs.noise_leaves(*at)),
             loud=lambda parts_in=parts_in: parts_in(runs.loud_leaves(*at)),
-            relaid=lambda position=position: _part(runs.relaid_leaf(*at), position),
+            relaid=lambda position=position: (_part(leaf, position) for leaf in runs.relaid_leaves(*at)),
         )
         report = compare_values(
             eager,

@@ -78,8 +78,7 @@ def judge(
     other_seed: Callable[[], Outcome | None] = lambda: None,
     many_seeds: Callable[[], Sequence[Outcome]] = tuple,
     loud_noise: Callable[[], Sequence[Outcome]] = tuple,
-    relaid: Callable[[], Outcome | None] = lambda: None,
-    scalar_loops: Callable[[], Outcome | None] = lambda: None,
+    relaid: Callable[[str], Outcome | None] = lambda name: None,
     still: Callable[[], Outcome | None] = lambda: None,
 ) -> Verdict:
     """The verdict on `subject`.
@@ -89,8 +88,8 @@ def judge(
     under noise of 8 eps, about 16 of them, started only if something still fails: an element on the edge of a jump falls to
     the other side in every second run or fewer.
 
-    `relaid` gives eager by its other kernels: what these leave otherwise, a value or the sign of a zero, is nobody's. Of
-    gradients it is what `scalar_loops` leaves otherwise: eager whose elementwise operators take their scalar loops.
+    `relaid` gives eager by its other kernels, those of a name in oracle.relaid: what these leave otherwise, a value or the sign
+    of a zero, is nobody's. Of gradients only the loops of elementwise operators are asked.
 
     `still` gives eager under the noise's mode without noise. Where a value differs there from plain eager by more than noise
     moves it, the mode made it another program: neither `truth` nor noise says anything there (oracle.trust).
@@ -115,7 +114,7 @@ def judge(
         return verdict
     settings = _Settings(
         policy=policy,
-        runs=RunsState(truth, noise, loud_noise, relaid, still, scalar_loops, like=eager if is_random else None),
+        runs=RunsState(truth, noise, loud_noise, relaid, still, like=eager if is_random else None),
         is_random=is_random,
         draws_own=is_random and rng == "own",
         owes_stream=not (rng == "own" and (is_random or eager_draws)),

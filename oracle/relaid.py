@@ -3,7 +3,8 @@
 Kernels of one operator need not agree on the sign of a zero: the vector loop of softshrink gives +0 for -0, the scalar one
 -0, and which of the two an element falls to is its position. Nor on more than that: the vector loop of a float64 remainder gives
 NaN where the quotient overflows, the scalar one the remainder; mkldnn's products of bfloat16 take denormal numbers for zero.
-Operands with gaps in memory are read by the scalar loops.
+Operands with gaps in memory are read by the scalar loops, and so are those that are broadcast where no element has a neighbour
+in memory, which copies without gaps are not: clamp gives another zero for these where bounds are zeros.
 
 Of gradients only the loops of elementwise operators count. Kernels of reductions differ in what they read, and eager has a known
 bug there: its backward of a batch norm takes the gaps of a strided weight for numbers in one of them, and not in the others.
@@ -12,7 +13,8 @@ bug there: its backward of a batch norm takes the gaps of a strided weight for n
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -63,11 +65,7 @@ class StridedOperands(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if (
-            not _is_functional(func)
-            or torch.Tag.nondeterministic_seeded in func.tags
-            or (self.elementwise and not _is_elementwise(func))
-        ):
+        if not _is_functional(func) or (self.elementwise and not _is_elementwise(func)):
             return func(*args, **(kwargs or {}))
         strided_args, strided_kwargs = map_tensors(_converted(func, args, kwargs or {}), strided_copy)
         plain = func(*args, **(kwargs or {}))
@@ -81,6 +79,23 @@ class StridedOperands(TorchDispatchMode):
         return plain
 
 
+class DenseOperands(TorchDispatchMode):
+    """Within it, elementwise aten operators read dense copies of their operands, of the shape of the result.
+
+    As with StridedOperands results lie in memory as they do without the mode, and the backward pass is part of it.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        plain = func(*args, **(kwargs or {}))
+        if _is_functional(func) and _is_elementwise(func) and _is_plain(plain):
+            dense_copy = functools.partial(_dense_copy, shape=plain.shape)
+            dense_args, dense_kwargs = map_tensors((args, kwargs or {}), dense_copy)
+            plain.copy_(func(*dense_args, **dense_kwargs))
+        return plain
+
+
 @contextlib.contextmanager
 def other_kernels() -> Iterator[None]:
     """Within it, eager takes scalar loops and PyTorch's own products and convolutions. Flags are as before after it."""
@@ -91,6 +106,14 @@ def other_kernels() -> Iterator[None]:
 def scalar_loops() -> StridedOperands:
     """Within it, eager's elementwise operators take scalar loops."""
     return StridedOperands(elementwise=True)
+
+
+# By name, in the order in which they are asked.
+OTHERS: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "other kernels": other_kernels,
+    "scalar loops": scalar_loops,
+    "vector loops": DenseOperands,
+}
 
 
 def _is_elementwise(func: Any) -> bool:
@@ -115,6 +138,16 @@ def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
     return copied.detach().requires_grad_(tensor.requires_grad)
 
 
+def _dense_copy(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """The same values side by side in memory, broadcast where the shape asks for it. Numbers of no dimension stay."""
+    if not _is_plain(tensor) or not tensor.dim():
+        return tensor
+    sizes = zip(reversed(tensor.shape), reversed(shape), strict=False)
+    if tensor.dim() <= len(shape) and all(size in (1, wanted) for size, wanted in sizes):
+        tensor = tensor.expand(shape)
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
 def _is_plain(value: Any) -> bool:
     is_strided = type(value) is torch.Tensor and value.layout is torch.strided and not value.is_nested
     return is_strided and not value.is_quantized
@@ -126,5 +159,6 @@ def _is_functional(func: Any) -> bool:
         schema is not None
         and schema.name.startswith("aten::")
         and schema.name not in _NEEDS_ITS_STRIDES
+        and torch.Tag.nondeterministic_seeded not in func.tags
         and all(value.alias_info is None for value in (*schema.arguments, *schema.returns))
     )

@@ -12,12 +12,12 @@ LAPACK rounds otherwise where its operands lie otherwise in memory, by that much
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from oracle.accuracy import NoiseSource, TruthSource, compare_values, no_truth
+from oracle.accuracy import NoiseSource, OthersSource, TruthSource, compare_values, no_noise
 from oracle.elements import READABLE, is_float, is_identical, widen
 from oracle.tolerance import TABLE, ToleranceRow
 
@@ -36,7 +36,7 @@ class TrustedRuns:
         truth: TruthSource,
         noise: NoiseSource,
         loud: NoiseSource,
-        relaid: TruthSource = no_truth,
+        relaid: OthersSource = no_noise,
         row: ToleranceRow | None = None,
     ) -> None:
         self._eager, self._row, self._relaid = eager, row, relaid
@@ -51,8 +51,8 @@ class TrustedRuns:
     def truth(self) -> Tensor | None:
         return self._one_as_in_eager(self._truth())
 
-    def relaid(self) -> Tensor | None:
-        return self._one_as_in_eager(self._relaid())
+    def relaid(self) -> Iterator[Tensor | None]:
+        return map(self._one_as_in_eager, self._relaid())
 
     def noise(self) -> Sequence[Tensor]:
         return self._as_in_eager(self._noise())

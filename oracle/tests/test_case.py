@@ -197,6 +197,16 @@ def test_the_sign_of_a_zero_that_eagers_own_loops_disagree_on_is_not_a_finding(o
     assert judged(state, flipped).verdict.status is Status.PASS
 
 
+@pytest.mark.parametrize(("low", "status"), [(-0.0, Status.PASS), (0.0, Status.FAIL_ACCURACY)])
+def test_the_sign_of_a_zero_may_be_that_of_operands_side_by_side(low: float, status: Status) -> None:
+    """The scalar loop, which reads what is broadcast, keeps a 0 above a bound of -0, and the vector loop does not."""
+    source = (
+        f"def inputs(call): return (torch.zeros(4, 1), torch.full((1, 16), {low}), torch.ones(4, 1)), {{}}\n"
+        "def program(x, low, high): return torch.clamp(x, low, high)\n"
+    )
+    assert judged(state_of(source), changing(lambda output: -output)).verdict.status is status
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (2.0, Status.FAIL_ACCURACY)])
 def test_a_value_that_eagers_other_kernels_give_is_eager_s_too(dtype: str, factor: float, status: Status) -> None:

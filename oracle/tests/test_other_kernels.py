@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oracle.accuracy import compare_values
-from oracle.relaid import other_kernels, scalar_loops
+from oracle.relaid import DenseOperands, other_kernels, scalar_loops
 
 LARGEST = torch.finfo(torch.float32).max
 
@@ -42,6 +42,14 @@ def test_scalar_loops_leave_reductions_as_they_are() -> None:
         assert gradient() == right
 
 
+def test_vector_loops_read_copies_of_what_is_broadcast() -> None:
+    """Where the lower bound is -0 and the number 0, the scalar loop of clamp gives the number and the vector loop the bound."""
+    numbers, low, high = torch.zeros(4, 1), torch.full((1, 16), -0.0), torch.ones(4, 1)
+    assert not torch.clamp(numbers, low, high).signbit().any()
+    with DenseOperands():
+        assert torch.clamp(numbers, low, high).signbit().all()
+
+
 def test_scalar_loops_of_elementwise_gradients_are_taken() -> None:
     numbers = torch.full((36,), torch.nan, requires_grad=True)
 
@@ -66,7 +74,7 @@ def test_scalar_loops_of_elementwise_gradients_are_taken() -> None:
 )
 def test_what_another_kernel_excuses(eager: float, other: float, subject: float, *, is_right: bool) -> None:
     values = [torch.tensor([value, 1.0]) for value in (eager, subject, other)]
-    assert compare_values(values[0], values[1], relaid=lambda: values[2]).is_right is is_right
+    assert compare_values(values[0], values[1], relaid=lambda: [values[2]]).is_right is is_right
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def test_what_another_kernel_excuses(eager: float, other: float, subject: float,
 )
 def test_where_signs_of_zeros_are_open_other_kernels_still_excuse(other: list[float], *, is_right: bool) -> None:
     eager, subject = torch.tensor([math.nan, 2.0]), torch.tensor([1.0, 2.0])
-    report = compare_values(eager, subject, relaid=lambda: torch.tensor(other), zero_signs=False)
+    report = compare_values(eager, subject, relaid=lambda: [torch.tensor(other)], zero_signs=False)
     assert report.is_right is is_right
 
 
@@ -87,7 +95,15 @@ def test_signs_of_zeros_that_everything_agrees_on_are_compared_unless_told(*, ze
         -eager,
         truth=lambda: eager.double(),
         noise=lambda: [eager],
-        relaid=lambda: eager,
+        relaid=lambda: [eager],
         zero_signs=zero_signs,
     )
     assert report.is_right is not zero_signs
+
+
+def test_each_of_the_other_kernels_excuses_elements_of_its_own() -> None:
+    eager, subject = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 6.0, 3.0])
+    others = [torch.tensor([5.0, 2.0, 3.0]), torch.tensor([1.0, 6.0, 3.0])]
+    assert compare_values(eager, subject, relaid=lambda: others).is_right
+    assert not compare_values(eager, subject, relaid=lambda: others[:1]).is_right
+    assert not compare_values(eager, subject, relaid=lambda: others[1:]).is_right
