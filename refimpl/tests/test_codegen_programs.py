@@ -161,6 +161,13 @@ def test_integers_and_truth_values() -> None:
     _check(function, x, torch.rand(4, 6, generator=generator) > 0.5, strict=False)
 
 
+@pytest.mark.parametrize("chance", [0.0, 0.02, 0.5, 1.0])
+def test_the_greatest_and_the_least_truth_value_and_the_first_place_of_it(chance: float) -> None:
+    for shape in ((5, 7), (3, 5000), (1, 1)):
+        flags = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < chance
+        _check(lambda flags: (*flags.max(-1), *flags.min(0), *flags.max(0, keepdim=True), *(~flags).min(1)), flags)
+
+
 def test_special_values() -> None:
     values = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-45, 3e38, -1.5])
 

@@ -190,7 +190,7 @@ def _max_dim(
 ) -> tuple[Tensor, Tensor]:
     is_max = node.target is aten.max.dim
     if x.dtype == torch.bool:
-        raise NotLowered("max of bool along a dimension")
+        x = converted(x, torch.int32)
     values, places = node.meta["val"]
     kinds: tuple[ReductionKind, ReductionKind] = ("max", "argmax") if is_max else ("min", "argmin")
     both = []
