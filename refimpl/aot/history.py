@@ -16,6 +16,12 @@ def is_new_leaf(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and history_of(tensor, forbidden=tensor) is None
 
 
+def has_gradient_of_base(tensor: torch.Tensor) -> bool:
+    """Whether it is a view made without gradients of what requires one: it does too, as any such view that is made again."""
+    base = tensor._base
+    return base is not None and base.requires_grad and history_of(tensor, forbidden=tensor) is None
+
+
 def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
     """The autograd node behind a tensor. `forbidden` for a view made without gradients of what was then written to with them:
     autograd raises when it is asked, which a program that returns such a view does not do."""

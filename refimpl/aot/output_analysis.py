@@ -13,7 +13,7 @@ import torch
 
 from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind
 from refimpl.aot.data_assignments import ASSIGNS_DATA
-from refimpl.aot.history import history_of, is_new_leaf
+from refimpl.aot.history import has_gradient_of_base, history_of, is_new_leaf
 from refimpl.aot.input_plan import base_of
 from refimpl.aot.replay import has_custom_function, replay_steps
 from refimpl.errors import UnsupportedByRefimpl
@@ -168,7 +168,9 @@ class OutputAnalysisState:
             steps=() if source is None else self._steps(node),
             requires_grad=result.requires_grad,
             geometry=Geometry.of(result),
-            becomes_leaf=is_new_leaf(result)
+            becomes_leaf=(
+                is_new_leaf(result) and not (kind is OutputKind.VIEW_OF_INPUT and has_gradient_of_base(result))
+            )
             or (is_put and torch.is_inference_mode_enabled() and self._has_gradient(node)),
             is_put=is_put,
             is_before_writes=is_early and not is_put,

@@ -372,3 +372,24 @@ def test_a_result_whose_gradient_autograd_forbids_has_no_other(program: Program,
     assert "A view was created in no_grad mode" in str(expected[0])
     compiled = compile_aot(program) if way == "aot" else with_options(program, CaptureOptions(backend=aot_eager))
     assert outcomes(compiled) == expected
+
+
+def _captured(function: Program) -> Program:
+    return with_options(function, CaptureOptions(backend=aot_eager))
+
+
+@pytest.mark.parametrize("of_leaf", [False, True])
+@pytest.mark.parametrize("compiler", [compile_aot, _captured], ids=["aot", "capture"])
+def test_a_view_without_gradients_of_a_view_that_is_a_leaf(compiler: Any, *, of_leaf: bool) -> None:
+    """What such a view is of is the memory's owner, and requires what that does."""
+
+    def results(function: Callable[..., Any]) -> list[bool]:
+        owner = torch.ones(3, 4, requires_grad=of_leaf)
+        with torch.no_grad():
+            view = owner[:2].requires_grad_()
+            return [view.requires_grad, *(made.requires_grad for made in function(view))]
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.t(), (x * 2).requires_grad_()
+
+    assert results(compiler(program)) == results(program) == [True, of_leaf, True]
