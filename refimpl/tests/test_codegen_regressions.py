@@ -16,6 +16,7 @@ import refimpl
 from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.lowering import reductions as lowered_reductions
 from refimpl.codegen.schedule import GUESSED_SIZE, guess
 from refimpl.pipeline import compile_aot
@@ -551,3 +552,27 @@ def test_a_negation_changes_the_sign_of_nan(dtype: torch.dtype) -> None:
 
     signs = torch.tensor([1.0, -1.0] * 2, dtype=dtype)
     _check(function, torch.tensor([0.0, 0.0, torch.nan, torch.nan], dtype=dtype).copysign(signs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_kernel_of_a_loss_asks_for_probabilities_as_eager_does(dtype: torch.dtype, reduction: str) -> None:
+    def function(x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.nn.functional.binary_cross_entropy(x, target, weight, reduction=reduction)
+
+    x, target = torch.linspace(0, 1, 30).to(dtype).reshape(5, 6), torch.linspace(1, 0, 6, dtype=dtype).expand(5, 6)
+    made: list[CompiledGraph] = []
+
+    def compile_one(graph_module: torch.fx.GraphModule, example_inputs: Any) -> CompiledGraph:
+        made.append(compile_graph(graph_module, example_inputs))
+        return made[-1]
+
+    compiled = compile_aot(function, backend=compile_one, decompositions=codegen_decompositions())
+    for arguments in ((x, target), (x, target, torch.arange(6.0).to(dtype))):
+        torch.testing.assert_close(compiled(*arguments), function(*arguments))
+    for wrong in ((x + 1, target), (x - 1, target), (x * torch.nan, target), (x, target + 1), (x, target - 1)):
+        for call in (function, compiled):
+            with pytest.raises(RuntimeError, match=r"between 0 and 1|not in \[0, 1\]"):
+                call(*wrong)
+    assert made
+    assert all(graph.kernels and not graph.fallbacks for graph in made)
