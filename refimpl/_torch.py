@@ -260,6 +260,11 @@ def propagate_real_tensors(fake_mode: FakeTensorMode) -> None:
     fake_mode.fake_tensor_converter.meta_converter.describer.copy_data = True
 
 
+def has_python_kernels() -> bool:
+    """Whether the dispatcher prefers torch's kernels in Python, as it does in traces with symbolic sizes."""
+    return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PythonDispatcher)
+
+
 def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
     """The composite kernel that eager runs. `OpOverload.decompose` prefers torch's Python decompositions where it has any."""
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)

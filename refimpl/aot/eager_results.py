@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from refimpl._torch import TorchDispatchMode, running_autograd_node
+from refimpl._torch import TorchDispatchMode, has_python_kernels, running_autograd_node
+from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
 from refimpl.aot.history import steps_behind
 from refimpl.trace.output_checks import repeats_elements
 
@@ -21,6 +22,8 @@ _MAX_POOL1D = (torch.nn.functional.max_pool1d, torch.max_pool1d)
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
 
+_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_ATTENTION = (torch.nn.functional.scaled_dot_product_attention, torch.nn.functional.multi_head_attention_forward)
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
 _CENTER = 5  # the place of this argument
@@ -30,16 +33,24 @@ _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1")
 
 class EagerResultsMode(TorchFunctionMode):
     """Dropout that drops nothing gives its argument back, which Python kernels copy, and dropout that drops everything draws no
-    numbers; `one_hot` and, on a CPU without gradients, `max_pool1d` give row-major results, whatever the argument is. What
-    `stft` takes its frames of is memory, so that the elements of an expanded tensor share one gradient. `tensor_split` by a
-    tensor reads numbers."""
+    numbers, also within attention; between recurrent layers something is dropped.
+
+    `one_hot` and, on a CPU without gradients, `max_pool1d` give row-major results, whatever the argument is. What `stft` takes
+    its frames of is memory, so that the elements of an expanded tensor share one gradient. `tensor_split` reads numbers of a
+    tensor.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _DROPOUTS:
             is_functional = func is _FUNCTIONAL_DROPOUT
-            result = _sure_dropout(*args, **kwargs) if is_functional else _sure_dropout(*_in_order(args, kwargs))
+            result = sure_dropout(*args, **kwargs) if is_functional else sure_dropout(*_in_order(args, kwargs))
             return func(*args, **kwargs) if result is None else result
+        if func in _RECURRENT and not kwargs and has_python_kernels():
+            return by_layers(func, args)
+        if func in _ATTENTION and _has_one(args, kwargs) and has_python_kernels():
+            with SureDropoutMode():
+                return func(*args, **kwargs)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
             args, kwargs = _with_numbers(*args, **kwargs)
         if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
@@ -50,26 +61,14 @@ class EagerResultsMode(TorchFunctionMode):
         return result
 
 
+def _has_one(args: Any, kwargs: Any) -> bool:
+    """Whether a probability may be 1."""
+    return any(type(value) in (int, float) and value == 1 for value in (*args, *kwargs.values()))
+
+
 def _in_order(args: Any, kwargs: Any) -> tuple[Any, ...]:
     """The arguments of torch.dropout, whose names are its own."""
     return (*args, *(kwargs[name] for name in ("input", "p", "train")[len(args) :]))
-
-
-def _sure_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """The result where chance has no part in it, else None."""
-    if not isinstance(input, torch.Tensor) or not 0 <= p <= 1:
-        return None
-    if not training or p == 0 or _is_empty(input):
-        return input
-    if p < 1:
-        return None
-    zero = torch.zeros([], dtype=input.dtype, device=input.device)
-    return input.mul_(zero) if inplace else input.mul(zero)
-
-
-def _is_empty(tensor: torch.Tensor) -> bool:
-    answer = tensor.numel() == 0
-    return answer if isinstance(answer, bool) else answer.node.guard_or_false("", 0)
 
 
 def _with_numbers(

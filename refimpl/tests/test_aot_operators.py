@@ -6,6 +6,7 @@ import operator
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from refimpl import decomposition_table
 from refimpl.aot.unannotated_writes import make_gradients_plain, name_writes
@@ -192,6 +193,35 @@ def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
     results, expected = compile_aot(program, dynamic=dynamic)(x, y), program(x, y)
     torch.testing.assert_close(results, expected)
     assert [(r.stride(), r is x) for r in results] == [(e.stride(), e is x) for e in expected]
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("kind", ["lstm", "gru by batch", "rnn", "attention", "heads"])
+def test_dropout_within_a_composite_op(kind, dynamic, p):
+    torch.manual_seed(0)
+    modules = {
+        "lstm": torch.nn.LSTM(4, 4, 3, dropout=p, bidirectional=True, proj_size=2),
+        "gru by batch": torch.nn.GRU(4, 4, 2, dropout=p, batch_first=True),
+        "rnn": torch.nn.RNN(4, 4, 2, dropout=p, bias=False, bidirectional=True),
+        "heads": torch.nn.MultiheadAttention(4, 2, dropout=p),
+    }
+
+    def program(x):
+        if kind == "attention":
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=p)
+        if kind == "heads":
+            return modules[kind](x, x, x)[0]
+        values, states = modules[kind](x)
+        return values, *states
+
+    found = []
+    for function in (program, compile_aot(program, dynamic=dynamic)):
+        torch.manual_seed(5)
+        x = torch.randn(3, 4, 4, requires_grad=True)
+        results = pytree.tree_leaves(function(x))
+        found.append((results, torch.autograd.grad([r.sin().sum() for r in results], x), torch.rand(1)))
+    torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize("dynamic", [None, False, True])
