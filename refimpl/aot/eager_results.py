@@ -15,10 +15,9 @@ from torch.overrides import TorchFunctionMode
 from refimpl._torch import TorchDispatchMode, has_python_kernels, running_autograd_node
 from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
 from refimpl.aot.history import steps_behind
+from refimpl.trace.function_layouts import laid_out
 from refimpl.trace.output_checks import repeats_elements
 
-_ONE_HOT = (torch.nn.functional.one_hot,)
-_MAX_POOL1D = (torch.nn.functional.max_pool1d, torch.max_pool1d)
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
 
@@ -35,9 +34,8 @@ class EagerResultsMode(TorchFunctionMode):
     """Dropout that drops nothing gives its argument back, which Python kernels copy, and dropout that drops everything draws no
     numbers, also within attention; between recurrent layers something is dropped.
 
-    `one_hot` and, on a CPU without gradients, `max_pool1d` give row-major results, whatever the argument is. What `stft` takes
-    its frames of is memory, so that the elements of an expanded tensor share one gradient. `tensor_split` reads numbers of a
-    tensor.
+    Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
+    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -55,10 +53,7 @@ class EagerResultsMode(TorchFunctionMode):
             args, kwargs = _with_numbers(*args, **kwargs)
         if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
             args = (_by_places(args[0]), *args[1:])
-        result = func(*args, **kwargs)
-        if func in _ONE_HOT or (func in _MAX_POOL1D and _is_without_gradient(result)):
-            return result.contiguous()
-        return result
+        return laid_out(func, func(*args, **kwargs))
 
 
 def _has_one(args: Any, kwargs: Any) -> bool:
@@ -86,10 +81,6 @@ def _by_places(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not repeats_elements(value):
         return value
     return value.as_strided(value.shape, value.stride(), value.storage_offset())
-
-
-def _is_without_gradient(result: Any) -> bool:
-    return isinstance(result, torch.Tensor) and result.device.type == "cpu" and not result.requires_grad
 
 
 def eager_gradients(outputs: Sequence[torch.Tensor]) -> contextlib.AbstractContextManager[Any]:

@@ -181,12 +181,16 @@ def test_composite_ops_whose_kernels_check_values():
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("name", ["dropout", "one_hot", "max_pool1d"])
+@pytest.mark.parametrize("name", ["dropout", "one_hot", "max_pool1d", "interpolate"])
 def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
     programs = {
         "dropout": lambda x, y: (torch.nn.functional.dropout(x, training=False), torch.dropout(x, p=0.0, train=True)),
         "one_hot": lambda x, y: (torch.nn.functional.one_hot(y.t(), 8),),
         "max_pool1d": lambda x, y: (torch.nn.functional.max_pool1d(x.t(), 2, padding=1), torch.max_pool1d(x.t(), 2)),
+        "interpolate": lambda x, y: (
+            torch.nn.functional.interpolate(x.reshape(2, 2, 4).transpose(0, 1), scale_factor=1.5),
+            torch.nn.functional.interpolate(x.reshape(2, 2, 4).transpose(0, 1), size=3, mode="nearest-exact"),
+        ),
     }
     program = programs[name]
     x, y = torch.arange(16.0).reshape(4, 4), torch.arange(8).reshape(4, 2)
@@ -255,6 +259,17 @@ def test_gradient_of_the_frames_of_an_expanded_tensor(dynamic, center):
             frames, again = function(x)
             found.append((frames, *torch.autograd.grad((frames + 2 * again).abs().square().sum(), x)))
         torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_program_that_asks_for_the_layout_of_a_result_takes_eager_modes_branch(dynamic):
+    def program(x):
+        pooled, nearest = torch.nn.functional.max_pool1d(x, 2), torch.nn.functional.interpolate(x, scale_factor=1.5)
+        return pooled * (2 if pooled.is_contiguous() else 3), nearest * (2 if nearest.is_contiguous() else 3)
+
+    x = torch.arange(24.0).reshape(3, 2, 4).transpose(0, 1)
+    compiled = with_options(program, CaptureOptions(backend=aot_eager, dynamic=dynamic, fullgraph=True))
+    torch.testing.assert_close(compiled(x), program(x))
 
 
 def test_normal_numbers_of_a_tensor_that_is_not_row_by_row():

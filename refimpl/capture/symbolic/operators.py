@@ -37,6 +37,7 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+from refimpl.trace.function_layouts import laid_out
 from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
 _BINARY_NAMES = (
@@ -182,7 +183,7 @@ class OperatorState:
                     return _INDEXING[target](*args)
                 if kind == "call_method":
                     return getattr(args[0], target)(*args[1:], **kwargs)
-                return target(*args, **kwargs)
+                return laid_out(target, target(*args, **kwargs))
         except GraphBreak:
             raise
         except (DataDependentOutputException, DynamicOutputShapeException) as error:

@@ -1,0 +1,28 @@
+"""Results of torch functions whose kernels go another way for tensors without data, laid out as in eager mode.
+
+Counterpart: none; torch's traces give strides of their own there
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_FUNCTIONAL = torch.nn.functional
+_ROW_MAJOR = (_FUNCTIONAL.one_hot,)
+_MAX_POOL1D = (_FUNCTIONAL.max_pool1d, torch.max_pool1d)  # by another kernel where there are no gradients
+_RESAMPLING = (_FUNCTIONAL.interpolate, _FUNCTIONAL.upsample, _FUNCTIONAL.upsample_nearest)
+
+
+def laid_out(function: Any, result: Any) -> Any:
+    """What the function gave, copied where eager mode gives row-major results, whatever the argument is."""
+    if function in _ROW_MAJOR or (function in _MAX_POOL1D and _is_without_gradient(result)):
+        return result.contiguous()
+    if function in _RESAMPLING and result.dim() == 3:  # (batch, channels, size): others may have the channels last
+        return result.contiguous()
+    return result
+
+
+def _is_without_gradient(result: Any) -> bool:
+    return isinstance(result, torch.Tensor) and result.device.type == "cpu" and not result.requires_grad
