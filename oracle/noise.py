@@ -119,7 +119,8 @@ class RoundingNoise(TorchDispatchMode):
         if kind.moves_first_input:
             args = (self._moved_input(args[0]), *args[1:])
         if kind.moves_inputs:
-            result = func(*self._moved_inputs(args, kind, 0), **self._moved_inputs(kwargs, kind, None))
+            kept = _memory_of_written_lists(args, kwargs, kind)
+            result = func(*self._moved_inputs(args, kind, kept), **self._moved_inputs(kwargs, kind, kept))
         else:
             result = func(*args, **kwargs)
         if kind.is_linear_sum and self.scale:
@@ -213,19 +214,24 @@ class RoundingNoise(TorchDispatchMode):
         moved = torch.where(result == 0, result, moved)
         return result.copy_(moved) if is_written else moved.as_strided(result.shape, result.stride())
 
-    def _moved_inputs(self, values: Any, kind: _OpKind, start: int | None) -> Any:
-        """`values` (args or kwargs) with moved copies of the float tensors that the op only reads."""
+    def _moved_inputs(self, values: Any, kind: _OpKind, kept: frozenset[int]) -> Any:
+        """`values` (args or kwargs) with moved copies of the float tensors that the op only reads, but for those in `kept`
+        memory."""
         if isinstance(values, dict):
-            return {name: value if name in kind.written else self._moved_input(value) for name, value in values.items()}
+            return {
+                name: value if name in kind.written else self._moved_input(value, kept)
+                for name, value in values.items()
+            }
         return tuple(
-            value if position in kind.written else self._moved_input(value) for position, value in enumerate(values)
+            value if position in kind.written else self._moved_input(value, kept)
+            for position, value in enumerate(values)
         )
 
-    def _moved_input(self, value: Any) -> Any:
+    def _moved_input(self, value: Any, kept: frozenset[int] = frozenset()) -> Any:
         if isinstance(value, torch.Tensor):
-            return self._moved(value) if _is_movable(value) else value
+            return self._moved(value) if _is_movable(value) and _memory(value) not in kept else value
         if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-            return type(value)([self._moved_input(item) for item in value])
+            return type(value)([self._moved_input(item, kept) for item in value])
         return value
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -282,6 +288,17 @@ class RoundingNoise(TorchDispatchMode):
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 _NORM_ORDER_AT = {"aten::linalg_vector_norm": 1, "aten::norm": 1, "aten::_cdist_forward": 2, "aten::_cdist_backward": 3}
 _KINDS: dict[Any, _OpKind] = {}
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _memory_of_written_lists(args: tuple[Any, ...], kwargs: dict[str, Any], kind: _OpKind) -> frozenset[int]:
+    """What an operator on lists writes, one tensor after the other: those that come later may read it."""
+    values = [*enumerate(args), *kwargs.items()]
+    lists = [value for where, value in values if where in kind.written and isinstance(value, (list, tuple))]
+    return frozenset(_memory(leaf) for leaf in tree_leaves(lists) if _is_movable(leaf))
 
 
 def _kind_of(func: Any) -> _OpKind:

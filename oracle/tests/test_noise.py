@@ -277,6 +277,16 @@ def test_in_place_operators_keep_their_aliases() -> None:
     assert not view.equal(X[1] * 1.3)
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_a_list_operator_reads_what_it_has_written_before(scale: float) -> None:
+    def program() -> tuple[torch.Tensor, ...]:
+        a, b = X.clone(), X.sin()
+        torch._foreach_add_([a, b, a], [b, a, X])
+        return a, b
+
+    torch.testing.assert_close(noisy(program, scale=scale), program())
+
+
 def test_hidden_mutation_still_happens() -> None:
     mean, variance = torch.zeros(6), torch.ones(6)
     noisy(lambda: F.batch_norm(X, mean, variance, training=True))
