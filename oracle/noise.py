@@ -33,7 +33,7 @@ from oracle.exact_ops import (
     ROUNDED_AS_FIRST_INPUT,
     WINDOWS,
 )
-from oracle.partial_sums import LINEAR_SUMS, with_open_overflows
+from oracle.partial_sums import LINEAR_SUMS, with_open_overflows, with_open_statistics
 from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
@@ -125,6 +125,8 @@ class RoundingNoise(TorchDispatchMode):
             result = func(*args, **kwargs)
         if kind.is_linear_sum and self.scale:
             result = with_open_overflows(func, args, kwargs, result)
+        if kind.moves_first_input and self.scale:
+            result = with_open_statistics(func, args, result)
         self._flips_zeros = kind.accumulates
         for where in kind.written:
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore

@@ -72,6 +72,44 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     return type(result)(opened(*parts) for parts in zip(result, wide, wide_magnitudes, strict=True))
 
 
+def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
+    """`result` of a batch norm in training, whose statistics are such sums, and its running statistics, in place.
+
+    The kernel of images that are not contiguous adds them up in float32. A channel whose sum overflows in another order has that
+    for its mean, an infinite variance, or NaN, and no numbers. Of contiguous images eager adds up in float64.
+    """
+    images, running = args[0], args[3:5]
+    if not _is_of(images, torch.float32) or not _is_in_training(func, args) or _is_contiguous(images):
+        return result
+    dims = [dim for dim in range(images.dim()) if dim != 1]
+    total = with_open_overflows(torch.ops.aten.sum.dim_IntList, (images, dims), {}, images.sum(dims))
+    is_open = ~total.isfinite()
+    variance = torch.where(total.isnan(), math.nan, math.inf)
+    for statistic, open_one in zip(running, (total, variance), strict=False):
+        if _is_of(statistic, torch.float32):
+            statistic.copy_(torch.where(is_open, open_one, statistic))
+    output, mean, deviation, *rest = result
+    channels = is_open.reshape(1, -1, *[1] * (images.dim() - 2))
+    output.copy_(torch.where(channels, math.nan, output))
+    if mean.numel():
+        mean.copy_(torch.where(is_open, total, mean))
+        deviation.copy_(torch.where(is_open, 1 / variance, deviation))
+    return (output, mean, deviation, *rest)
+
+
+def _is_in_training(func: Any, args: Any) -> bool:
+    """Those without the argument are always."""
+    names = [argument.name for argument in func._schema.arguments]
+    return "training" not in names or bool(args[names.index("training")])
+
+
+def _is_contiguous(images: torch.Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return images.is_contiguous() or (
+        images.dim() in formats and images.is_contiguous(memory_format=formats[images.dim()])
+    )
+
+
 def _is_of(value: Any, dtype: torch.dtype) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype is dtype
 

@@ -136,3 +136,30 @@ def test_arguments_and_strides_stay() -> None:
     assert result.stride() == torch.mm(a, b).stride()
     assert bool((a == LARGEST).all())
     assert bool((b == -1).all())
+
+
+OPEN, LARGE, SMALL = [LARGEST, LARGEST, -LARGEST, -LARGEST], [LARGEST, LARGEST, 0.0, -1.0], [1.0, 2.0, 3.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("is_contiguous", "training", "is_open"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_statistics_of_a_batch_norm_are_sums(*, is_contiguous: bool, training: bool, is_open: bool) -> None:
+    """Channels: all of NaN and infinity, an infinity in every order, numbers. Of contiguous images eager adds up in float64."""
+    images = torch.tensor([[OPEN, LARGE, SMALL]])
+    images = images if is_contiguous else images.mT.contiguous().mT
+    seen = []
+    for seed in range(2):
+        norm = torch.nn.BatchNorm1d(3, momentum=1.0).train(training)
+        plain = torch.nn.BatchNorm1d(3, momentum=1.0).train(training)
+        expected, output = plain(images), noisy(lambda norm=norm: norm(images), seed)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        assert plain.running_mean is not None
+        seen.append((norm.running_mean[0].item(), norm.running_var[0].item(), output[0, 0]))
+        assert norm.running_mean[1:].allclose(plain.running_mean[1:])
+        assert output[0, 2].allclose(expected[0, 2], rtol=1e-4, atol=1e-4)
+        own = plain.running_mean[0].item()
+        assert (math.isnan(own) != math.isnan(norm.running_mean[0].item())) is is_open
+    assert all(math.isfinite(mean) is not is_open for mean, _, _ in seen)
+    assert all(bool(output.isnan().all()) is is_open for _, _, output in seen)
