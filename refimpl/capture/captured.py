@@ -44,6 +44,7 @@ from refimpl.capture.public.verify import check_backend
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, place_of
 from refimpl.capture.segment_facts import facts_of_failure, facts_of_segment
+from refimpl.capture.symbolic.watched_gradients import for_arriving_gradients
 from refimpl.capture.torch_state import autocast_state, restore_autocast
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
@@ -443,6 +444,8 @@ class StepDomain(ConcreteDomain):
                 return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
             if LEFT_OUT_ALONE in target.__dict__:
                 return super().call(frame, self._options.captured(target).run_as_it_is, [*receiver, *args], kwargs)
+            if target is torch.Tensor.register_hook and len(receiver + args) == 2:
+                args = [*args[:-1], for_arriving_gradients(*receiver, *args)]
         return super().call(frame, function, args, kwargs)
 
 

@@ -90,7 +90,26 @@ def a_view(x: Any) -> Any:
     return w
 
 
-PROGRAMS = (hooked, kept, asked_for, not_used_directly, in_a_loop, in_a_function, written_before, written_input, a_view)
+def not_reached(x: Any) -> Any:
+    v = x * 2
+    w = -x
+    v.register_hook(lambda g: g * 3)
+    torch.Tensor.register_hook(v, lambda g: g * 2)
+    return w
+
+
+PROGRAMS = (
+    hooked,
+    kept,
+    asked_for,
+    not_used_directly,
+    in_a_loop,
+    in_a_function,
+    written_before,
+    written_input,
+    a_view,
+    not_reached,
+)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -14,6 +14,7 @@ import torch
 from refimpl._torch import is_any_autocast_enabled, without_autocast
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
+from refimpl.aot.history import history_of
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.kept_values import KeptValuesState, Needs
 from refimpl.aot.runtime.subclass_call import WrapperTangents
@@ -75,7 +76,7 @@ def differentiable_call(
     needs = [info.requires_grad for info in analysis.inputs]
     expected_needs = (False, *[is_needed and i not in unreached for i, is_needed in enumerate(needs)])
 
-    class Compiled(torch.autograd.Function):
+    class Compiled(_Step):
         @staticmethod
         def forward(ctx: Any, holder: list[Any], *slots: Any) -> tuple[Any, ...]:
             outs = forward(list(slots))
@@ -149,6 +150,16 @@ def differentiable_call(
         return Compiled.apply(holder, *slots)
 
     return call
+
+
+class _Step(torch.autograd.Function):
+    """What a compiled forward and backward are one of."""
+
+
+def is_of_graph(tensor: torch.Tensor) -> bool:
+    """Whether it is a result of a compiled graph, whose hooks are called with None where only other results have gradients."""
+    made_by = getattr(type(history_of(tensor)), "_forward_cls", None)
+    return isinstance(made_by, type) and issubclass(made_by, _Step)
 
 
 def _unreached_slots(analysis: ProgramAnalysis) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from refimpl.aot.runtime.autograd_function import is_of_graph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.symbolic.values import SequenceValue, TensorValue
 
@@ -53,3 +54,11 @@ def keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs:
             reason = apart(state, value, GraphBreak("call_of_skipped_function", what="grad"))
             if reason.restart_at is not None:
                 raise reason
+
+
+def for_arriving_gradients(tensor: Any, hook: Any) -> Any:
+    """The hook for `register_hook`. On a result of a graph it is left out where gradients arrive at other results alone: in eager
+    mode what has made this one would not run."""
+    if not isinstance(tensor, torch.Tensor) or not is_of_graph(tensor):
+        return hook
+    return lambda gradient: None if gradient is None else hook(gradient)
