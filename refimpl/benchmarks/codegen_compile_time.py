@@ -51,6 +51,7 @@ from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
+from refimpl.trace.decompositions.followed_kernels import following_kernels_of
 
 CAPABILITY = 90
 
@@ -106,7 +107,8 @@ def compiled_graphs(model: Model) -> list[CompiledGraph]:
         aot_module_simplified, fw_compiler=compile_one, decompositions=codegen_decompositions(),
         partition_fn=partition_for_kernels,
     )  # fmt: skip
-    _train(with_options(model.module, CaptureOptions(backend=backend)), model.inputs)
+    with following_kernels_of("cuda"):
+        _train(with_options(model.module, CaptureOptions(backend=backend)), model.inputs)
     return made
 
 

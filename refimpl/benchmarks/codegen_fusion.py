@@ -37,6 +37,7 @@ from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.loop_ir import Extern
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
+from refimpl.trace.decompositions.followed_kernels import following_kernels_of
 
 OPTIONS = CodegenOptions(contractions="extern", random="philox")
 MEGABYTE = 1e6
@@ -110,7 +111,8 @@ def our_graphs(program: Program, *, has_gradients: bool) -> list[CompiledGraph]:
         partition=functools.partial(partition_for_kernels, options=OPTIONS),
         decompositions=codegen_decompositions(),
     )
-    run_with_gradients(compiled, values)
+    with following_kernels_of("cuda"):
+        run_with_gradients(compiled, values)
     return made
 
 

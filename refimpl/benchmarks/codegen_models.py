@@ -21,6 +21,7 @@ from refimpl.benchmarks.model_graphs import OPTIONS, ModelGraph, graphs_of_model
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.loop_ir import Extern
 from refimpl.codegen.lowering.graph import lower_graph
+from refimpl.trace.decompositions.followed_kernels import following_kernels_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ class GraphRow:
 
 def row_of(graph: ModelGraph) -> GraphRow:
     """What a graph becomes."""
-    lowered = lower_graph(graph.module, options=OPTIONS)
-    compiled = compile_graph(graph.module, graph.example_inputs, options=OPTIONS)
+    with following_kernels_of("cuda"):
+        lowered = lower_graph(graph.module, options=OPTIONS)
+        compiled = compile_graph(graph.module, graph.example_inputs, options=OPTIONS)
     reasons: Counter[tuple[str, str]] = Counter()
     for step in lowered.steps:
         if isinstance(step, Extern) and step.target is not torch.empty_strided:

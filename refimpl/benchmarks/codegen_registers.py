@@ -20,6 +20,7 @@ from refimpl.benchmarks.model_graphs import OPTIONS, ModelGraph, graphs_of_model
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
+from refimpl.trace.decompositions.followed_kernels import following_kernels_of
 
 CAPABILITIES = (80, 90)
 
@@ -41,7 +42,8 @@ class RegistersRow:
 
 def rows_of(graph: ModelGraph) -> list[RegistersRow]:
     """A row for each capability."""
-    compiled = compile_graph(graph.module, graph.example_inputs, options=OPTIONS)
+    with following_kernels_of("cuda"):
+        compiled = compile_graph(graph.module, graph.example_inputs, options=OPTIONS)
     return [row_of(graph, compiled, capability) for capability in CAPABILITIES]
 
 

@@ -18,6 +18,7 @@ from refimpl.backends.partition import partition_for_kernels
 from refimpl.benchmarks.partition_models import Model, TensorOutputs, own_models, transformers_models
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.options import CodegenOptions
+from refimpl.trace.decompositions.followed_kernels import following_kernels_of
 
 OPTIONS = CodegenOptions(contractions="template", random="philox")
 
@@ -45,12 +46,13 @@ def graphs_of(name: str, make: Callable[[], Model]) -> list[ModelGraph]:
 
         return keep
 
-    compiled = aot_module_simplified(
-        TensorOutputs(model.module.train()), model.inputs, fw_compiler=keeps("forward"), bw_compiler=keeps("backward"),
-        partition_fn=functools.partial(partition_for_kernels, options=OPTIONS), decompositions=codegen_decompositions(),
-    )  # fmt: skip
-    outputs = [output for output in pytree.tree_leaves(compiled(*model.inputs)) if output.requires_grad]
-    torch.stack([output.float().sum() for output in outputs]).sum().backward()
+    with following_kernels_of("cuda"):
+        compiled = aot_module_simplified(
+            TensorOutputs(model.module.train()), model.inputs, fw_compiler=keeps("forward"), bw_compiler=keeps("backward"),
+            partition_fn=functools.partial(partition_for_kernels, options=OPTIONS), decompositions=codegen_decompositions(),
+        )  # fmt: skip
+        outputs = [output for output in pytree.tree_leaves(compiled(*model.inputs)) if output.requires_grad]
+        torch.stack([output.float().sum() for output in outputs]).sum().backward()
     return sorted(found, key=lambda graph: graph.direction, reverse=True)
 
 

@@ -47,6 +47,19 @@ def test_kernels_of_a_model_are_compiled_for_two_gpus() -> None:
         assert row.worst
 
 
+def test_graphs_of_models_have_a_gpus_statistics() -> None:
+    """A CPU's are in float64 for an image."""
+    image = torch.randn(2, 3, 4, 4, requires_grad=True)
+    graphs = graphs_of("norm", lambda: Model(nn.BatchNorm2d(3), (image,)))
+    assert len(graphs) == 2
+    for graph in graphs:
+        values = [
+            node.meta["val"] for node in graph.module.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)
+        ]
+        assert values
+        assert torch.float64 not in {value.dtype for value in values}
+
+
 def test_models_are_found_by_a_part_of_their_names() -> None:
     found = list(graphs_of_models("mlp relu"))
     assert [[(graph.model, graph.direction) for graph in graphs] for graphs in found] == [

@@ -465,8 +465,8 @@ def test_tensors_of_several_dtypes_give_eagers_dtype(function: Callable[..., tor
                 torch.testing.assert_close(result, expected)
 
 
-def test_short_rows_whose_squares_overflow_are_normalised_as_in_eager() -> None:
-    """Zeros where the variance is infinite; NaN where an empty lane meets an infinite square, or an element is infinite."""
+def test_rows_whose_squares_overflow_are_normalised_as_in_eager() -> None:
+    """Zeros where the variance is infinite; NaN where an empty pair meets an infinite square, or an element is infinite."""
     most = torch.finfo(torch.float32).max
     rows = [
         [1e20, -1e20, 1, 2],
@@ -476,6 +476,11 @@ def test_short_rows_whose_squares_overflow_are_normalised_as_in_eager() -> None:
         [1, 2, 1e20, 3, 1, 2, 3, 1, 2],
         [1, 2, 3, math.inf],
         [-most, 1, 2, 3, 1, -most, -most, 1, 2],
+        [1.0, 2] * 10 + [most],
+        [most, 1, 2, most] * 5 + [1],
+        [1.0, 2] * 15 + [-1e20],
+        [1e20, 2] * 8,
+        [1.0, 2, 3] * 17 + [math.inf],
     ]
     for row in rows:
         x = torch.tensor([row])
@@ -499,6 +504,19 @@ BATCHES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transposed image": lambda x: torch.stack([x, -x], 1).transpose(1, 2),
     "repeated image": lambda x: x[..., None, None].expand(-1, -1, 2, 3),
 }
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_largest_numbers_of_a_batch_are_averaged_as_in_eager(name: str) -> None:
+    """Of contiguous images in float64: means that are numbers, and zeros, where elsewhere a sum overflows."""
+    x = torch.tensor([[LARGEST, 1, LARGEST], [LARGEST, 2, 1], [LARGEST, 4, 2], [LARGEST, 5, 3]])
+    if name == "image":  # in other orders of the same numbers the sum is infinite or not
+        x[2, 0] = -LARGEST
+    results = [
+        batch_norm(BATCHES[name](x), None, None, None, None, True, 0.1, 1e-5)
+        for batch_norm in (decomposition_table[aten.native_batch_norm.default], aten.native_batch_norm.default)
+    ]
+    torch.testing.assert_close(*results, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,7 +1,7 @@
 """Normalisation layers, their gradients, and what goes with them.
 
 Shapes are written (N, C, *) for samples and channels. Statistics are computed in float32 for half-precision inputs, and for
-float32 with one exception, `_variance_dtype`.
+float32 with two exceptions, `_mean_dtype` and `_variance_dtype`.
 
 Counterpart: torch/_decomp/decompositions.py, native_*_norm, native_*_norm_backward, *batch_norm*
 Differs: one gradient formula for all of them: with y = (x - mean) * rstd over a set of n elements and incoming gradient g,
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.layouts import laid_out_as
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule
@@ -54,7 +55,7 @@ def native_layer_norm(
     dims = list(range(x.ndim - len(normalized_shape), x.ndim))
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).contiguous()
-    mean, rstd, returned_mean = mean_and_rstd(z, dims, eps)
+    mean, rstd, returned_mean = mean_and_rstd(z, dims, eps, x.dtype)
     y = _scaled((z - mean) * rstd, _as_opmath(weight, dtype), _as_opmath(bias, dtype))
     # Statistics take the parameters' type where there are any, else the input's, and so they do in mixed precision.
     kept = _statistics_dtype(x, weight, bias)
@@ -156,7 +157,7 @@ def native_group_norm(
         return NotImplemented
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).reshape(N, group, -1)
-    mean, rstd, returned_mean = mean_and_rstd(z, [2], eps)
+    mean, rstd, returned_mean = mean_and_rstd(z, [2], eps, x.dtype)
     y = ((z - mean) * rstd).reshape(x.shape)
     parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
     y = cast(_scaled(y, *parameters), x.dtype)
@@ -218,8 +219,15 @@ def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
     return cast((1 - momentum) * cast(old, new.dtype) + momentum * new, old.dtype)
 
 
+def _mean_dtype(x: Tensor) -> torch.dtype:
+    """What a batch is added up in: on a CPU float64 for contiguous images of float32 that have more than a pixel."""
+    if x.dtype is torch.float32 and x.is_contiguous() and any(size != 1 for size in x.shape[2:]):
+        return statistics_dtype(x.dtype, x.device)
+    return computation_dtype(x.dtype)
+
+
 def _variance_dtype(x: Tensor) -> torch.dtype:
-    """What a batch's squares are added up in: on a CPU float64 for float32 numbers that lie in no order of an image's dimensions
+    """What squares of a batch are added up in: on a CPU float64 for float32 numbers that lie in no order of an image's dimensions
     without gaps. Contiguous and channels-last images have kernels that keep sums of squares in float32."""
     orders = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
     if x.dtype is not torch.float32 or any(x.is_contiguous(memory_format=order) for order in orders):
@@ -240,13 +248,16 @@ def _batch_norm_by_batch(
     dims = _all_but_channels(x)
     dtype, wide = computation_dtype(x.dtype), _variance_dtype(x)
     z = cast(x, dtype)
-    mean = torch.mean(z, dims)
+    mean = cast(torch.mean(cast(x, _mean_dtype(x)), dims), dtype)
     variance = variance_around(_per_channel(cast(mean, wide), x.ndim), cast(z, wide), dims, keepdim=False)
     rstd = torch.rsqrt(variance + eps)
     if eps == 0:
         rstd = torch.where(variance == 0, 0, rstd)
     rstd = cast(rstd, dtype)
-    out = _batch_normalised(x, weight, bias, mean, rstd)
+    centre = mean
+    if follows_cpu(x.device) and wide is dtype:  # its kernels take no difference, which could overflow
+        centre = torch.where(rstd == 0, mean * 0, mean)
+    out = _batch_normalised(x, weight, bias, centre, rstd)
     new_mean = None if running_mean is None else _running(running_mean, mean, momentum)
     new_var = None
     if running_var is not None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.registry import RuleT, aten, rule
 from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, common_dtype, kind_of
 from refimpl.trace.elementwise_layouts import in_layout_of
@@ -40,7 +41,7 @@ def computation_dtype(dtype: torch.dtype) -> torch.dtype:
 def statistics_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """What eager finds variances in, and the means beside them: float64 for real numbers on a CPU, so that no square overflows
     or vanishes. Elsewhere what kernels compute in. The kernels of normalisation layers on a CPU have rules of their own."""
-    return torch.float64 if device.type == "cpu" and dtype.is_floating_point else computation_dtype(dtype)
+    return torch.float64 if follows_cpu(device) and dtype.is_floating_point else computation_dtype(dtype)
 
 
 def real_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.promotion import (
     BOOL,
     INT,
@@ -120,7 +121,7 @@ def _variance(x: Tensor, dim: Any, correction: float | None, keepdim: bool) -> T
     z = cast(x, statistics_dtype(x.dtype, x.device))
     dims = _dims(x, dim)
     is_only_result = all(d in dims or size == 1 for d, size in enumerate(x.shape))
-    if x.device.type != "cpu" or x.dtype is not torch.float32 or not is_only_result:
+    if not follows_cpu(x.device) or x.dtype is not torch.float32 or not is_only_result:
         return torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
     away = z - cast(torch.mean(x, dims, keepdim=True), z.dtype)
     return torch.sum(away * away, dims, keepdim) / max(x.numel() - _correction(correction), 0)
@@ -141,7 +142,7 @@ def _running_mean(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
     small = x * _SMALL
     of_large = torch.mean(small, dims, keepdim) / _SMALL
     passed = of_large
-    if x.device.type == "cpu":
+    if follows_cpu(x.device):
         passed = torch.sum(torch.where(_is_last(x, dims), 0, small), dims, keepdim)
     return torch.where(torch.isinf(mean), torch.where(torch.isinf(passed), math.nan, of_large), mean)
 

@@ -1,4 +1,9 @@
-"""Mean and deviation of rows, as the kernels of layer and group norms find them where squares overflow."""
+"""Mean and deviation of rows, as the kernels of layer and group norms find them where squares overflow.
+
+A CPU's kernels give each number of a vector a running mean and sum of squares (a lane), put what a last incomplete vector holds
+into one more pair, and add up the pairs, that one first. What meets a pair that is still empty is multiplied by its count: zero
+times infinity is NaN.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,32 @@ import math
 
 import torch
 
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, statistics_dtype
 
 Tensor = torch.Tensor
-_LANE_BYTES = 32  # of the vectors that eager takes means with
+_VECTOR_BYTES = 32
 
 
-def mean_and_rstd(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Mean and 1/sqrt(variance + eps) over `dims`, which are kept; and the mean as eager gives it back: NaN with an infinite
-    element, which is asked of short rows only. The output is NaN there by the other one as well."""
-    is_short = _lanes_of_short(x, dims) is not None
-    wide = (
-        statistics_dtype(x.dtype, x.device) if is_short else x.dtype
-    )  # a running mean does not overflow as a sum does
+    element, which is not asked of whole long rows. The output is NaN there by the other one as well.
+
+    dtype: of the rows before they were converted to the one that is computed in.
+    """
+    length, vector = math.prod(x.shape[d] for d in dims), _VECTOR_BYTES // dtype.itemsize
+    is_known = follows_cpu(x.device) and type(length) is int
+    is_short, is_whole = is_known and length < 2 * vector, not is_known or length % vector == 0
+    # A running mean does not overflow as a sum does. Whole long rows, which models have, are lost with any such number.
+    wide = statistics_dtype(x.dtype, x.device) if is_short or not is_whole else x.dtype
     mean = cast(torch.mean(cast(x, wide), dims, keepdim=True), x.dtype)
     variance = variance_around(mean, x, dims, keepdim=True)
-    rstd = torch.rsqrt(torch.where(_is_lost(x, dims, variance, mean), math.nan, variance + eps))
-    return mean, rstd, torch.where(torch.isnan(variance), math.nan, mean) if is_short else mean
+    returned_mean = torch.where(torch.isnan(variance), math.nan, mean) if is_short or not is_whole else mean
+    if is_short:
+        variance = torch.where(_is_lost_in_short(x, dims, mean, length, vector), math.nan, variance)
+    elif is_whole:
+        variance = torch.where(torch.isinf(variance + mean * mean), math.nan, variance)
+    return mean, torch.rsqrt(variance + eps), returned_mean
 
 
 def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) -> Tensor:
@@ -31,29 +45,17 @@ def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) 
     return torch.mean(away * away, dims, keepdim=keepdim)
 
 
-def _is_lost(x: Tensor, dims: list[int], variance: Tensor, mean: Tensor) -> Tensor:
-    """Where squares are beyond the largest number, and eager's variance ends in NaN instead of infinity.
+def _is_lost_in_short(x: Tensor, dims: list[int], mean: Tensor, length: int, vector: int) -> Tensor:
+    """Whether the variance of a row of less than two vectors ends in NaN.
 
-    It adds up what its lanes have found: of no count times an infinite square of a mean comes NaN. Rows of less than one vector
-    meet empty lanes in the end, whole ones begin with one. In longer rows any such square counts as lost.
+    Rows of less than one vector meet empty lanes in the end, one whole vector begins with an empty pair.
     """
-    lanes = _lanes_of_short(x, dims)
-    if lanes is None:
-        return torch.isinf(variance + mean * mean)
-    length = math.prod(x.shape[d] for d in dims)
     is_lost = torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
-    if length > lanes:
+    if length > vector:
         return is_lost
     first = mean
-    if length == lanes:
+    if length == vector:
         first = x
         for dim in dims:
             first = first.narrow(dim, 0, 1)
     return is_lost | torch.isinf(first * first)
-
-
-def _lanes_of_short(x: Tensor, dims: list[int]) -> int | None:
-    """How many numbers eager's vectors have, if a row is shorter than two of them."""
-    lanes = _LANE_BYTES // x.element_size()
-    length = math.prod(x.shape[d] for d in dims)
-    return lanes if x.device.type == "cpu" and type(length) is int and length < 2 * lanes else None
