@@ -84,7 +84,9 @@ class FunctionalProgram:
         first_gradient = self.traced.num_dense_outputs + len(self.random.forward)
         count = sum(1 for g in self.analysis.gradients if g is not None)
         if layout is None:
-            return gradient_dependences(self.graph_module, tangents, first_gradient, count)
+            found = gradient_dependences(self.graph_module, tangents, first_gradient, count)
+            unread = self.analysis.given_unread or (frozenset(),) * count
+            return tuple(a | b for a, b in zip(found, unread, strict=True))
         count = dense_count(layout.gradients)
         return layout.of_wholes(gradient_dependences(self.graph_module, tangents, first_gradient, count))
 

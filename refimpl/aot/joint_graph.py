@@ -34,6 +34,7 @@ from refimpl.aot.eager_results import EagerResultsMode, eager_gradients
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
+from refimpl.aot.gradient_dependences import given_unread
 from refimpl.aot.history import is_new_leaf
 from refimpl.aot.input_analysis import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
 from refimpl.aot.input_plan import InputPlan, view_of_base
@@ -232,6 +233,12 @@ class _JointTraceState:
             remaining = iter(backward.gradients)
             gradients = [next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves]
         returned = [g for g in gradients if g is not None]
+        unread: tuple[frozenset[int], ...] = ()
+        if backward is not None and len(self.tangents) > 1 and self.outer is None:
+            outs = [list(self._forward.differentiable.values())[o] for o in backward.outputs]
+            pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
+            with paused_recordings():
+                unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of)
         index = iter(range(len(returned)))
         differentiable = tuple(self._forward.differentiable)
         tangents = [] if backward is None else [differentiable[o] for o in backward.outputs]
@@ -248,6 +255,7 @@ class _JointTraceState:
             num_forward_outputs=len(self._forward.values),
             has_backward=backward is not None and bool(backward.outputs),
             enables_gradients=backward is not None and not torch.is_grad_enabled() and self._enables_gradients,
+            given_unread=unread,
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )

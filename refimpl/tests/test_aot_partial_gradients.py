@@ -132,6 +132,30 @@ def test_results_of_one_op_have_the_gradients_of_their_own_operand() -> None:
         assert leaf.grad is None
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_gradient_that_reads_nothing_is_given(dynamic: bool) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x**0, -x * y, y.floor(), Ignores.apply(x)
+
+    for function in (program, compile_aot(program, dynamic=dynamic)):
+        found = []
+        for used in range(4):
+            x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+            gradients = torch.autograd.grad(function(x, y)[used].sum(), [x, y], allow_unused=True)
+            found.append([None if g is None else g.tolist() for g in gradients])
+        assert found == [[[0, 0], None], [[-1, -1], [-1, -1]], [None, [0, 0]], [None, None]]
+
+
+class Ignores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> None:
+        return None
+
+
 def saved_results(x: Any, y: Any) -> Any:
     return x.exp(), y.sigmoid(), (x * y).tanh()
 

@@ -116,15 +116,17 @@ def differentiable_call(
                 if grads[index] is not None:
                     raise _again(error)
             saved, is_kept_differentiated = ctx.saved_tensors, False
+            read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
+            if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
+                read = set(range(len(tangent_indices)))  # the backward that reads what arrives would not give these
             if needed_by:
-                arrived = [k for k, index in enumerate(tangent_indices) if grads[index] is not None]
-                saved, is_kept_differentiated = ctx.kept.take(saved, arrived)
+                saved, is_kept_differentiated = ctx.kept.take(saved, sorted(read))
             if wrapper_tangents is None:
                 tangents = tangents_of(ctx, grads)
             else:
                 ctx.watched.check()
                 tangents = wrapper_tangents(ctx.likes, grads)
-            missing = frozenset(k for k, index in enumerate(tangent_indices) if grads[index] is None)
+            missing = frozenset(range(len(tangent_indices))) - read
             is_differentiated = torch.is_grad_enabled() and (
                 is_kept_differentiated or any(t.requires_grad for t in (*tangents, *saved))
             )
