@@ -41,6 +41,7 @@ from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.printing.tiles import print_tiled
 from refimpl.codegen.program_lines import first_lines
 from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
+from refimpl.codegen.sizes import GivenNumbers, solved_for
 from refimpl.codegen.tensors import Stored
 from refimpl.codegen.traffic import Movement
 from refimpl.errors import RefimplError
@@ -123,6 +124,7 @@ class _Plan:
         self.known: set[Any] = set()  # symbols that have a value where the next line stands
         self.facts = graph.facts
         self.measured: dict[Any, Any] = {}  # sizes and strides of symbols without a value: their names or values
+        self.given = GivenNumbers()
 
     def compiled(self) -> CompiledGraph:
         graph = self.graph
@@ -135,7 +137,7 @@ class _Plan:
             self.names[name] = tensor
         self.names.update(graph.opaque_constants)
         self._unpack()
-        self.facts = replace(graph.facts, given=frozenset(self.measured))
+        self.facts = replace(graph.facts, given=self.given)
         entries = schedule(graph.steps, needed)
         for step in graph.steps:
             self.buffers.update({buffer.name: buffer for buffer in buffers_made(step)})
@@ -251,6 +253,7 @@ class _Plan:
             self.lines.append(f"{''.join(f'{name}, ' for name in names)}= inputs")
         given = [value for value in self.graph.inputs if isinstance(value, sympy.Expr)]
         self.lines += [*self._sizes_of(tensors), *self._symbols_of(given)]
+        self.given = solved_for(self.measured, self.known)
 
     def _symbols_of(self, given: Sequence[sympy.Expr]) -> list[str]:
         """Lines that give a symbol its value, of numbers that follow from no other unknown one."""
@@ -308,7 +311,7 @@ class _Plan:
 
     def _in_known(self, expr: Any) -> Any:
         expr = sympy.sympify(expr)
-        return expr if expr.free_symbols <= self.known else expr.xreplace(self.measured)
+        return expr if expr.free_symbols <= self.known else self.given.by_names(expr.xreplace(self.measured))
 
     def _number(self, expr: Any) -> str:
         return python_source(self._in_known(expr))

@@ -6,9 +6,9 @@ Differs: ranges only prove, hints only choose; neither adds a guard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
@@ -24,13 +24,50 @@ _UNHINTED = 128  # where there is no hint, for choices of speed only
 
 
 @dataclass(frozen=True)
+class GivenNumbers:
+    """Numbers that are known although some symbol in them is not, with their names or values; and what such symbols are by these
+    names, by symbols that are known, and by symbols that drop out of whatever follows from these numbers."""
+
+    names: Mapping[sympy.Expr, sympy.Expr] = field(default_factory=dict)
+    solved: Mapping[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
+
+    def __contains__(self, number: sympy.Expr) -> bool:
+        return number in self.names
+
+    def by_names(self, expr: Any) -> Any:
+        """The same number, in which these symbols are solved for."""
+        if not expr.free_symbols & self.solved.keys():
+            return expr
+        named = expr.xreplace(dict(self.names))
+        return named.xreplace(dict(self.solved)).expand() if named.free_symbols & self.solved.keys() else named
+
+
+def solved_for(names: Mapping[sympy.Expr, sympy.Expr], known: Set[sympy.Basic]) -> GivenNumbers:
+    """Of numbers with one name each: a symbol of each number that is one times such a symbol, plus others."""
+    solved: dict[sympy.Symbol, sympy.Expr] = {}
+    for number, name in names.items():
+        left: Any = number
+        left = left.xreplace(solved).expand()
+        for symbol in sorted(left.free_symbols - known, key=str):
+            factor = left.coeff(symbol)
+            rest = (left - factor * symbol).expand()
+            if factor in (1, -1) and symbol not in rest.free_symbols:
+                value = (factor * (name - rest)).expand()
+                solved = {
+                    **{one: cast(Any, of).xreplace({symbol: value}).expand() for one, of in solved.items()},
+                    symbol: value,
+                }
+                break
+    return GivenNumbers(names, solved)
+
+
+@dataclass(frozen=True)
 class SizeFacts:
-    """`ranges` and `hints` by symbol. Without a range a size is any number that is not negative. `given`: numbers that are known
-    although no symbol in them is."""
+    """`ranges` and `hints` by symbol. Without a range a size is any number that is not negative."""
 
     ranges: Mapping[sympy.Symbol, Range] = field(default_factory=dict)
     hints: Mapping[sympy.Symbol, int] = field(default_factory=dict)
-    given: frozenset[sympy.Expr] = frozenset()
+    given: GivenNumbers = GivenNumbers()
 
     def guess(self, size: sympy.Expr) -> int:
         """What a size may be, for choices of speed only."""

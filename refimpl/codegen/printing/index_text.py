@@ -13,6 +13,7 @@ import sympy
 
 from refimpl.codegen.indices import ONE, affine_terms, is_provably_equal, product
 from refimpl.codegen.loop_ir import Axis
+from refimpl.codegen.sizes import GivenNumbers
 from refimpl.symbolic.functions import FloorDiv, PythonMod
 from refimpl.symbolic.ranges import INFINITY, Range, bound
 
@@ -26,7 +27,7 @@ class IndexTextState:
     axes: Sequence[Axis]
     symbols: dict[sympy.Symbol, str] = field(default_factory=dict)
     sizes: dict[sympy.Expr, str] = field(default_factory=dict)
-    given: frozenset[sympy.Expr] = frozenset()
+    given: GivenNumbers = GivenNumbers()
     runs: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -63,6 +64,7 @@ class IndexTextState:
             return str(int(expr))
         if expr in self.given:
             return self._size(expr)
+        expr = self.given.by_names(expr)
         if expr.is_Symbol:
             known = self.symbols.get(expr)
             if known is None:

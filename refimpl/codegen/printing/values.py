@@ -20,6 +20,7 @@ from refimpl.codegen.printing.functions import BOUNDS_MESSAGES, COMPARISONS, TRI
 from refimpl.codegen.printing.index_text import IndexTextState
 from refimpl.codegen.printing.random import random_function
 from refimpl.codegen.scalars import RANDOM_FUNCTIONS, Apply, FromIndex, Guarded, Literal, Load, Scalar, walk
+from refimpl.codegen.sizes import GivenNumbers
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class KernelNamesState:
 
     pointers: dict[str, str] = field(default_factory=dict)
     sizes: dict[sympy.Expr, str] = field(default_factory=dict)
-    given: frozenset[sympy.Expr] = frozenset()
+    given: GivenNumbers = GivenNumbers()
     helpers: set[str] = field(default_factory=set)
     count: int = 0
 
