@@ -169,6 +169,12 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "layout of a stack of one column": (lambda x: torch.stack([x[:, :, :, :1]]), (IMAGE,)),
     "zeros of softshrink": (lambda x: F.softshrink(x, 0.5), (torch.tensor([-0.0, 0.0, -0.25, math.nan]),)),
     "zeros of lerp": (lambda x: torch.lerp(x, x, 0.25), (torch.tensor([-0.0, 0.0]),)),
+    "lerp of large numbers": (
+        lambda x: tuple(
+            torch.lerp(y, x, w) for y in (x.flip(0) * 0.1, x * 0) for w in (x * 0 - 0.7, -0.7, -3.0, 0.7, 1.5)
+        ),
+        (torch.tensor([LARGEST, -LARGEST, 1.0, 1e-45, math.inf]),),
+    ),
     "layer norm of large numbers": (lambda x: F.layer_norm(x, (4,)), (torch.tensor([[LARGEST, 0, 0, 0]]),)),
     "layer norm of numbers that cancel": (lambda x: F.layer_norm(x, (3,)), (torch.tensor([[LARGEST, -LARGEST, 1]]),)),
     "group norm of large numbers": (lambda x: F.group_norm(x, 1), (torch.tensor([[LARGEST, 0, 0, 0]]),)),

@@ -50,10 +50,19 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
     """From whichever end is nearer, so that weight 1 gives the end exactly."""
     difference = end - start
-    from_start, from_end = start + weight * difference, end + (weight - 1) * difference
     if isinstance(weight, torch.Tensor):
-        return torch.where(torch.abs(weight) < 0.5, from_start, from_end)
-    return from_start if abs(weight) < 0.5 else from_end
+        near = start + weight * difference
+        return torch.where(torch.abs(weight) < 0.5, near, _from_end(end, weight - 1, difference))
+    return start + weight * difference if abs(weight) < 0.5 else _from_end(end, weight - 1, difference)
+
+
+def _from_end(end: Tensor, factor: Any, difference: Tensor) -> Tensor:
+    """end + factor * difference, of which eager rounds the sum only: the product alone may be beyond the largest number."""
+    product = factor * difference
+    if end.is_complex() or not (isinstance(factor, torch.Tensor) or abs(factor) > 1):
+        return end + product
+    halves = 0.5 * end + factor * (0.5 * difference)
+    return torch.where(torch.isinf(product), 2 * halves, end + product)
 
 
 @pointwise(aten.rsub.Tensor, accepts=NUMBERS)
