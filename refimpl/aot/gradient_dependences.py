@@ -41,7 +41,7 @@ def given_unread(
     found: list[set[int]] = [set() for _ in gradients]
     for index, (output, tangent) in enumerate(zip(outputs, tangents, strict=True)):
         unread = [g for g, (_, value) in enumerate(gradients) if not bits.get(node_of(value), 0) >> index & 1]
-        steps = steps_behind([output]) if unread else []
+        steps = set(steps_behind([output])) if unread else set()
         for g in unread:
             leaf = gradients[g][0]
             if torch.autograd.graph.get_gradient_edge(leaf).node not in steps:
