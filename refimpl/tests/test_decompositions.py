@@ -178,6 +178,14 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "layer norm of large numbers": (lambda x: F.layer_norm(x, (4,)), (torch.tensor([[LARGEST, 0, 0, 0]]),)),
     "layer norm of numbers that cancel": (lambda x: F.layer_norm(x, (3,)), (torch.tensor([[LARGEST, -LARGEST, 1]]),)),
     "group norm of large numbers": (lambda x: F.group_norm(x, 1), (torch.tensor([[LARGEST, 0, 0, 0]]),)),
+    "group norm by infinite weights": (
+        lambda x: tuple(
+            F.group_norm(x + place, 2, torch.tensor([1, math.inf, -math.inf, 2]), bias)
+            for place in (-5, 0, 5)
+            for bias in (None, torch.tensor([0, 1, -math.inf, math.inf]))
+        ),
+        (torch.linspace(-1, 1, 24).view(2, 4, 3),),
+    ),
     "mean of numbers whose sum is too large": (lambda x: torch.var_mean(x), (torch.tensor([LARGEST, LARGEST / 3]),)),
     "mean behind an infinite number": (lambda x: torch.std_mean(x), (torch.tensor([-math.inf, 1, 2]),)),
     "means of rows that an infinite number ends": (

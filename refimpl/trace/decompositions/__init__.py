@@ -18,6 +18,7 @@ from refimpl.trace.decompositions import (
     pointwise,
     reductions,
     resampling,
+    vector_norms,
     views,
 )
 from refimpl.trace.decompositions.core import CORE_OPS
@@ -38,6 +39,7 @@ RULE_FILES = (
     pointwise,
     reductions,
     resampling,
+    vector_norms,
     views,
 )
 register_variants(CORE_OPS)

@@ -10,7 +10,6 @@ dx = rstd * (g - mean(g) - y * mean(g * y)). The layer and group norms themselve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.layouts import laid_out_as
-from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype, statistics_dtype
+from refimpl.trace.decompositions.promotion import cast, computation_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.row_moments import mean_and_rstd, variance_around
 
@@ -158,9 +157,14 @@ def native_group_norm(
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).reshape(N, group, -1)
     mean, rstd, returned_mean = mean_and_rstd(z, [2], eps, x.dtype)
-    y = ((z - mean) * rstd).reshape(x.shape)
-    parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
-    y = cast(_scaled(y, *parameters), x.dtype)
+    y = (z - mean) * rstd
+    if weight is not None:  # eager's factor of a channel: where it is infinite, so are both sides of a difference
+        scale = cast(weight, dtype).reshape(1, group, C // group, 1)
+        z, y = z.reshape(N, group, C // group, -1), y.reshape(N, group, C // group, -1)
+        factor = rstd.unsqueeze(3) * scale
+        y = torch.where(torch.isinf(factor), z * factor - mean.unsqueeze(3) * factor, y * scale)
+    y = y.reshape(x.shape)
+    y = cast(y if bias is None else y + _per_channel(cast(bias, dtype), x.ndim), x.dtype)
     if x.device.type == "cpu":
         y = laid_out_as(y, x)
     kept = _statistics_dtype(x, weight, bias)
@@ -543,57 +547,3 @@ def weight_norm_interface_backward(
     dg = projection / size
     dv = g / size * dw - v * (g / size * dg / size)
     return cast(dv, saved_v.dtype), cast(dg, saved_g.dtype)
-
-
-@rule(aten.linalg_vector_norm.default)
-def linalg_vector_norm(
-    x: Tensor,
-    ord: float = 2,
-    dim: Sequence[int] | None = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    out_dtype = real_dtype(x.dtype if dtype is None else dtype)
-    if not out_dtype.is_floating_point or x.numel() == 0:
-        return NotImplemented
-    z = torch.abs(cast(x, computation_dtype(x.dtype if dtype is None else dtype)))
-    dims = list(range(x.ndim)) if not dim else list(dim)
-    if ord == math.inf:
-        out = torch.amax(z, dims, keepdim)
-    elif ord == -math.inf:
-        out = torch.amin(z, dims, keepdim)
-    elif ord == 0:
-        out = torch.sum(cast(z != 0, z.dtype), dims, keepdim)
-    elif ord == 1:
-        out = torch.sum(z, dims, keepdim)
-    elif ord == 2:
-        out = torch.sqrt(torch.sum(z * z, dims, keepdim))
-    else:
-        out = torch.pow(torch.sum(torch.pow(z, ord), dims, keepdim), 1 / ord)
-    return cast(out, out_dtype)
-
-
-@rule(aten.norm.Scalar)
-def norm(x: Tensor, p: float = 2) -> Tensor:
-    return torch.linalg.vector_norm(x, p)
-
-
-@rule(aten.norm.ScalarOpt_dim)
-def norm_over(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim)
-
-
-@rule(aten.norm.ScalarOpt_dtype)
-def norm_in(x: Tensor, p: float | None, *, dtype: torch.dtype) -> Tensor:
-    return torch.linalg.vector_norm(x, 2 if p is None else p, dtype=dtype)
-
-
-@rule(aten.norm.ScalarOpt_dim_dtype)
-def norm_over_in(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
-    return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim, dtype=dtype)
-
-
-@rule(aten.dist.default)
-def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
-    return torch.linalg.vector_norm(x - other, p)

@@ -1,0 +1,70 @@
+"""Norms of vectors: of a tensor, along dimensions, of a difference.
+
+Counterpart: torch/_refs/linalg/__init__.py, vector_norm
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype
+from refimpl.trace.decompositions.registry import aten, rule
+
+Tensor = torch.Tensor
+
+
+@rule(aten.linalg_vector_norm.default)
+def linalg_vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    out_dtype = real_dtype(x.dtype if dtype is None else dtype)
+    if not out_dtype.is_floating_point or x.numel() == 0:
+        return NotImplemented
+    z = torch.abs(cast(x, computation_dtype(x.dtype if dtype is None else dtype)))
+    dims = list(range(x.ndim)) if not dim else list(dim)
+    if ord == math.inf:
+        out = torch.amax(z, dims, keepdim)
+    elif ord == -math.inf:
+        out = torch.amin(z, dims, keepdim)
+    elif ord == 0:
+        out = torch.sum(cast(z != 0, z.dtype), dims, keepdim)
+    elif ord == 1:
+        out = torch.sum(z, dims, keepdim)
+    elif ord == 2:
+        out = torch.sqrt(torch.sum(z * z, dims, keepdim))
+    else:
+        out = torch.pow(torch.sum(torch.pow(z, ord), dims, keepdim), 1 / ord)
+    return cast(out, out_dtype)
+
+
+@rule(aten.norm.Scalar)
+def norm(x: Tensor, p: float = 2) -> Tensor:
+    return torch.linalg.vector_norm(x, p)
+
+
+@rule(aten.norm.ScalarOpt_dim)
+def norm_over(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim)
+
+
+@rule(aten.norm.ScalarOpt_dtype)
+def norm_in(x: Tensor, p: float | None, *, dtype: torch.dtype) -> Tensor:
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dtype=dtype)
+
+
+@rule(aten.norm.ScalarOpt_dim_dtype)
+def norm_over_in(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dim or None, keepdim, dtype=dtype)
+
+
+@rule(aten.dist.default)
+def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    return torch.linalg.vector_norm(x - other, p)
