@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import TorchDispatchMode, has_python_kernels, running_autograd_node
 from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
+from refimpl.aot.eager_interpolation import linear_interpolation
 from refimpl.aot.history import steps_behind
 from refimpl.trace.function_layouts import laid_out
 from refimpl.trace.output_checks import repeats_elements
@@ -35,7 +36,7 @@ class EagerResultsMode(TorchFunctionMode):
     numbers, also within attention; between recurrent layers something is dropped.
 
     Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
-    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor.
+    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Linear interpolation is an operator.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -49,6 +50,10 @@ class EagerResultsMode(TorchFunctionMode):
         if func in _ATTENTION and _has_one(args, kwargs) and has_python_kernels():
             with SureDropoutMode():
                 return func(*args, **kwargs)
+        if func is torch.nn.functional.interpolate and has_python_kernels():
+            result = linear_interpolation(*args, **kwargs)
+            if result is not None:
+                return laid_out(func, result)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
             args, kwargs = _with_numbers(*args, **kwargs)
         if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):

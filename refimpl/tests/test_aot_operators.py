@@ -261,6 +261,47 @@ def test_gradient_of_the_frames_of_an_expanded_tensor(dynamic, center):
         torch.testing.assert_close(found[1], found[0])
 
 
+@pytest.mark.parametrize(
+    ("mode", "sizes", "named"),
+    [
+        ("linear", (5,), {"size": 7}),
+        ("linear", (5,), {"scale_factor": 1.7, "align_corners": True}),
+        ("linear", (5,), {"scale_factor": (1.7,), "recompute_scale_factor": True}),
+        ("trilinear", (2, 3, 4), {"size": (3, 3, 9)}),
+        ("trilinear", (2, 3, 4), {"scale_factor": (2.0, 1.3, 0.6)}),
+        ("trilinear", (2, 3, 4), {"scale_factor": 1.3, "recompute_scale_factor": True, "align_corners": True}),
+    ],
+)
+def test_linear_interpolation_with_symbolic_sizes_overflows_where_eager_mode_does(mode, sizes, named):
+    def program(x):
+        return torch.nn.functional.interpolate(x, mode=mode, **named)
+
+    compiled = compile_aot(program, dynamic=True)
+    for batch in (2, 3):
+        x = torch.randn(batch, 2, *sizes).sign() * torch.finfo(torch.float32).max
+        x = x.contiguous(memory_format=torch.channels_last_3d) if batch == 3 and mode == "trilinear" else x
+        found = []
+        for function in (program, compiled):
+            images = x.clone().requires_grad_()
+            result = function(images)
+            found.append((result, *torch.autograd.grad(result.clamp(-1, 1).sum(), images)))
+        assert found[0][0].isfinite().all()
+        torch.testing.assert_close(found[1], found[0], check_stride=True)
+
+
+@pytest.mark.parametrize(
+    "named", [{"size": 7, "scale_factor": 2.0}, {"size": (7, 7)}, {}, {"size": 7, "antialias": True}]
+)
+def test_arguments_of_linear_interpolation_that_do_not_fit_are_refused_with_symbolic_sizes(named):
+    def program(x):
+        return torch.nn.functional.interpolate(x, mode="linear", **named)
+
+    with pytest.raises(ValueError, match=r"size|Anti"):
+        program(torch.randn(2, 3, 5))
+    with pytest.raises(ValueError, match=r"size|Anti"):
+        compile_aot(program, dynamic=True)(torch.randn(2, 3, 5))
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_program_that_asks_for_the_layout_of_a_result_takes_eager_modes_branch(dynamic):
     def program(x):

@@ -108,6 +108,19 @@ def _upsample_aa_backward(
     return grad_output.new_empty(tuple(input_size))
 
 
+def _upsample_linear_backward(
+    grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
+) -> Any:
+    """As above; images of three dimensions keep their channels last."""
+    if all(type(size) is int for size in (*grad_output.shape, *output_size, *input_size)):
+        return NotImplemented
+    shape = tuple(input_size)
+    last = torch.channels_last_3d
+    is_last = len(shape) == 5 and grad_output.is_contiguous(memory_format=last) and not grad_output.is_contiguous()
+    result = grad_output.new_empty(shape)
+    return result.contiguous(memory_format=last) if is_last else result
+
+
 def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
     """Upstream's kernels take a product of sizes for a truth value where the batch is empty."""
     sizes = (*x.shape[1:], *output_size)
@@ -134,6 +147,8 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
             ),
             _upsample_nearest,
         ),
+        aten.upsample_linear1d_backward.default: _upsample_linear_backward,
+        aten.upsample_trilinear3d_backward.default: _upsample_linear_backward,
         aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
         aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
     }
