@@ -161,8 +161,7 @@ is_any_autocast_on: Any = torch._C._is_any_autocast_enabled
 
 @contextlib.contextmanager
 def exporting_flags() -> Iterator[None]:
-    """Within it torch tells programs that ask that they are compiled and exported. State that programs read, no part of what
-    compiles: the two variables behind the public questions."""
+    """Within it torch tells programs that ask that they are compiled and exported: the variables behind the public questions."""
     flags: Any = getattr(torch, "compiler")
     names = [name for name in ("_is_compiling_flag", "_is_exporting_flag") if hasattr(flags, name)]
     before = [getattr(flags, name) for name in names]
@@ -403,8 +402,7 @@ def saved_tensors_hooks_off() -> Iterator[None]:
 
 def creation_of_view(view: torch.Tensor) -> Any:
     """In which mode, and by what kind of op, a view was made: what autograd refuses to do in place depends on it."""
-    hooks: Any = getattr(torch._C, "_autograd")
-    return hooks._get_creation_meta(view)
+    return getattr(torch._C, "_autograd")._get_creation_meta(view)
 
 
 def set_creation_of_view(view: torch.Tensor, creation: Any) -> None:
@@ -447,8 +445,7 @@ def call_slot(module: torch.nn.Module) -> Callable[..., Any]:
 @contextlib.contextmanager
 def call_replaced(module: torch.nn.Module, call: Callable[..., Any]) -> Iterator[None]:
     """Within it calling the module runs `call`, by the slot that `Module.compile` fills; its hooks are `call`'s to run."""
-    attributes = module.__dict__
-    previous = attributes.get("_compiled_call_impl", _NOT_THERE)
+    previous = (attributes := module.__dict__).get("_compiled_call_impl", _NOT_THERE)
     attributes["_compiled_call_impl"] = call
     try:
         yield

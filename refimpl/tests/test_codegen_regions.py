@@ -13,64 +13,14 @@ import torch.nn.functional as F
 
 from refimpl import make_fx
 from refimpl.backends.partition import partition_for_kernels
-from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.kernel import Level
-from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import compile_to_cubin
-from refimpl.codegen.levels.emulator import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.lowering.regions import find_regions
-from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
+from refimpl.tests.region_checks import Backend, compiled_with, numbers, qkv, results_of
 
 Function = Callable[..., torch.Tensor]
-
-
-class _Backend:
-    """Compiles, and keeps what it has compiled."""
-
-    def __init__(self, *, level: Level | None = None, **options: Any) -> None:
-        self.level = level or EmulatorLevel(asserts=True, races=True)
-        self.options = CodegenOptions(**{"contractions": "template", **options})
-        self.graphs: list[CompiledGraph] = []
-        self.returned: list[torch.Tensor] = []
-
-    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
-        self.returned += [node.meta["val"] for node in graph_module.graph.output_node().all_input_nodes]
-        self.graphs.append(compile_graph(graph_module, example_inputs, level=self.level, options=self.options))
-        return self.graphs[-1]
-
-    def partition(self, *arguments: Any, **keywords: Any) -> Any:
-        return partition_for_kernels(*arguments, options=self.options, **keywords)
-
-    @property
-    def regions(self) -> list[dict[str, int]]:
-        return [dict(graph.regions) for graph in self.graphs]
-
-
-def _compiled(function: Callable[..., Any], *, dynamic: bool = False, **options: Any) -> tuple[Any, _Backend]:
-    backend = _Backend(**options)
-    compiled = compile_aot(
-        function,
-        backend=backend,
-        partition=backend.partition,
-        decompositions=codegen_decompositions(),
-        dynamic=dynamic,
-    )
-    return compiled, backend
-
-
-def _x(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def _qkv(queries: int = 24, keys: int = 40, width: int = 16, **options: Any) -> list[torch.Tensor]:
-    return [
-        _x(2, 3, queries, width, seed=1, **options),
-        _x(2, 3, keys, width, seed=2, **options),
-        _x(2, 3, keys, width, seed=3, **options),
-    ]
 
 
 def _mask(*shape: int) -> torch.Tensor:
@@ -79,23 +29,13 @@ def _mask(*shape: int) -> torch.Tensor:
     return made
 
 
-def _results(function: Function, inputs: Sequence[torch.Tensor], wanted: int) -> list[torch.Tensor]:
-    """The result, and the gradients of the first so many inputs."""
-    own = [x.detach().requires_grad_(at < wanted) if x.is_floating_point() else x for at, x in enumerate(inputs)]
-    output = function(*own)
-    if wanted == 0:
-        return [output]
-    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(9)).to(output.dtype)
-    return [output, *torch.autograd.grad(output, own[:wanted], weights)]
-
-
 def _agree(
     function: Function, inputs: Sequence[torch.Tensor], *, wanted: int = 0, dynamic: bool = False, **options: Any
-) -> _Backend:
+) -> Backend:
     """Eager's metadata, and no further from float64 than twice what eager is, or a few roundings."""
-    compiled, backend = _compiled(function, dynamic=dynamic, **options)
-    actual, eager = _results(compiled, inputs, wanted), _results(function, inputs, wanted)
-    exact = _results(function, [x.double() if x.is_floating_point() else x for x in inputs], wanted)
+    compiled, backend = compiled_with(function, dynamic=dynamic, **options)
+    actual, eager = results_of(compiled, inputs, wanted), results_of(function, inputs, wanted)
+    exact = results_of(function, [x.double() if x.is_floating_point() else x for x in inputs], wanted)
     for ours, theirs, truth in zip(actual, eager, exact, strict=True):
         assert ours.dtype == theirs.dtype
         assert ours.stride() == theirs.stride()
@@ -181,14 +121,14 @@ WITH_MASKS = (_filled, _added, _scaled_after)
 
 @pytest.mark.parametrize("function", [*WITHOUT_MASKS, _in_one_projection], ids=lambda f: f.__name__)
 def test_ways_to_write_it(function: Function) -> None:
-    assert _agree(function, _qkv()).regions == [{"forward": 1}]
-    assert _agree(function, _qkv(), wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
+    assert _agree(function, qkv()).regions == [{"forward": 1}]
+    assert _agree(function, qkv(), wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
 
 
 @pytest.mark.parametrize("shape", [(24, 40), (2, 1, 1, 40), (2, 1, 24, 40), (1, 3, 24, 1), (2, 3, 24, 40)], ids=str)
 @pytest.mark.parametrize("function", WITH_MASKS, ids=lambda f: f.__name__)
 def test_masks(function: Function, shape: tuple[int, ...]) -> None:
-    inputs = [*_qkv(), _mask(*shape)]
+    inputs = [*qkv(), _mask(*shape)]
     assert _agree(function, inputs).regions == [{"forward": 1}]
     assert _agree(function, inputs, wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
 
@@ -196,7 +136,7 @@ def test_masks(function: Function, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("function", [_plain, _causal, _added], ids=lambda f: f.__name__)
 def test_dtypes(function: Function, dtype: torch.dtype) -> None:
-    inputs = [*_qkv(dtype=dtype), *([_mask(2, 1, 24, 40)] if function is _added else [])]
+    inputs = [*qkv(dtype=dtype), *([_mask(2, 1, 24, 40)] if function is _added else [])]
     backend = _agree(function, inputs, wanted=3)
     assert backend.regions == [{"forward": 1}, {"gradients": 1}]
 
@@ -205,8 +145,8 @@ def test_a_softmax_that_is_narrower_than_its_product_is_left() -> None:
     def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return (q @ k.mT).softmax(-1, dtype=torch.float32).to(v.dtype) @ v
 
-    compiled, backend = _compiled(function)
-    inputs = _qkv(dtype=torch.float64)
+    compiled, backend = compiled_with(function)
+    inputs = qkv(dtype=torch.float64)
     torch.testing.assert_close(compiled(*inputs), function(*inputs), rtol=1e-6, atol=1e-6)
     assert backend.regions == [{"left: a softmax of torch.float32 for a product of torch.float64": 1}]
 
@@ -223,7 +163,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name: str) -> None:
-    backend = _agree(_causal, _qkv(*SHAPES[name]), wanted=3)
+    backend = _agree(_causal, qkv(*SHAPES[name]), wanted=3)
     assert backend.regions == [{"forward": 1}, {"gradients": 1}]
     forward, backward = backend.graphs
     assert len(forward.printed) == 1
@@ -232,12 +172,12 @@ def test_shapes(name: str) -> None:
 
 @pytest.mark.parametrize("wanted", [1, 2])
 def test_gradients_of_some_inputs(wanted: int) -> None:
-    assert _agree(_plain, _qkv(), wanted=wanted).regions == [{"forward": 1}, {"gradients": 1}]
+    assert _agree(_plain, qkv(), wanted=wanted).regions == [{"forward": 1}, {"gradients": 1}]
 
 
 def test_values_of_another_width() -> None:
-    q, k, _ = _qkv()
-    assert _agree(_plain, [q, k, _x(2, 3, 40, 24, seed=3)], wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
+    q, k, _ = qkv()
+    assert _agree(_plain, [q, k, numbers(2, 3, 40, 24, seed=3)], wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
 
 
 def test_symbolic_sizes() -> None:
@@ -245,10 +185,10 @@ def test_symbolic_sizes() -> None:
         q, k = (value.view(value.shape[0], value.shape[1], 4, 16).transpose(1, 2) for value in (x, y))
         return (q @ k.mT * 0.25).softmax(-1) @ k.sin()
 
-    compiled, backend = _compiled(function, dynamic=True)
+    compiled, backend = compiled_with(function, dynamic=True)
     for batch, queries, keys in ((2, 20, 30), (3, 9, 100), (5, 70, 12)):
-        inputs = _x(batch, queries, 64, seed=1), _x(batch, keys, 64, seed=2)
-        for ours, theirs in zip(_results(compiled, inputs, 2), _results(function, inputs, 2), strict=True):
+        inputs = numbers(batch, queries, 64, seed=1), numbers(batch, keys, 64, seed=2)
+        for ours, theirs in zip(results_of(compiled, inputs, 2), results_of(function, inputs, 2), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert sorted(map(str, backend.regions)) == ["{'forward': 1}", "{'gradients': 1}"]
 
@@ -261,15 +201,15 @@ def test_rows_without_a_key_are_no_numbers_as_in_eager() -> None:
     mask[3] = False
     mask[:, 30:] = False
     for function in (_filled, _added):
-        backend = _agree(function, [*_qkv(), mask], wanted=3)
+        backend = _agree(function, [*qkv(), mask], wanted=3)
         assert backend.regions == [{"forward": 1}, {"gradients": 1}]
-    compiled, _ = _compiled(_filled)
-    assert compiled(*_qkv(), mask)[:, :, 3].isnan().all()
+    compiled, _ = compiled_with(_filled)
+    assert compiled(*qkv(), mask)[:, :, 3].isnan().all()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_is_seen_where_eager_shows_it(value: float) -> None:
-    q, k, v = _qkv()
+    q, k, v = qkv()
     q[0, 0, 3, 2] = value
     k[1, 0, 25, 1] = value
     v[1, 1, 39, 5] = value
@@ -277,7 +217,7 @@ def test_what_is_not_finite_is_seen_where_eager_shows_it(value: float) -> None:
 
 
 def test_great_scores_neither_overflow_nor_vanish() -> None:
-    q, k, v = _qkv(40, 100)
+    q, k, v = qkv(40, 100)
     for factor in (1e-3, 30.0, 1e4):
         _agree(_plain, [q * factor, k, v], wanted=3)
 
@@ -307,68 +247,19 @@ def _mask_of_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.
     return scores.masked_fill(scores < scores.mean(-1, keepdim=True), float("-inf")).softmax(-1) @ v
 
 
-def _dropout(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.dropout((q @ k.mT).softmax(-1), 0.5, train=True) @ v
-
-
-def _dropout_of_a_gpu(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return torch.native_dropout((q @ k.mT).softmax(-1, dtype=torch.float32).to(q.dtype), 0.3, True)[0] @ v
-
-
-def _seeded(functions: Sequence[Function], inputs: Sequence[torch.Tensor], wanted: int) -> list[list[torch.Tensor]]:
-    found = []
-    for one in functions:
-        torch.manual_seed(0)
-        found.append(_results(one, inputs, wanted))
-    return found
-
-
-@pytest.mark.parametrize("wanted", [0, 3])
-def test_what_dropout_keeps_is_a_factor(wanted: int) -> None:
-    compiled, backend = _compiled(_dropout)
-    for ours, theirs in zip(*_seeded([compiled, _dropout], _qkv(), wanted), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert backend.regions == [{"forward": 1}, {"gradients": 1}][: 1 + (wanted > 0)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("function", [_dropout, _dropout_of_a_gpu], ids=lambda f: f.__name__)
-def test_dropout_of_kernels_draws_what_it_does_without_regions(function: Function, dtype: torch.dtype) -> None:
-    """No weights are saved, but a mask, of truth values where eager's is."""
-    fused, backend = _compiled(function, random="philox")
-    pieces, other = _compiled(function, random="philox", fuse_attention=False)
-    least = 16 * torch.finfo(dtype).eps
-    for ours, theirs in zip(*_seeded([fused, pieces], _qkv(dtype=dtype), 3), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=least, atol=least * theirs.abs().max().item())
-    assert backend.regions == [{"forward": 1}, {"gradients": 1}]
-    assert [len(graph.kernels) for graph in backend.graphs] == [2, 3]
-    is_bool = function is _dropout_of_a_gpu
-    assert [fake.dtype for fake in backend.returned if fake.numel() == 2 * 3 * 24 * 40] == [
-        torch.bool if is_bool else dtype
-    ]
-    assert sum(sum(graph.fallbacks.values()) for graph in (*backend.graphs, *other.graphs)) == 0
-
-
-def test_a_dropout_that_an_operator_draws_is_left_alone() -> None:
-    compiled, backend = _compiled(_dropout_of_a_gpu)
-    for ours, theirs in zip(*_seeded([compiled, _dropout_of_a_gpu], _qkv(), 3), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert backend.regions == [{"left: weights that are computed with": 1}, {}]
-
-
 def _scaled_weights_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
     return ((q @ k.mT).softmax(-1) * factor) @ v
 
 
 @pytest.mark.parametrize("shape", [(24, 1), (40,), (2, 3, 24, 40)], ids=str)
 def test_weights_have_one_factor(shape: tuple[int, ...]) -> None:
-    factor = _x(*shape, seed=5)
-    assert _agree(_scaled_weights_of, [*_qkv(), factor], wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
-    assert not any("forward" in regions for regions in _agree(_scaled_weights_of, [*_qkv(), factor], wanted=4).regions)
+    factor = numbers(*shape, seed=5)
+    assert _agree(_scaled_weights_of, [*qkv(), factor], wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
+    assert not any("forward" in regions for regions in _agree(_scaled_weights_of, [*qkv(), factor], wanted=4).regions)
 
 
 def test_an_infinite_factor_does_not_reach_beyond_the_keys() -> None:
-    q, k, v = _qkv()
+    q, k, v = qkv()
     factor = torch.ones(24, 1)
     factor[3] = math.inf
     assert _agree(_scaled_weights_of, [q, k, v.abs(), factor]).regions == [{"forward": 1}]
@@ -422,7 +313,7 @@ LEFT = (
 @pytest.mark.parametrize("wanted", [0, 3])
 @pytest.mark.parametrize("function", LEFT, ids=lambda f: f.__name__)
 def test_what_is_left_alone(function: Function, wanted: int) -> None:
-    backend = _agree(function, _qkv(), wanted=wanted)
+    backend = _agree(function, qkv(), wanted=wanted)
     assert not any("forward" in regions for regions in backend.regions)
 
 
@@ -431,9 +322,9 @@ def test_scores_per_row_may_be_scaled_by_a_tensor() -> None:
         return (q @ k.mT * scale).softmax(-1) @ v
 
     for shape in ((24, 1), (3, 1, 1), (40,), (2, 3, 24, 40)):
-        backend = _agree(function, [*_qkv(), _x(*shape, seed=5)], wanted=3)
+        backend = _agree(function, [*qkv(), numbers(*shape, seed=5)], wanted=3)
         assert backend.regions == [{"forward": 1}, {"gradients": 1}]
-        _agree(function, [*_qkv(), _x(*shape, seed=5)], wanted=4)  # the gradient of the scale is made of scores
+        _agree(function, [*qkv(), numbers(*shape, seed=5)], wanted=4)  # the gradient of the scale is made of scores
 
 
 def _written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -446,10 +337,10 @@ def _written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[tor
 
 
 def test_what_stays_of_a_softmax_may_be_returned() -> None:
-    q, k, v = _qkv()
+    q, k, v = qkv()
     q[0, 0, 3, 2] = float("nan")
     q[0, 1, 3] = float("inf")
-    compiled, backend = _compiled(_written_out)
+    compiled, backend = compiled_with(_written_out)
     for ours, theirs in zip(compiled(q, k, v), _written_out(q, k, v), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
     assert backend.regions == [{"forward": 1}]
@@ -463,17 +354,17 @@ def test_values_that_depend_on_the_scores_are_no_operand() -> None:
         return (exponentials / exponentials.sum(-1, keepdim=True)) @ (v * greatest.mean())
 
     reason = "left: no point of the graph where all of it can be computed"
-    assert _agree(circle, _qkv()).regions == [{reason: 1}]
+    assert _agree(circle, qkv()).regions == [{reason: 1}]
 
 
 def test_weights_as_integers_are_left_alone() -> None:
     def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return (q * 60 @ k.mT).softmax(-1).to(torch.int32).to(v.dtype) @ v
 
-    compiled, backend = _compiled(function)
-    expected = function(*_qkv())
+    compiled, backend = compiled_with(function)
+    expected = function(*qkv())
     assert expected.any()
-    torch.testing.assert_close(compiled(*_qkv()), expected)
+    torch.testing.assert_close(compiled(*qkv()), expected)
     assert backend.regions == [{"left: weights that are computed with": 1}]
 
 
@@ -487,11 +378,11 @@ def test_random_numbers_are_drawn_in_the_graph_s_order() -> None:
         weights = exponentials / exponentials.sum(-1, keepdim=True)
         return (weights @ v) * first + second.mean()
 
-    compiled, backend = _compiled(function)
+    compiled, backend = compiled_with(function)
     found = []
     for one in (compiled, function):
         torch.manual_seed(0)
-        found.append(one(*_qkv()))
+        found.append(one(*qkv()))
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
     assert backend.regions == [{"forward": 1}]
 
@@ -503,11 +394,11 @@ def test_copies_in_another_order_are_part_of_it() -> None:
         q, k, v = (part.view(2, 24, 3, 16).transpose(1, 2) for part in (x @ weight).split(48, -1))
         return ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(2, 24, 48)
 
-    backend = _agree(function, [_x(2, 24, 20, seed=1), _x(20, 144, seed=2) / 4], wanted=2)
+    backend = _agree(function, [numbers(2, 24, 20, seed=1), numbers(20, 144, seed=2) / 4], wanted=2)
     forward, backward = backend.graphs
     assert len(forward.printed) == 2
     assert len(backward.printed) == 6  # three, the gradient of the parts together, and two products with it
-    assert len(_agree(_added, [*_qkv(), _mask(24, 40)]).graphs[0].printed) == 1
+    assert len(_agree(_added, [*qkv(), _mask(24, 40)]).graphs[0].printed) == 1
 
 
 def test_a_returned_weight_is_computed() -> None:
@@ -515,8 +406,8 @@ def test_a_returned_weight_is_computed() -> None:
         weights = (q @ k.mT).softmax(-1)
         return weights @ v, weights
 
-    compiled, backend = _compiled(function)
-    for ours, theirs in zip(compiled(*_qkv()), function(*_qkv()), strict=True):
+    compiled, backend = compiled_with(function)
+    for ours, theirs in zip(compiled(*qkv()), function(*qkv()), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     assert backend.regions == [{"left: scores or weights are used elsewhere": 1}]
 
@@ -527,18 +418,18 @@ def test_a_returned_weight_is_computed() -> None:
     ids=["few rows", "wide heads"],
 )
 def test_reasons(shape: tuple[int, int, int], reason: str) -> None:
-    backend = _agree(_plain, _qkv(*shape), wanted=3)
+    backend = _agree(_plain, qkv(*shape), wanted=3)
     assert (
         backend.regions[0] == {f"left: {reason}": 1}
         or "left: scores or weights are used elsewhere" in backend.regions[0]
     )
-    assert _agree(_plain, _qkv(*shape)).regions == [{f"left: {reason}": 1}]
+    assert _agree(_plain, qkv(*shape)).regions == [{f"left: {reason}": 1}]
 
 
 def test_options() -> None:
-    assert _agree(_plain, _qkv(), wanted=3, fuse_attention=False).regions == [{}, {}]
+    assert _agree(_plain, qkv(), wanted=3, fuse_attention=False).regions == [{}, {}]
     reason = "left: products are calls, by option"
-    assert _agree(_plain, _qkv(), contractions="extern").regions == [{reason: 1}]
+    assert _agree(_plain, qkv(), contractions="extern").regions == [{reason: 1}]
 
 
 def test_a_part_that_depends_on_a_result_is_no_region_of_its_own() -> None:
@@ -547,7 +438,7 @@ def test_a_part_that_depends_on_a_result_is_no_region_of_its_own() -> None:
     def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return _plain(_plain(q, k, v), k, v)
 
-    backend = _agree(function, _qkv(), wanted=3)
+    backend = _agree(function, qkv(), wanted=3)
     assert backend.regions == [{"forward": 2}, {"gradients": 2}]
 
 
@@ -565,7 +456,7 @@ def test_sums_without_rows_are_no_attention(shape: tuple[int, ...], dims: list[i
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten.sum.dim_IntList((x * x).exp(), dims, True)
 
-    compiled, backend = _compiled(function)
+    compiled, backend = compiled_with(function)
     x = torch.randn(shape)
     torch.testing.assert_close(compiled(x), function(x))
     assert backend.regions == [{}]
@@ -583,14 +474,14 @@ def test_no_scores_are_saved() -> None:
     compiled = compile_aot(
         _causal, backend=backend, partition=partition_for_kernels, decompositions=codegen_decompositions()
     )
-    _results(compiled, _qkv(), 3)
+    results_of(compiled, qkv(), 3)
     assert not any(math.prod(shape) >= 2 * 3 * 24 * 40 for shape in seen)
     assert (2, 3, 24, 1) in seen  # what stays of the softmax
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_interpreter(dtype: torch.dtype) -> None:
-    inputs = [*_qkv(20, 33, dtype=dtype), _mask(2, 1, 20, 33)]
+    inputs = [*qkv(20, 33, dtype=dtype), _mask(2, 1, 20, 33)]
     backend = _agree(_added, inputs, wanted=3, level=InterpreterLevel())
     assert backend.regions == [{"forward": 1}, {"gradients": 1}]
 
@@ -598,7 +489,7 @@ def test_interpreter(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 def test_cubins(dtype: torch.dtype, capability: int) -> None:
-    backend = _agree(_causal, _qkv(130, 150, 64, dtype=dtype), wanted=3)
+    backend = _agree(_causal, qkv(130, 150, 64, dtype=dtype), wanted=3)
     for graph in backend.graphs:
         for printed in graph.printed:
             assert compile_to_cubin(printed.kernel, printed.default.constants, capability).spills <= 1024
