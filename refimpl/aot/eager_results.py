@@ -53,12 +53,12 @@ class EagerResultsMode(TorchFunctionMode):
         if func is torch.nn.functional.interpolate and has_python_kernels():
             result = linear_interpolation(*args, **kwargs)
             if result is not None:
-                return laid_out(func, result)
+                return laid_out(func, args, kwargs, result)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
             args, kwargs = _with_numbers(*args, **kwargs)
         if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
             args = (_by_places(args[0]), *args[1:])
-        return laid_out(func, func(*args, **kwargs))
+        return laid_out(func, args, kwargs, func(*args, **kwargs))
 
 
 def _has_one(args: Any, kwargs: Any) -> bool:

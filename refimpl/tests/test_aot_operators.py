@@ -181,7 +181,7 @@ def test_composite_ops_whose_kernels_check_values():
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("name", ["dropout", "one_hot", "max_pool1d", "interpolate"])
+@pytest.mark.parametrize("name", ["dropout", "one_hot", "max_pool1d", "interpolate", "means"])
 def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
     programs = {
         "dropout": lambda x, y: (torch.nn.functional.dropout(x, training=False), torch.dropout(x, p=0.0, train=True)),
@@ -190,6 +190,10 @@ def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
         "interpolate": lambda x, y: (
             torch.nn.functional.interpolate(x.reshape(2, 2, 4).transpose(0, 1), scale_factor=1.5),
             torch.nn.functional.interpolate(x.reshape(2, 2, 4).transpose(0, 1), size=3, mode="nearest-exact"),
+        ),
+        "means": lambda x, y: (
+            torch.nn.functional.interpolate(x.reshape(2, 2, 4).transpose(1, 2), 3, None, "area"),
+            torch.nn.functional.interpolate(x.reshape(2, 2, 4).transpose(1, 2), scale_factor=0.5, mode="area"),
         ),
     }
     program = programs[name]

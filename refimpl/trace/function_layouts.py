@@ -5,6 +5,7 @@ Counterpart: none; torch's traces give strides of their own there
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,15 +14,22 @@ _FUNCTIONAL = torch.nn.functional
 _ROW_MAJOR = (_FUNCTIONAL.one_hot,)
 _MAX_POOL1D = (_FUNCTIONAL.max_pool1d, torch.max_pool1d)  # by another kernel where there are no gradients
 _RESAMPLING = (_FUNCTIONAL.interpolate, _FUNCTIONAL.upsample, _FUNCTIONAL.upsample_nearest)
+_MODE = 3  # the place of this argument
 
 
-def laid_out(function: Any, result: Any) -> Any:
-    """What the function gave, copied where eager mode gives row-major results, whatever the argument is."""
+def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    """What the function gave for its arguments, copied where eager mode gives row-major results, whatever the argument is."""
     if function in _ROW_MAJOR or (function in _MAX_POOL1D and _is_without_gradient(result)):
         return result.contiguous()
-    if function in _RESAMPLING and result.dim() == 3:  # (batch, channels, size): others may have the channels last
+    if function in _RESAMPLING and result.dim() == 3 and not _are_means(args, kwargs):
+        # (batch, channels, size): others may have the channels last
         return result.contiguous()
     return result
+
+
+def _are_means(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a resampling function is another one's call, which has a layout of its own."""
+    return (args[_MODE] if len(args) > _MODE else kwargs.get("mode")) == "area"
 
 
 def _is_without_gradient(result: Any) -> bool:

@@ -183,7 +183,7 @@ class OperatorState:
                     return _INDEXING[target](*args)
                 if kind == "call_method":
                     return getattr(args[0], target)(*args[1:], **kwargs)
-                return laid_out(target, target(*args, **kwargs))
+                return laid_out(target, args, kwargs, target(*args, **kwargs))
         except GraphBreak:
             raise
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
