@@ -444,8 +444,10 @@ class StepDomain(ConcreteDomain):
                 return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
             if LEFT_OUT_ALONE in target.__dict__:
                 return super().call(frame, self._options.captured(target).run_as_it_is, [*receiver, *args], kwargs)
-            if target is torch.Tensor.register_hook and len(receiver + args) == 2:
-                args = [*args[:-1], for_arriving_gradients(*receiver, *args)]
+            if target is torch.Tensor.register_hook:
+                given = [*receiver, *args, *kwargs.values()]
+                if len(given) == 2 and kwargs.keys() <= {"hook"}:
+                    function, args, kwargs = target, [given[0], for_arriving_gradients(*given)], {}
         return super().call(frame, function, args, kwargs)
 
 
