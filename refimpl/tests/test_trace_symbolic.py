@@ -319,3 +319,15 @@ def test_the_values_of_nodes_follow_an_equality_found_later() -> None:
     graph_module = _trace(program, torch.ones(3))
     sizes = [n.meta["val"].shape[0] for n in graph_module.graph.nodes if isinstance(n.meta.get("val"), FakeTensor)]
     assert [int(size.node.expr) if isinstance(size, torch.SymInt) else size for size in sizes] == [3, 3]
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1])
+def test_a_deviation_of_what_a_mask_selects_asks_nothing_of_its_size(dim: int | None) -> None:
+    def program(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return torch.std(x[mask], dim)
+
+    x, mask = torch.randn(6, 4), torch.tensor([True, False, True, True, False, True])
+    graph_module = _trace(program, x, mask, decomposition_table=dict(refimpl.decomposition_table))
+    assert aten.std.correction not in _targets(graph_module)
+    for selected in (mask, ~mask):
+        torch.testing.assert_close(graph_module(x, selected), program(x, selected))

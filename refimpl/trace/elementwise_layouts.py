@@ -19,6 +19,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.dtypes import BOOL, FLOAT, INT, common_dtype, kind_of
+from refimpl.trace.size_checks import is_known
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides; symbolic integers count as integers
 
@@ -163,7 +164,7 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
         tensors = [*tensors[1:], tensors[0]]
     layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
     numbers = [*shape, *(n for layout in layouts for part in layout for n in part)]
-    if not tensors or not all(map(_is_known, numbers)):
+    if not tensors or not all(map(is_known, numbers)):
         return None
     if func in _CONTIGUOUS:
         return contiguous_strides(shape)
@@ -192,10 +193,6 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
 
 def _is_repeated_half(tensor: torch.Tensor) -> bool:
     return tensor.dtype in (torch.float16, torch.bfloat16) and any(type(t) is int and t == 0 for t in tensor.stride())
-
-
-def _is_known(number: Any) -> bool:
-    return type(number) is int or number.node.has_hint()
 
 
 def in_layout_of(func: OpOverload, out: torch.Tensor, args: Iterable[Any]) -> torch.Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_fake_mode, written_arguments
+from refimpl.trace.size_checks import is_known
 
 _MOST_BYTES = 1 << 26  # of all tensors of a call that is tried
 _NAMESPACES = ("aten", "prims")  # an operator of the user's may do anything
@@ -71,7 +72,7 @@ def repeats_elements(tensor: torch.Tensor) -> bool:
         return False
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     expanded = [size for size, stride in pairs if type(stride) is int and stride == 0]
-    return any(size > 1 for size in expanded if not isinstance(size, torch.SymInt) or size.node.has_hint())
+    return any(size > 1 for size in expanded if is_known(size))
 
 
 def _is_shared(written: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

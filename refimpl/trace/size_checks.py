@@ -27,7 +27,7 @@ def check_sizes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 def _slice_scatter(
     x: torch.Tensor, source: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> None:
-    if not all(map(_is_known, (*x.shape, *source.shape, start, end, step))):
+    if not all(map(is_known, (*x.shape, *source.shape, start, end, step))):
         return
     shape = aten.slice.Tensor(x, dim, start, end, step).shape
     if len(source.shape) != len(shape) or any(map(operator.ne, source.shape, shape)):
@@ -43,7 +43,7 @@ def _index_put(
     """Of masks nothing is asked, for how many places they mean is data."""
     given = [index for index in indices if index is not None]
     sizes = [size for tensor in (x, values, *given) for size in tensor.shape]
-    if any(index.dtype in (torch.bool, torch.uint8) for index in given) or not all(map(_is_known, sizes)):
+    if any(index.dtype in (torch.bool, torch.uint8) for index in given) or not all(map(is_known, sizes)):
         return
     shape = aten.index.Tensor(x, indices).shape if given else x.shape
     own = values.shape
@@ -55,7 +55,8 @@ def _index_put(
         )
 
 
-def _is_known(number: Any) -> bool:
+def is_known(number: Any) -> bool:
+    """Whether a size, an int or SymInt, has a value while the program is traced: of others no comparison can be a guard."""
     return not isinstance(number, torch.SymInt) or number.node.has_hint()
 
 

@@ -23,6 +23,7 @@ from refimpl.trace.decompositions.promotion import (
     statistics_dtype,
 )
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.size_checks import is_known
 
 Tensor = torch.Tensor
 
@@ -120,8 +121,8 @@ def _variance(x: Tensor, dim: Any, correction: float | None, keepdim: bool) -> T
     """In the dtype that eager adds squares in. Where it is a CPU's only result, it is that around a mean rounded to float32."""
     z = cast(x, statistics_dtype(x.dtype, x.device))
     dims = _dims(x, dim)
-    is_only_result = all(d in dims or size == 1 for d, size in enumerate(x.shape))
-    if not follows_cpu(x.device) or x.dtype is not torch.float32 or not is_only_result:
+    is_only_result = all(d in dims or (is_known(size) and size == 1) for d, size in enumerate(x.shape))
+    if not follows_cpu(x.device) or x.dtype is not torch.float32 or not is_only_result or not is_known(x.numel()):
         return torch.var(z, dim, correction=_correction(correction), keepdim=keepdim)
     away = z - cast(torch.mean(x, dims, keepdim=True), z.dtype)
     return torch.sum(away * away, dims, keepdim) / max(x.numel() - _correction(correction), 0)
