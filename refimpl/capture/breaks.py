@@ -119,6 +119,12 @@ REGISTRY = _kinds(
         "Run it to its end, or close it.",
     ),
     _kind(
+        "RC0026",
+        "update_of_shared_places",
+        "{what} updates a tensor in which elements share places: what comes out depends on which of them is computed first",
+        "Write to a clone of it.",
+    ),
+    _kind(
         "RC0030",
         "too_many_instructions",
         "more than {what} instructions in one segment: a loop is unrolled",

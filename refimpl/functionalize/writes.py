@@ -19,6 +19,7 @@ from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_places, is_same_shape
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import RANDOM_STATE, Parameter, effects_of, nodes_in
+from refimpl.trace.shared_places import updates_shared_places
 
 _aten = torch.ops.aten
 Node = torch.fx.Node
@@ -56,6 +57,7 @@ class CallWriter:
 
     def write_call(self, node: Node, map_argument: Any) -> None:
         """Emit the functional form of the call and write its new values."""
+        self._check_order(node)
         effects = effects_of(node.target)
         lists = [parameter.of(node.args, node.kwargs) for parameter in effects.written]
         if not effects.results and any(isinstance(given, (list, tuple)) for given in lists):
@@ -67,6 +69,22 @@ class CallWriter:
                     )
                 return
         self._write_one(node, node.args, node.kwargs, map_argument)
+
+    def _check_order(self, node: Node) -> None:
+        """Raises CannotFunctionalize for a call that updates elements which share places, one after the other."""
+
+        def value_of(given: Node) -> Any:
+            return given.meta.get("val")
+
+        args, kwargs = map_nodes(node.args, value_of), map_nodes(node.kwargs, value_of)
+        if not updates_shared_places(node.target, args, kwargs):
+            return
+        raise CannotFunctionalize(
+            node,
+            seen="it updates a tensor in which elements share places, and so depends on which of them is computed first",
+            expected="tensors whose elements each have a place of their own",
+            do="write to a clone of the tensor",
+        )
 
     def _meet(self, node: Node, written: list[Any]) -> bool:
         """Whether what is written at one place of a list may be read or written at another: the kernel goes item by item."""

@@ -1,7 +1,8 @@
-"""Writes to memory that a call reads as well: an error in captured programs where eager mode raises one, and only there."""
+"""Writes to memory that a call reads as well, or in which elements share places: errors and values are eager mode's."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.capture.public.errors import Unsupported
 from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.functionalize.errors import CannotFunctionalize
 from refimpl.pipeline import compile_aot
 
 PLACES = (0, 1, 2, 3)
@@ -67,3 +70,80 @@ def test_captured_programs_raise_what_eager_raises(program: Callable[[Any], Any]
 def test_a_decomposition_does_not_hide_it() -> None:
     compiled = compile_aot(assigns_itself, decompositions=codegen_decompositions())
     assert outcome(compiled) == outcome(assigns_itself) != "no error"
+
+
+def of_one_place(m: Any) -> Any:
+    return m[:1].expand(3)
+
+
+def windows(m: Any) -> Any:
+    return m.as_strided((5, 2), (1, 1))
+
+
+ONE = torch.tensor([1])
+UPDATES: dict[str, Callable[[Any], Any]] = {
+    "index_fill": lambda m: of_one_place(m).index_fill_(0, ONE, 3.0),
+    "masked_fill": lambda m: of_one_place(m).masked_fill_(torch.tensor([False, True, False]), 3.0),
+    "index_put": lambda m: of_one_place(m).index_put_((ONE,), torch.tensor([3.0])),
+    "sum in windows": lambda m: windows(m).add_(2),
+    "sum in windows by unfold": lambda m: m.unfold(0, 3, 1).add_(2),
+    "sum in windows, out=": lambda m: torch.add(windows(m), 1, out=windows(m)),
+    "product of lists": lambda m: torch._foreach_mul_([windows(m)], 2.0),
+    "operator": lambda m: operator.imul(windows(m).t(), 2),
+}
+NO_UPDATES: dict[str, Callable[[Any], Any]] = {
+    "zeros": lambda m: of_one_place(m).zero_(),
+    "diagonal of an expanded tensor": lambda m: m[:3].expand(3, 3).fill_diagonal_(4.0),
+    "filled windows": lambda m: windows(m).fill_(3.0),
+    "copy to windows": lambda m: windows(m).copy_(torch.arange(10.0).view(5, 2)),
+    "element of windows": lambda m: windows(m)[1].add_(1),
+    "element of an expanded tensor": lambda m: of_one_place(m)[1].mul_(7),
+    "sum written to windows": lambda m: torch.add(torch.ones(5, 2), torch.arange(10.0).view(5, 2), out=windows(m)),
+    "transposed": lambda m: m.view(2, 3).t().index_fill_(0, ONE, 3.0),
+    "rows with gaps": lambda m: m.view(2, 3)[:, 1:].t().mul_(3),
+    "interleaved": lambda m: m.as_strided((2, 2), (3, 2)).add_(1),
+    "of one element": lambda m: m[:1].expand(1).index_fill_(0, torch.tensor([0]), 3.0),
+}
+
+
+def written(function: Callable[[Any], Any], size: int = 6) -> list[float]:
+    memory = torch.arange(1.0, size + 1)
+    function(memory)
+    return memory.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("program", (UPDATES | NO_UPDATES).values(), ids=UPDATES | NO_UPDATES)
+def test_elements_that_share_places_are_written_as_in_eager_mode(
+    program: Callable[[Any], Any], dynamic: bool | None
+) -> None:
+    captured = with_options(program, CaptureOptions(backend=aot_eager, dynamic=dynamic))
+    assert written(captured) == written(program)
+
+
+@pytest.mark.parametrize("program", NO_UPDATES.values(), ids=NO_UPDATES)
+def test_what_has_a_functional_form_stays_in_one_graph(program: Callable[[Any], Any]) -> None:
+    captured = with_options(program, CaptureOptions(backend=aot_eager, fullgraph=True))
+    assert written(captured) == written(program)
+
+
+@pytest.mark.parametrize("decompositions", [None, codegen_decompositions()], ids=["whole", "decomposed"])
+@pytest.mark.parametrize("program", UPDATES.values(), ids=UPDATES)
+def test_updates_of_shared_places_are_refused_by_name(program: Callable[[Any], Any], decompositions: Any) -> None:
+    with pytest.raises(Unsupported, match="RC0026"):
+        written(with_options(program, CaptureOptions(backend=aot_eager, fullgraph=True)))
+    with pytest.raises(CannotFunctionalize, match="elements share places"):
+        written(compile_aot(program, decompositions=decompositions or {}))
+
+
+def test_a_stride_that_becomes_too_small_is_another_graph() -> None:
+    def program(m: Any, width: Any) -> None:
+        m.as_strided((3, width.shape[0]), (3, 1)).add_(1)
+
+    captured = with_options(program, CaptureOptions(backend=aot_eager, dynamic=True))
+    for width in map(torch.ones, (2, 3, 4, 5, 2)):
+        memory, expected = torch.arange(12.0), torch.arange(12.0)
+        captured(memory, width)
+        program(expected, width)
+        assert memory.tolist() == expected.tolist()

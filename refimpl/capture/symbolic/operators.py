@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/variables/builder.py wrap_fx_proxy; torch/_dynamo/var
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from refimpl._torch import (
     FakeTensorMode,
     OpOverload,
     OpOverloadPacket,
+    TorchDispatchMode,
     enable_python_dispatcher,
     upstream_shape_error,
 )
@@ -37,7 +39,9 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+from refimpl.functionalize.geometry import has_symbols, is_row_major
 from refimpl.trace.function_layouts import laid_out
+from refimpl.trace.shared_places import shares_places, updates_shared_places
 from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
 _BINARY_NAMES = (
@@ -178,7 +182,7 @@ class OperatorState:
 
     def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any], what: str) -> Any:
         try:
-            with self.fake_mode, enable_python_dispatcher():
+            with self.fake_mode, enable_python_dispatcher(), _watched_updates([args, *kwargs.values()], what):
                 if target in _INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
                     return _INDEXING[target](*args)
                 if kind == "call_method":
@@ -307,6 +311,29 @@ def _is_of_torch(target: Any) -> bool:
     if isinstance(target, (OpOverload, OpOverloadPacket)):
         return str(target).startswith("aten.")
     return True
+
+
+@contextlib.contextmanager
+def _watched_updates(given: Any, what: str) -> Iterator[None]:
+    """Operators that are called within it on these tensors raise GraphBreak where no graph does what they do to memory."""
+    if any(
+        shares_places(tensor) if not has_symbols(tensor) else not is_row_major(tensor) for tensor in _tensors_in(given)
+    ):
+        with _UpdatesMode(what):
+            yield
+    else:
+        yield
+
+
+class _UpdatesMode(TorchDispatchMode):
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if updates_shared_places(func, args, kwargs or {}):
+            raise GraphBreak("update_of_shared_places", what=self._what)
+        return func(*args, **(kwargs or {}))
 
 
 def _writes(target: Any, kwargs: Mapping[str, Any]) -> bool:
