@@ -185,8 +185,6 @@ _NO_CONTEXT = contextlib.nullcontext()
 
 # Within `with without_dispatch():` no Python mode or subclass sees a call. The public equivalents are generators, and slow.
 without_dispatch = torch._C._DisableTorchDispatch
-# Within it no function mode or `__torch_function__` sees a call.
-without_torch_function = torch._C.DisableTorchFunction
 _NOT_THERE = object()
 
 # Within `with without_torch_function():` no subclass of Tensor sees a call of a function of torch.
@@ -445,7 +443,8 @@ def call_slot(module: torch.nn.Module) -> Callable[..., Any]:
 @contextlib.contextmanager
 def call_replaced(module: torch.nn.Module, call: Callable[..., Any]) -> Iterator[None]:
     """Within it calling the module runs `call`, by the slot that `Module.compile` fills; its hooks are `call`'s to run."""
-    previous = (attributes := module.__dict__).get("_compiled_call_impl", _NOT_THERE)
+    attributes = module.__dict__
+    previous = attributes.get("_compiled_call_impl", _NOT_THERE)
     attributes["_compiled_call_impl"] = call
     try:
         yield

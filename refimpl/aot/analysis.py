@@ -161,9 +161,8 @@ class ProgramAnalysis:
     enables_gradients: bool = False  # the program itself does, where it was called without
     # Positions of the differentiable outputs whose gradient autograd refuses, with what it raises when one is asked for.
     refused: tuple[tuple[int, Exception], ...] = ()
-    given_unread: tuple[
-        frozenset[int], ...
-    ] = ()  # per returned gradient: see refimpl.aot.gradient_dependences; () if none is
+    # Per returned gradient, the tangents that it is given for without being computed from them (gradient_dependences); () if none
+    given_unread: tuple[frozenset[int], ...] = ()
     flat_writes: tuple[FlatWrite, ...] = ()
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot
 
