@@ -571,3 +571,15 @@ def test_a_batch_norm_s_gradient_by_channels_with_gaps_is_left_to_the_operator(p
     assert gradient(x, x, *of_channels, *rest) is not NotImplemented
     of_channels[place] = torch.tensor([1.0, 7.0, 3.0, 9.0, 5.0])[::2]
     assert gradient(x, x, *of_channels, *rest) is NotImplemented
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"), [((3,), (-2, -1)), ((3,), (0, 1)), ((1, 3), (0, 1)), ((1, 3), (0, 2)), ((4, 3), (0, 2))]
+)
+def test_diagonals_are_put_into_memory_of_their_own(shape: tuple[int, ...], dims: tuple[int, int]) -> None:
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    made = decomposition_table[aten.diag_embed.default](x, 1, *dims)
+    expected = torch.diag_embed(x, 1, *dims)
+    assert not made._is_view()
+    assert made.stride() == expected.stride()
+    assert torch.equal(made, expected)

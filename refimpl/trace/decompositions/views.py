@@ -378,7 +378,9 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     before, after = (offset, 0) if offset >= 0 else (0, -offset)
     spread = aten.constant_pad_nd.default(x, [before, after]).unsqueeze(-2)  # values stand in their columns
     square = torch.where(columns - rows == offset, spread, _zero_of(x))
-    return square.movedim((-2, -1), (first, second)).contiguous()
+    if (first, second) == (ndim - 2, ndim - 1):
+        return square.contiguous()
+    return square.movedim((-2, -1), (first, second)).clone(memory_format=torch.contiguous_format)  # no view
 
 
 @rule(aten._chunk_cat.default)
