@@ -14,7 +14,7 @@ import functools
 import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -185,7 +185,7 @@ class FakeKernelsState:
             return result
         given = (*args, *kwargs.values())
         if result.requires_grad and result.grad_fn is None and not any(result is argument for argument in given):
-            result = result.detach()  # that is autograd's to say: kernels in Python ask for it (pad)
+            result = cast("FakeTensor", result.detach())  # that is autograd's to say: kernels in Python ask for it (pad)
         strides = (
             result_strides(func, result.shape, args)
             or indexed_strides(func, result.shape, args)
