@@ -266,6 +266,28 @@ def test_an_infinite_factor_does_not_reach_beyond_the_keys() -> None:
     assert _scaled_weights_of(q, k, v.abs(), factor)[:, :, 3].isinf().all()
 
 
+def _scaled_before_a_conversion(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, factor: torch.Tensor, scale: float = 1.0
+) -> torch.Tensor:
+    return ((q @ k.mT).softmax(-1, dtype=torch.float32) * (factor.float() * scale)).to(v.dtype) @ v
+
+
+def test_a_factor_is_no_larger_than_what_its_product_is_converted_to() -> None:
+    """Where exponentials times the factor would overflow, weights times the factor do not."""
+    q, k, v = qkv(dtype=torch.float16)
+    factor, reason = torch.full((24, 1), 1e5), "left: weights whose product with a factor may be beyond"
+    regions = _agree(_scaled_before_a_conversion, [q / 64, k, v, factor]).regions
+    assert [text.startswith(reason) for text in regions[0]] == [True]
+    assert _scaled_before_a_conversion(q / 64, k, v, factor).isfinite().all()
+    compiled, backend = compiled_with(_scaled_before_a_conversion)
+    for scale in (2.0, 1e5):
+        inputs = (q / 64, k, v, _mask(24, 40), scale)
+        torch.testing.assert_close(
+            compiled(*inputs), _scaled_before_a_conversion(*inputs), rtol=1e-2, atol=1e-2 * scale
+        )
+    assert [[text == "forward" for text in regions] for regions in backend.regions] == [[True], [False]]
+
+
 def _total_as_a_factor(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     scores = q @ k.mT
     exponentials = (scores - scores.amax(-1, keepdim=True)).exp()

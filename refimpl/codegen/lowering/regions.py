@@ -19,6 +19,7 @@ computed as it is written.
 from __future__ import annotations
 
 import heapq
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -213,6 +214,8 @@ def find_forward(
     may_leave = {result, softmax.greatest, softmax.total}
     if len(factors) > 1 or not inside.isdisjoint(factors):
         raise NotARegion("weights that are computed with")
+    if not all(_is_held(factor, weights) for factor in factors):
+        raise NotARegion("weights whose product with a factor may be beyond the dtype it is converted to")
     _check_inside(inside - may_leave, inside, is_ignored)
     return Region(
         kind="forward",
@@ -300,6 +303,27 @@ def _below(
                 stack.append(user)
                 factors += others if is_scaled else []
     return tiles, factors, list(results)
+
+
+def _is_held(factor: torch.fx.Node, tiles: set[torch.fx.Node]) -> bool:
+    """Whether a factor of tiles is a number in each floating point dtype that its products with them are converted to."""
+    scaled = [user for user in factor.users if user in tiles]
+    dtypes = {_fake(tile).dtype for user in scaled for tile in conversions_of(user)}
+    return all(_largest(factor) <= torch.finfo(dtype).max for dtype in dtypes if dtype.is_floating_point)
+
+
+def _largest(value: Any) -> float:
+    """No number in a tensor is larger in magnitude, infinity left out: as far as conversions and products with numbers tell."""
+    if not _is_node(value):
+        return math.inf
+    dtype, found = _fake(value).dtype, math.inf
+    if dtype == torch.bool:
+        return 1.0
+    if value.target in _CONVERSIONS:
+        found = _largest(value.args[0])
+    elif value.target is aten.mul.Tensor and isinstance(value.args[1], (int, float)):
+        found = _largest(value.args[0]) * abs(value.args[1])
+    return min(found, torch.finfo(dtype).max) if dtype.is_floating_point else found
 
 
 def conversions_of(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -376,8 +376,8 @@ class _RegionLowering:
 def _check_weights(softmax: TiledSoftmax | None, results: Sequence[Nest]) -> None:
     """Weights are divided after the product: nothing but conversions between floats, and one factor, may come between.
 
-    A factor is at most the largest number of its dtype, exponentials at most 1: what is in between overflows only where it does
-    with weights.
+    Exponentials are at most 1, and a factor at most the largest number of what their product is converted to (`find_forward`):
+    what is in between overflows only where it does with weights.
     """
     if softmax is None:
         return
