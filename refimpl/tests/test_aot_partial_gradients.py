@@ -92,9 +92,14 @@ def two_parts(x: Any) -> Any:
     return z, z.sum()
 
 
+def rounded(x: Any) -> Any:
+    z = x.round()  # its gradient is zeros like what arrives
+    return z, z.sum()
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layout", [(1, 2), (3, 1)])
-@pytest.mark.parametrize("program", [negated, multiplied, two_parts])
+@pytest.mark.parametrize("program", [negated, multiplied, two_parts, rounded])
 def test_a_gradient_lies_in_memory_as_if_nothing_else_had_been_asked_for(
     program: Callable[..., Any], layout: tuple[int, int], way: str
 ) -> None:
