@@ -185,7 +185,8 @@ class FakeKernelsState:
             return result
         given = (*args, *kwargs.values())
         if result.requires_grad and result.grad_fn is None and not any(result is argument for argument in given):
-            result = cast("FakeTensor", result.detach())  # that is autograd's to say: kernels in Python ask for it (pad)
+            # That is autograd's to say; kernels in Python ask for it (pad).
+            result = cast("FakeTensor", result.detach())
         strides = (
             result_strides(func, result.shape, args)
             or indexed_strides(func, result.shape, args)
