@@ -65,6 +65,10 @@ class _MarkingState(TorchDispatchMode):
         self._policy = policy
         self._region = next(_REGIONS)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # see RecordingMode
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -58,8 +58,28 @@ def _dots(name: str) -> list[int]:
     return [position for position, character in enumerate(name) if character == "."]
 
 
+def modes_run_by_dynamo(source: str) -> list[str]:
+    """Dispatch modes whose handler the base class would wrap in torch._dynamo.disable."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).endswith("TorchDispatchMode") for base in node.bases)
+        and not any(isinstance(part, ast.FunctionDef) and part.name == "_should_skip_dynamo" for part in node.body)
+    ]
+
+
 def is_under(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_dispatch_modes_run_none_of_dynamos_code(path: Path) -> None:
+    assert modes_run_by_dynamo(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_dispatch_mode_that_dynamo_would_run_is_seen() -> None:
+    assert modes_run_by_dynamo("class Mode(TorchDispatchMode):\n    def __torch_dispatch__(self): pass") == ["Mode"]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -330,6 +330,10 @@ class _UpdatesMode(TorchDispatchMode):
         super().__init__()
         self._what = what
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # see RecordingMode
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if updates_shared_places(func, args, kwargs or {}):
             raise GraphBreak("update_of_shared_places", what=self._what)
