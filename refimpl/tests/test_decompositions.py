@@ -235,6 +235,10 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: torch.ops.aten.softshrink_backward(torch.ones_like(x), x, 0.5),
         (torch.tensor([math.nan]),),
     ),
+    "gradient of a product with infinite numbers": (
+        lambda x, y: aten._trilinear(y, x, y, [2, 3], [0], [1, 2], [1, 3]),
+        (torch.tensor([[[1.0, 2], [3, 4]], [[-2, -1], [1, -5]]]), torch.tensor([[1, math.inf], [-math.inf, 2]])),
+    ),
     "gradients of a slice, broadcast": (
         lambda x, y: (
             aten.slice_backward(x, [4, 3], 0, 0, 0, 1),

@@ -118,15 +118,16 @@ def trilinear(
 ) -> Tensor:
     """The product of all three, each with new dimensions of size 1 where it has none, summed over `sumdim`.
 
-    Dimensions that the third has not are summed before it is multiplied: it may be infinite.
+    Dimensions that the third has not are summed before it is multiplied: it may be infinite. The one that eager goes along in a
+    loop is summed last.
     """
     factors = []
     for x, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
         for dim in sorted(dims):
             x = x.unsqueeze(dim)
         factors.append(cast(x, computation_dtype(x.dtype)))
-    early = [dim for dim in sumdim if dim in expand3]
-    late = [dim for dim in sumdim if dim not in expand3]
+    early = [dim for dim in sumdim if dim in expand3 and dim != unroll_dim]
+    late = [dim for dim in sumdim if dim not in early]
     product = factors[0] * factors[1]
     product = (torch.sum(product, early, keepdim=True) if early else product) * factors[2]
     product = torch.sum(product, late, keepdim=True) if late else product
