@@ -1,8 +1,8 @@
 """Linear interpolation as eager mode has it: one operator. torch's Python kernels, which traces with symbolic sizes take, compute
 differences of neighbours instead, which overflow where no weighted sum of them does.
 
-Counterpart: none; torch/_decomp/decompositions.py _upsample_linear_vec is what is put right
-Differs: in two dimensions, for which the operator itself has a Python kernel, it is left as it is.
+Counterpart: none; torch/_decomp/decompositions.py _upsample_linear_vec, upsample_bicubic2d_default are what is put right
+Differs: cubic interpolation is one operator too. In two dimensions the Python kernels are of the operators themselves: passed by.
 """
 
 from __future__ import annotations
@@ -12,10 +12,25 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import TorchDispatchMode, enable_python_dispatcher, no_python_dispatcher
+
 aten = torch.ops.aten
 _OPERATORS = MappingProxyType(
-    {("linear", 3): aten.upsample_linear1d.default, ("trilinear", 5): aten.upsample_trilinear3d.default}
+    {
+        ("linear", 3): aten.upsample_linear1d.default,
+        ("bilinear", 4): aten.upsample_bilinear2d.default,
+        ("bicubic", 4): aten.upsample_bicubic2d.default,
+        ("trilinear", 5): aten.upsample_trilinear3d.default,
+    }
 )
+
+
+class _PythonKernelsBelowAutogradMode(TorchDispatchMode):
+    """In two dimensions the operator has a kernel in Python for autograd, which is passed by; its fake kernel is one too."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with enable_python_dispatcher():
+            return func(*args, **(kwargs or {}))
 
 
 def linear_interpolation(
@@ -36,7 +51,9 @@ def linear_interpolation(
     given = list(given) if isinstance(given, (tuple, list)) else [given] * count
     if len(given) != count or (size is not None and recompute_scale_factor):
         return None
-    if size is not None:
-        return operator(input, given, bool(align_corners))
-    sizes = [torch.sym_int(extent * factor) for extent, factor in zip(input.shape[2:], given, strict=True)]
-    return operator(input, sizes, bool(align_corners), *([None] * count if recompute_scale_factor else given))
+    factors = [] if size is not None or recompute_scale_factor else given
+    sizes = given
+    if size is None:
+        sizes = [torch.sym_int(extent * factor) for extent, factor in zip(input.shape[2:], given, strict=True)]
+    with no_python_dispatcher(), _PythonKernelsBelowAutogradMode():
+        return operator(input, sizes, bool(align_corners), *factors)

@@ -271,6 +271,9 @@ def test_gradient_of_the_frames_of_an_expanded_tensor(dynamic, center):
         ("linear", (5,), {"size": 7}),
         ("linear", (5,), {"scale_factor": 1.7, "align_corners": True}),
         ("linear", (5,), {"scale_factor": (1.7,), "recompute_scale_factor": True}),
+        ("bilinear", (3, 4), {"size": (5, 9)}),
+        ("bilinear", (3, 4), {"scale_factor": 1.7, "align_corners": True}),
+        ("bilinear", (3, 4), {"scale_factor": (2.3, 0.6)}),
         ("trilinear", (2, 3, 4), {"size": (3, 3, 9)}),
         ("trilinear", (2, 3, 4), {"scale_factor": (2.0, 1.3, 0.6)}),
         ("trilinear", (2, 3, 4), {"scale_factor": 1.3, "recompute_scale_factor": True, "align_corners": True}),
@@ -282,8 +285,9 @@ def test_linear_interpolation_with_symbolic_sizes_overflows_where_eager_mode_doe
 
     compiled = compile_aot(program, dynamic=True)
     for batch in (2, 3):
-        x = torch.randn(batch, 2, *sizes).sign() * torch.finfo(torch.float32).max
-        x = x.contiguous(memory_format=torch.channels_last_3d) if batch == 3 and mode == "trilinear" else x
+        x = torch.randn(batch, 2, *sizes).sign() * (0.9 * torch.finfo(torch.float32).max)
+        if batch == 3 and len(sizes) > 1:
+            x = x.contiguous(memory_format=torch.channels_last if len(sizes) == 2 else torch.channels_last_3d)
         found = []
         for function in (program, compiled):
             images = x.clone().requires_grad_()
@@ -291,6 +295,25 @@ def test_linear_interpolation_with_symbolic_sizes_overflows_where_eager_mode_doe
             found.append((result, *torch.autograd.grad(result.clamp(-1, 1).sum(), images)))
         assert found[0][0].isfinite().all()
         torch.testing.assert_close(found[1], found[0], check_stride=True)
+
+
+@pytest.mark.parametrize(
+    "named", [{"size": (5, 9)}, {"scale_factor": 1.7, "align_corners": True}, {"scale_factor": (2.3, 0.6)}]
+)
+def test_cubic_interpolation_with_symbolic_sizes_rounds_as_eager_mode_does(named):
+    def program(x):
+        return torch.nn.functional.interpolate(x, mode="bicubic", **named)
+
+    compiled = compile_aot(program, dynamic=True)
+    for batch in (2, 3):
+        x = torch.randn(batch, 3, 4, batch + 3)
+        x = x.contiguous(memory_format=torch.channels_last) if batch == 3 else x
+        found = []
+        for function in (program, compiled):
+            images = x.clone().requires_grad_()
+            result = function(images)
+            found.append((result, *torch.autograd.grad(result.square().sum(), images)))
+        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0, check_stride=True)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,8 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
             _upsample_nearest,
         ),
         aten.upsample_linear1d_backward.default: _upsample_linear_backward,
+        aten.upsample_bilinear2d_backward.default: _upsample_linear_backward,
+        aten.upsample_bicubic2d_backward.default: _upsample_linear_backward,
         aten.upsample_trilinear3d_backward.default: _upsample_linear_backward,
         aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
         aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
