@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.history import steps_behind
+from refimpl.aot.replay import has_custom_function
 
 
 def gradient_dependences(
@@ -42,6 +43,8 @@ def given_unread(
     for index, (output, tangent) in enumerate(zip(outputs, tangents, strict=True)):
         unread = [g for g, (_, value) in enumerate(gradients) if not bits.get(node_of(value), 0) >> index & 1]
         steps = set(steps_behind([output])) if unread else set()
+        if any(has_custom_function(step, 1) for step in steps):
+            continue  # a backward of the user's is asked once
         for g in unread:
             leaf = gradients[g][0]
             if torch.autograd.graph.get_gradient_edge(leaf).node not in steps:
