@@ -140,6 +140,10 @@ def _calls_of_floats(make: Make) -> list[Row]:
         ),
         _row(aten.native_layer_norm.default, x, [3, 5], make(3, 5), make(3, 5), 1e-5),
         _row(aten.native_layer_norm.default, x + 100, [5], None, None, 1e-5),
+        _row(
+            aten.native_group_norm_backward.default,  # rows of whole vectors: the rule leaves others to the operator
+            *(make(2, 4, 4, 4), make(2, 4, 4, 4), make(2, 2), make(2, 2).abs() + 0.5, make(4), 2, 4, 16, 2, mask),
+        ),
         _row(aten.norm.ScalarOpt_dtype, x, 2, dtype=torch.float64),
         _row(aten.norm.ScalarOpt_dim_dtype, x, 2, [1], False, dtype=torch.float64),
         _row(aten.rrelu_with_noise_backward.default, make(4, 6), make(4, 6), noise, 0.1, 0.3, True, False),

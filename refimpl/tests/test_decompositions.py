@@ -235,6 +235,16 @@ AS_EAGER: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: torch.ops.aten.softshrink_backward(torch.ones_like(x), x, 0.5),
         (torch.tensor([math.nan]),),
     ),
+    "gradients of a group norm of large numbers": (
+        lambda x, g: tuple(
+            gradient
+            for z, y in ((x, g), (x[:, :4], g[:, :4]))
+            for gradient in aten.native_group_norm_backward(
+                *(y, z, torch.ones(1, 1), torch.zeros(1, 1), torch.ones(z.shape[1]), 1, z.shape[1], 1, 1, [True] * 3)
+            )
+        ),
+        (torch.tensor([[1, -0.5, 0.25] * 6]) * LARGEST, torch.linspace(-3, 4, 18).view(1, 18)),
+    ),
     "gradient of a product with infinite numbers": (
         lambda x, y: aten._trilinear(y, x, y, [2, 3], [0], [1, 2], [1, 3]),
         (torch.tensor([[[1.0, 2], [3, 4]], [[-2, -1], [1, -5]]]), torch.tensor([[1, math.inf], [-math.inf, 2]])),

@@ -25,18 +25,27 @@ def mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) ->
     dtype: of the rows before they were converted to the one that is computed in.
     """
     length, vector = math.prod(x.shape[d] for d in dims), _VECTOR_BYTES // dtype.itemsize
-    is_known = follows_cpu(x.device) and type(length) is int
-    is_short, is_whole = is_known and length < 2 * vector, not is_known or length % vector == 0
+    is_rare = has_rare_rows(x.device, length, dtype)
+    is_short = is_rare and length < 2 * vector
     # A running mean does not overflow as a sum does. Whole long rows, which models have, are lost with any such number.
-    wide = statistics_dtype(x.dtype, x.device) if is_short or not is_whole else x.dtype
+    wide = statistics_dtype(x.dtype, x.device) if is_rare else x.dtype
     mean = cast(torch.mean(cast(x, wide), dims, keepdim=True), x.dtype)
     variance = variance_around(mean, x, dims, keepdim=True)
-    returned_mean = torch.where(torch.isnan(variance), math.nan, mean) if is_short or not is_whole else mean
+    returned_mean = torch.where(torch.isnan(variance), math.nan, mean) if is_rare else mean
     if is_short:
         variance = torch.where(_is_lost_in_short(x, dims, mean, length, vector), math.nan, variance)
-    elif is_whole:
+    elif not is_rare:
         variance = torch.where(torch.isinf(variance + mean * mean), math.nan, variance)
     return mean, torch.rsqrt(variance + eps), returned_mean
+
+
+def has_rare_rows(device: torch.device, length: int, dtype: torch.dtype) -> bool:
+    """Whether rows of `length` numbers are less than two vectors, or end in an incomplete one, of the CPU that is followed.
+
+    Their variance may overflow to infinity, and 1/sqrt of it be 0; that of other rows becomes NaN then.
+    """
+    vector = _VECTOR_BYTES // dtype.itemsize
+    return follows_cpu(device) and type(length) is int and (length < 2 * vector or length % vector != 0)
 
 
 def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) -> Tensor:
