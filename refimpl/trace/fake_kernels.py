@@ -183,8 +183,8 @@ class FakeKernelsState:
             return torch.ops.aten.empty_like.default(result[0]), result[1]  # the kernel gives no argument back
         if type(result) is not FakeTensor or result.constant is not None:
             return result
-        given = (*args, *kwargs.values())
-        if result.requires_grad and result.grad_fn is None and not any(result is argument for argument in given):
+        is_given = any(result is argument for argument in (*args, *kwargs.values()))
+        if not is_given and result.requires_grad and result.grad_fn is None:
             # That is autograd's to say; kernels in Python ask for it (pad).
             result = cast("FakeTensor", result.detach())
         strides = (
