@@ -28,6 +28,10 @@ _OPERATORS = MappingProxyType(
 class _PythonKernelsBelowAutogradMode(TorchDispatchMode):
     """In two dimensions the operator has a kernel in Python for autograd, which is passed by; its fake kernel is one too."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as RecordingMode
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with enable_python_dispatcher():
             return func(*args, **(kwargs or {}))
