@@ -368,12 +368,19 @@ def keeps_sequence_number_of_meta() -> bool:
     return getattr(_fx_traceback, "_is_preserving_node_seq_nr", bool)()
 
 
-def identity_saved_tensors_hooks_if_any() -> contextlib.AbstractContextManager[Any]:
-    """Within it hooks on saved tensors from around see nothing. Without such hooks nothing is done: hooks, even those that do
-    nothing, switch off the check that what was saved has not been written to."""
-    if not has_saved_tensors_hooks():
-        return _NO_CONTEXT
-    return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
+@contextlib.contextmanager
+def without_saved_tensors_hooks() -> Iterator[None]:
+    """Within it hooks on saved tensors from around see nothing, and autograd checks that nobody has written to what was saved."""
+    hooks: Any = getattr(torch._C, "_autograd")
+    found = []
+    while (top := hooks._top_saved_tensors_default_hooks(True)) is not None:
+        found.append(top)
+        hooks._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(found):
+            hooks._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def has_saved_tensors_hooks() -> bool:
@@ -414,10 +421,6 @@ def is_made_without_gradients(creation: Any) -> bool:
     """Whether a view with this creation was made under `no_grad` or in inference mode."""
     kinds: Any = getattr(getattr(torch._C, "_autograd"), "CreationMeta")
     return creation in (kinds.NO_GRAD_MODE, kinds.INFERENCE_MODE)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def is_any_autocast_enabled() -> bool:
@@ -556,7 +559,6 @@ __all__ = [
     "hop_scan",
     "hop_utils",
     "hop_while_loop",
-    "identity_saved_tensors_hooks_if_any",
     "inside_fake_kernel",
     "is_any_autocast_enabled",
     "is_decomposed_by_autograd",
@@ -593,6 +595,7 @@ __all__ = [
     "without_dispatch",
     "without_fake_mode",
     "without_pre_dispatch_modes",
+    "without_saved_tensors_hooks",
     "without_torch_function",
     "wrap_script_module",
     "written_arguments",

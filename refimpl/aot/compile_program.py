@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode
+from refimpl._torch import FakeTensor, FakeTensorMode, has_saved_tensors_hooks
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
@@ -115,7 +115,20 @@ def compile_program(
     if current_settings().functionalize_rng_ops:
         program = _with_functional_random(program)
     compile_graphs = _compile_training if program.analysis.differentiable else _compile_inference
-    return CompiledProgram(call=compile_graphs(program, config), program=program)
+    call = compile_graphs(program, config)
+    if program.analysis.refused:
+        call = _as_it_is_under_hooks(call, function)
+    return CompiledProgram(call=call, program=program)
+
+
+def _as_it_is_under_hooks(call: FlatCall, function: FlatFunction) -> FlatCall:
+    """Hooks on saved tensors switch off the check for which autograd refuses a gradient: it is made of what they keep of each
+    value that the program saves. Graphs save others, so that under such hooks the program runs as it is."""
+
+    def call_or_run(args: list[Any]) -> list[Any]:
+        return list(function(*args)) if has_saved_tensors_hooks() else call(args)
+
+    return call_or_run
 
 
 def functional_program(

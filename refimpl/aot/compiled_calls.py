@@ -158,7 +158,7 @@ def _compiled_by_call(
                     )
                 results, spec = pytree.tree_flatten((result, assigned_values) if assigned else result)
                 results, plain = split_plain(results)
-                seen.append(_Result(spec=with_sizes(spec), plain=plain, assigned=assigned))
+                seen[:] = [_Result(spec=with_sizes(spec), plain=plain, assigned=assigned)]
                 return results
 
             compiled = compile_flat(flat, leaves)

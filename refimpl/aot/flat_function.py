@@ -25,7 +25,7 @@ def flattened(
     def flat(*leaves: Any) -> list[Any]:
         args, kwargs = pytree.tree_unflatten(list(leaves), in_spec)
         results, spec = pytree.tree_flatten(fn(*args, **kwargs))
-        found.append(spec)
+        found[:] = [spec]
         return results
 
     return flat, lambda: found[-1]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensorMode, PlainCodeGen, identity_saved_tensors_hooks_if_any
+from refimpl._torch import FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
 from refimpl.aot.analysis import (
     ForwardOutput,
     Geometry,
@@ -579,5 +579,5 @@ def _surroundings() -> Iterator[None]:
         stack.enter_context(torch.random.fork_rng(devices=[]))
         start_draws()
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        stack.enter_context(identity_saved_tensors_hooks_if_any())
+        stack.enter_context(without_saved_tensors_hooks())
         yield

@@ -13,6 +13,10 @@ import torch
 from refimpl._torch import active_dispatch_modes
 from refimpl.aot.aot_function import aot_function
 from refimpl.aot.errors import DoubleBackward
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
+from refimpl.pipeline import compile_aot
 
 Tensor = torch.Tensor
 hooks = torch.autograd.graph.saved_tensors_hooks
@@ -92,6 +96,46 @@ def test_hooks_inside_of_the_program_are_part_of_it() -> None:
     gradients = [torch.autograd.grad(function(x).sum(), x)[0] for function in (program, compiled(program))]
     assert torch.equal(gradients[0], gradients[1])
     assert torch.equal(gradients[1], x.detach().bfloat16().float().cos())
+
+
+def written_after_it_was_saved(x: Tensor) -> Tensor:
+    y = x * 2
+    z = y.exp() * y
+    y.mul_(3)
+    return z + 1
+
+
+@pytest.mark.parametrize("way", [compiled, compile_aot, lambda f: with_options(f, CaptureOptions(backend=aot_eager))])
+@pytest.mark.parametrize("program", [written_after_it_was_saved, torch.vander])
+def test_what_is_written_to_is_refused_but_under_hooks(program: Callable[..., Any], way: Callable[..., Any]) -> None:
+    """Hooks switch off the check, and the gradient is what they make of it, whatever the first call was under."""
+
+    def gradient(function: Callable[..., Any], keep: Callable[[Tensor], Tensor]) -> list[float]:
+        x = torch.tensor([2.0, 3.0, 0.5], requires_grad=True)
+        with hooks(keep, lambda t: t):
+            out = function(x)
+        return torch.autograd.grad(out.sum(), x)[0].tolist()
+
+    for is_first_under_hooks in (True, False):
+        function = way(lambda x: program(x))
+        for is_under_hooks in (is_first_under_hooks, not is_first_under_hooks):
+            if is_under_hooks:
+                for keep in (torch.clone, lambda t: t, lambda t: t * 2):
+                    assert gradient(function, keep) == gradient(program, keep)
+            else:
+                with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                    function(leaf()).sum().backward()
+
+
+def test_hooks_that_the_program_opens_around_a_write() -> None:
+    def program(x: Tensor) -> Tensor:
+        with torch.autograd.graph.save_on_cpu():
+            return torch.vander(x)
+
+    x = torch.tensor([2.0, 3.0, 0.5], requires_grad=True)
+    functions = (program, with_options(program, CaptureOptions(backend=aot_eager)))
+    expected, actual = [torch.autograd.grad(function(x).sum(), x)[0].tolist() for function in functions]
+    assert actual == expected
 
 
 def test_saved_tensors_may_go_elsewhere() -> None:
