@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from fuzz.draw import Draw
+from fuzz.geometry import share_storage
+from fuzz.inputs.strides import extent
 from fuzz.scene import Scene
 from fuzz.strategies.indices import draw_advanced_index, draw_basic_index
 from fuzz.strategies.rule import Rule
@@ -237,12 +239,11 @@ def _is_kept(scene: Scene, name: str, at: int, rank: int) -> bool:
 
 
 def as_strided(draw: Draw, scene: Scene) -> Drawn:
-    """Any geometry inside the storage."""
-    name = scene.pick(lambda tensor: tensor.untyped_storage().nbytes() >= 4 * tensor.element_size())
+    """Any geometry inside the memory that has been written."""
+    name = scene.pick(lambda tensor: _written_room(scene, tensor) >= 4)
     if name is None:
         return None
-    tensor = scene.values[name]
-    room = tensor.untyped_storage().nbytes() // tensor.element_size()
+    room = _written_room(scene, scene.values[name])
     offset = draw.integer(0, room // 2)
     rows, columns = draw.integer(1, 4), draw.integer(1, 4)
     step = draw.choice((1, 2, columns))
@@ -251,6 +252,19 @@ def as_strided(draw: Draw, scene: Scene) -> Drawn:
         return None
     args: tuple[Operand, ...] = (ints((rows, columns)), ints((row_step, step)))
     return method(scene, name, "as_strided", *args, *((offset,) if draw.chance(0.7) else ()))
+
+
+def _written_room(scene: Scene, tensor: torch.Tensor) -> int:
+    """Elements from the storage's begin that hold numbers: all that arguments lie in; of what was computed, what was asked for.
+
+    The storage of a mean loss has room for every element's loss, of which eager writes one.
+    """
+    room = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if any(share_storage(tensor, scene.values[name]) for name in scene.arguments if name in scene.values):
+        return room
+    base = tensor if tensor._base is None else tensor._base
+    reach = extent(base.shape, base.stride(), int(base.storage_offset()))
+    return min(room, reach * base.element_size() // tensor.element_size())
 
 
 def aliased(draw: Draw, scene: Scene) -> Drawn:

@@ -18,7 +18,7 @@ from fuzz.strategies.indices import draw_advanced_index, draw_basic_index, draw_
 from fuzz.strategies.layouts import draw_layout, draw_parts
 from fuzz.strategies.results import draw_result
 from fuzz.strategies.rule import Rule
-from fuzz.structure import Expr, OpCall, Ref, StateEntry
+from fuzz.structure import Expr, OpCall, Operand, Ref, StateEntry
 from fuzz.tests.grammar_samples import accepted_by_eager, scene_of
 
 TRIES = 60
@@ -87,6 +87,21 @@ def test_writes_change_only_what_may_be_written(rule: Rule) -> None:
         statements = rule.draw_statements(scene.draw, scene)
         if statements is not None and scene.add(statements) and rule.name not in ("filled", "reshaped_in_place"):
             assert torch.equal(scene.values["a0"], before), render(scene.to_program(None))
+
+
+def test_as_strided_reads_no_memory_that_nobody_wrote() -> None:
+    """The storage of a mean loss has room for every element's loss, of which eager writes one."""
+    names: set[Operand] = set()
+    for seed in range(80):
+        scene = Scene(RandomDraw(seed), Settings(), seed=seed)
+        scene.add_argument({"$": "tensor", "shape": [3, 4], "dtype": "float32", "fill": {"kind": "arange"}})
+        scene.add([OpCall(target="torch.nn.functional.mse_loss", args=(Ref("a0"), Ref("a0")), results=("v0",))])
+        scene.add([OpCall(target="torch.relu", args=(Ref("a0"),), results=("v1",))])
+        drawn = views.as_strided(scene.draw, scene)
+        if isinstance(drawn, OpCall):
+            assert scene.add(drawn)
+            names.add(drawn.args[0])
+    assert names == {Ref("a0"), Ref("v1")}
 
 
 @pytest.mark.parametrize(
