@@ -125,6 +125,12 @@ REGISTRY = _kinds(
         "Write to a clone of it.",
     ),
     _kind(
+        "RC0027",
+        "read_after_write",
+        "{what} writes to memory that it reads as another argument: what comes out depends on what it does first",
+        "Give it a clone for one of them.",
+    ),
+    _kind(
         "RC0030",
         "too_many_instructions",
         "more than {what} instructions in one segment: a loop is unrolled",

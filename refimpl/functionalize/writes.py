@@ -19,6 +19,7 @@ from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_places, is_same_shape
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import RANDOM_STATE, Parameter, effects_of, nodes_in
+from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import updates_shared_places
 
 _aten = torch.ops.aten
@@ -71,12 +72,19 @@ class CallWriter:
         self._write_one(node, node.args, node.kwargs, map_argument)
 
     def _check_order(self, node: Node) -> None:
-        """Raises CannotFunctionalize for a call that updates elements which share places, one after the other."""
+        """Raises CannotFunctionalize for a call that updates elements which share places, or reads what it has written."""
 
         def value_of(given: Node) -> Any:
             return given.meta.get("val")
 
         args, kwargs = map_nodes(node.args, value_of), map_nodes(node.kwargs, value_of)
+        if reads_what_it_writes(node.target, args, kwargs):
+            raise CannotFunctionalize(
+                node,
+                seen="it writes to memory that it reads as another argument, and so depends on what it does first",
+                expected="arguments in memory of their own",
+                do="give it a clone for one of them",
+            )
         if not updates_shared_places(node.target, args, kwargs):
             return
         raise CannotFunctionalize(

@@ -137,6 +137,83 @@ def test_updates_of_shared_places_are_refused_by_name(program: Callable[[Any], A
         written(compile_aot(program, decompositions=decompositions or {}))
 
 
+def norm(m: Any, mean: int, variance: int, *, weight: int = 12, bias: int = 15, training: bool = True) -> Any:
+    """Of two rows of three channels in the first six places, with operands of three from these places on."""
+    operands = [m[begin : begin + 3] for begin in (mean, variance, weight, bias)]
+    return torch.nn.functional.batch_norm(m[:6].view(2, 3), *operands, training=training)
+
+
+def squares(m: Any) -> Any:
+    return m[:16].view(4, 4)
+
+
+READ_AFTERWARDS: dict[str, Callable[[Any], Any]] = {
+    "bias is the variance": lambda m: norm(m, 6, 9, bias=9),
+    "weight meets the mean": lambda m: norm(m, 6, 9, weight=4),
+    "mean is the variance": lambda m: norm(m, 6, 6),
+    "product with itself": lambda m: m[:3].addmv_(m[3:12].view(3, 3), m[:3]),
+    "product into a factor": lambda m: torch.bmm(m[:8].view(2, 2, 2), m[8:16].view(2, 2, 2), out=m[:8].view(2, 2, 2)),
+    "sum into a row": lambda m: torch.sum(squares(m), 0, out=squares(m)[0]),
+    "copy to the right": lambda m: squares(m)[:, 1:].copy_(squares(m)[:, :-1]),
+    "assignment to the right": lambda m: operator.setitem(squares(m), (slice(None), slice(1, 4)), squares(m)[:, :3]),
+    "sum to the right": lambda m: squares(m)[:, 1:].add_(squares(m)[:, :-1]),
+    "quotient by an element": lambda m: squares(m)[:, 1:].div_(m[2]),
+}
+READ_BEFORE: dict[str, Callable[[Any], Any]] = {
+    "norm of its own memory": lambda m: norm(m, 6, 9),
+    "norm in evaluation": lambda m: norm(m, 6, 9, bias=9, training=False),
+    "copy to the left": lambda m: squares(m)[:, :-1].copy_(squares(m)[:, 1:]),
+    "product to the left": lambda m: squares(m)[:, :-1].mul_(squares(m)[:, 1:]),
+    "product with what lies in between": lambda m: m[::2].mul_(m[1::2]),
+    "product of halves": lambda m: squares(m)[:, :2].mul_(squares(m)[:, 2:]),
+    "filled with an element": lambda m: squares(m)[:, 1:].fill_(m[2]),
+    "square": lambda m: m.mul_(m),
+    "bounded by itself": lambda m: torch.clamp(m, m, 2 * m, out=m),
+    "product beside it": lambda m: torch.mm(m[:4].view(2, 2), m[:4].view(2, 2), out=m[4:8].view(2, 2)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("program", (READ_AFTERWARDS | READ_BEFORE).values(), ids=READ_AFTERWARDS | READ_BEFORE)
+def test_what_is_read_after_a_write_is_what_was_written(program: Callable[[Any], Any], dynamic: bool | None) -> None:
+    def changed(function: Callable[[Any], Any]) -> tuple[torch.Tensor, Any]:
+        memory = torch.arange(1.0, 19.0).square() / 16
+        return memory, function(memory)
+
+    captured = with_options(program, CaptureOptions(backend=aot_eager, dynamic=dynamic))
+    torch.testing.assert_close(changed(captured), changed(program))
+
+
+@pytest.mark.parametrize("decompositions", [None, codegen_decompositions()], ids=["whole", "decomposed"])
+@pytest.mark.parametrize("program", READ_AFTERWARDS.values(), ids=READ_AFTERWARDS)
+def test_reads_after_writes_are_refused_by_name(program: Callable[[Any], Any], decompositions: Any) -> None:
+    with pytest.raises(Unsupported, match="RC0027"):
+        written(with_options(program, CaptureOptions(backend=aot_eager, fullgraph=True)), 18)
+    with pytest.raises(CannotFunctionalize, match="reads as another argument"):
+        written(compile_aot(program, decompositions=decompositions or {}), 18)
+
+
+@pytest.mark.parametrize("program", READ_BEFORE.values(), ids=READ_BEFORE)
+def test_reads_before_writes_stay_in_one_graph(program: Callable[[Any], Any]) -> None:
+    captured = with_options(program, CaptureOptions(backend=aot_eager, fullgraph=True))
+    assert written(captured, 18) == written(program, 18)
+
+
+def test_arguments_that_come_to_share_memory_are_another_graph() -> None:
+    def program(x: Any, mean: Any, variance: Any, bias: Any) -> Any:
+        return torch.nn.functional.batch_norm(x, mean, variance, None, bias, training=True)
+
+    captured = with_options(program, CaptureOptions(backend=aot_eager))
+    for bias in (9, 12, 8, 9):
+        memory, expected = torch.arange(16.0), torch.arange(16.0)
+        results = [
+            function(m[:6].view(2, 3), m[6:9], m[9:12], m[bias : bias + 3])
+            for function, m in ((captured, memory), (program, expected))
+        ]
+        torch.testing.assert_close(results[0], results[1])
+        torch.testing.assert_close(memory, expected)
+
+
 def test_a_stride_that_becomes_too_small_is_another_graph() -> None:
     def program(m: Any, width: Any) -> None:
         m.as_strided((3, width.shape[0]), (3, 1)).add_(1)

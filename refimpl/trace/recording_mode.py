@@ -58,6 +58,7 @@ from refimpl.trace.options import TraceOptions
 from refimpl.trace.output_checks import check_outputs, eagers_error
 from refimpl.trace.provenance import preserved_meta_writer
 from refimpl.trace.proxies import PythonKeyTracer
+from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import updates_shared_places
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import ObjectTrackerState, TrackerState
@@ -331,7 +332,7 @@ class RecordingMode(TorchDispatchMode):
         if rule is not None:
             if self._kernels is not None and not self._has_values:
                 check_outputs(func, args, kwargs)  # a rule writes where the operator refuses
-            if updates_shared_places(func, args, kwargs):
+            if updates_shared_places(func, args, kwargs) or reads_what_it_writes(func, args, kwargs):
                 result = NotImplemented  # a rule computes all elements before it writes one
             else:
                 result = self._run_in_place_of(func, rule, args, kwargs)

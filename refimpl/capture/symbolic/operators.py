@@ -21,6 +21,8 @@ from refimpl._torch import (
     OpOverloadPacket,
     TorchDispatchMode,
     enable_python_dispatcher,
+    stands_for_another,
+    storage_key,
     upstream_shape_error,
 )
 from refimpl.capture.breaks import GraphBreak
@@ -41,6 +43,7 @@ from refimpl.capture.symbolic.values import (
 )
 from refimpl.functionalize.geometry import has_symbols, is_row_major
 from refimpl.trace.function_layouts import laid_out
+from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import shares_places, updates_shared_places
 from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
@@ -316,8 +319,11 @@ def _is_of_torch(target: Any) -> bool:
 @contextlib.contextmanager
 def _watched_updates(given: Any, what: str) -> Iterator[None]:
     """Operators that are called within it on these tensors raise GraphBreak where no graph does what they do to memory."""
-    if any(
-        shares_places(tensor) if not has_symbols(tensor) else not is_row_major(tensor) for tensor in _tensors_in(given)
+    tensors = [*_tensors_in(given)]
+    strided = [tensor for tensor in tensors if tensor.layout is torch.strided and not stands_for_another(tensor)]
+    storages = list(map(storage_key, strided))
+    if len(set(storages)) < len(storages) or any(
+        shares_places(tensor) if not has_symbols(tensor) else not is_row_major(tensor) for tensor in tensors
     ):
         with _UpdatesMode(what):
             yield
@@ -337,6 +343,8 @@ class _UpdatesMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if updates_shared_places(func, args, kwargs or {}):
             raise GraphBreak("update_of_shared_places", what=self._what)
+        if reads_what_it_writes(func, args, kwargs or {}):
+            raise GraphBreak("read_after_write", what=self._what)
         return func(*args, **(kwargs or {}))
 
 

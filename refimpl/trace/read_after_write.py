@@ -1,0 +1,141 @@
+"""Calls that read memory after they have written to it, as another of their arguments: what they give depends on the order.
+
+Counterpart: at::assert_no_overlap, at::assert_no_partial_overlap, which refuse some of them; what they let through has no
+functional form
+Differs: a batch norm computes with the weight and the bias as they are after its update of the running statistics, a product
+with rows that it has written before. A functional operator reads what was there before. Such calls are left to the operator, on
+the memory itself. Two sets of places are compared by arithmetic on strides, in sizes as they are in this call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
+from refimpl.trace.shared_places import shares_places
+
+_aten = torch.ops.aten
+_NAMESPACES = ("aten", "prims")  # an operator of the user's may do anything
+# They write to the running statistics in training, whatever their schemas say.
+_BATCH_NORMS = frozenset(
+    {
+        _aten.native_batch_norm.default,
+        _aten._native_batch_norm_legit.default,
+        _aten.cudnn_batch_norm.default,
+        _aten.miopen_batch_norm.default,
+    }
+)
+# Element by element, though no overload of theirs has the tag.
+_ELEMENTWISE = frozenset({"aten::copy_", "aten::bernoulli_", "aten::bernoulli", "aten::floor_divide_"})
+# Their argument `value` is a number, which they read first.
+_OF_A_NUMBER = frozenset({_aten.fill_.Tensor, _aten.masked_fill_.Tensor, _aten.index_fill_.int_Tensor})
+
+
+def reads_what_it_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the call may read places of one argument after it has written to them as another. Lists of results are left out.
+
+    False where sizes have no hint.
+    """
+    if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES or torch.Tag.inplace_view in func.tags:
+        return False
+    if not written_arguments(func) and func not in _BATCH_NORMS:
+        return False
+    names = [argument.name for argument in func._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return any(
+        storage_key(read) == storage_key(given[name]) and _is_disturbed(func, given[name], read)
+        for name in _written(func, given)
+        if _is_strided(given.get(name))
+        for other, value in given.items()
+        if other != name and not (other == "value" and func in _OF_A_NUMBER)
+        for read in pytree.tree_leaves(value)
+        if _is_strided(read)
+    )
+
+
+def _written(func: OpOverload, given: dict[str, Any]) -> tuple[str, ...]:
+    if func in _BATCH_NORMS:
+        return ("running_mean", "running_var") if given["training"] else ()
+    return tuple(name for _, name in written_arguments(func))
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
+
+
+def _is_disturbed(func: OpOverload, written: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether an element of `read` is read after its place is written. Both are in one storage."""
+    a, b = _Places.of(written), _Places.of(read)
+    if a is None or b is None:
+        return False
+    if _is_elementwise(func) and (a.width, a.dims) == (b.width, b.dims):
+        # Element by element, in the order of memory: what lies ahead is read before it is written.
+        if a.begin == b.begin or (a.begin < b.begin and not shares_places(written)):
+            return False
+    return a.meets(b)
+
+
+def _is_elementwise(func: OpOverload) -> bool:
+    """Whether a result depends on one element of each operand, by the tag of any of its overloads, in place or not."""
+    name = func._schema.name
+    if name in _ELEMENTWISE:
+        return True
+    short = name.removeprefix(f"{func.namespace}::")
+    packets = [getattr(getattr(torch.ops, func.namespace), form, None) for form in (short, short.rstrip("_"))]
+    return any(
+        torch.Tag.pointwise in getattr(packet, overload).tags
+        for packet in packets
+        if packet is not None
+        for overload in packet.overloads()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Bytes of a storage: elements of `width` bytes, from `begin` on, in dimensions of (size, step)."""
+
+    begin: int
+    width: int
+    dims: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Places | None:
+        """Of symbolic sizes, as they are in this call; None if nobody knows them."""
+        width = tensor.element_size()
+        offset, *numbers = (_hint(n) for n in (tensor.storage_offset(), *tensor.shape, *tensor.stride()))
+        if offset is None or None in numbers:
+            return None
+        dims = zip(numbers[: tensor.dim()], numbers[tensor.dim() :], strict=True)
+        return cls(offset * width, width, tuple((size, step * width) for size, step in dims if size != 1))
+
+    def meets(self, other: _Places) -> bool:
+        """Whether they have a byte in common."""
+        if any(size == 0 for size, _ in (*self.dims, *other.dims)):
+            return False
+        ranges: dict[int, tuple[int, int]] = {1: (1 - other.width, self.width - 1)}
+        for size, step in self.dims:
+            low, high = ranges.get(step, (0, 0))
+            ranges[step] = low, high + size - 1
+        for size, step in other.dims:
+            low, high = ranges.get(step, (0, 0))
+            ranges[step] = low - (size - 1), high
+        terms = sorted(((step, *ranges[step]) for step in ranges if step != 0), reverse=True)
+        return _is_sum(other.begin - self.begin, terms)
+
+
+def _is_sum(number: int, terms: list[tuple[int, int, int]]) -> bool:
+    """Whether it is a sum of multiples: of each step, at least low and at most high times. Largest steps come first."""
+    if not terms:
+        return number == 0
+    (step, low, high), *rest = terms
+    least, most = sum(s * a for s, a, _ in rest), sum(s * b for s, _, b in rest)
+    first, last = max(low, -((most - number) // step)), min(high, (number - least) // step)
+    return any(_is_sum(number - step * count, rest) for count in range(first, last + 1))
+
+
+def _hint(number: Any) -> Any:
+    """The number as it is in this call; None if nobody knows it."""
+    return number.node.hint if isinstance(number, torch.SymInt) else number
