@@ -236,6 +236,37 @@ def test_a_history_of_an_argument_that_overlaps_itself() -> None:
     assert_agrees(program, make)
 
 
+@pytest.mark.parametrize(
+    "write",
+    [lambda a, b: b.diagonal().addcmul_(a, a), lambda a, b: b[0].mul_(a[0]), lambda a, b: b.copy_(a.expand(2, 2))],
+    ids=["diagonal", "row", "whole"],
+)
+@pytest.mark.parametrize(
+    "memory",
+    [lambda: torch.empty_strided((2, 2), (1, 1)).fill_(1), lambda: torch.ones(3).as_strided((2, 2), (1, 1)).detach()],
+    ids=["own", "detached"],
+)
+def test_memory_that_overlaps_itself_gets_a_history(
+    write: Callable[[Tensor, Tensor], Any], memory: Callable[[], Tensor]
+) -> None:
+    def program(a: Tensor, b: Tensor) -> Any:
+        write(a, b)
+        return b.sum() * 2
+
+    def make() -> Any:
+        source = torch.randn(2, requires_grad=True)
+        return [source], [source * 1, memory()]
+
+    def gradient_through_memory(function: Program) -> Tensor | None:
+        a, b = torch.tensor([2.0, 3.0], requires_grad=True), memory()
+        function(a, b)
+        (b * torch.tensor([[1.0, 10.0], [100.0, 1000.0]])).sum().backward()
+        return a.grad
+
+    assert_agrees(program, make)
+    torch.testing.assert_close(gradient_through_memory(compile_aot(program)), gradient_through_memory(program))
+
+
 def test_all_of_an_expanded_argument_is_filled() -> None:
     def program(a: Tensor, b: Tensor) -> Any:
         b.fill_(1.5)

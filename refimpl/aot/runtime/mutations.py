@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from refimpl.aot.analysis import ForwardOutput, Geometry, InputMutation
-from refimpl.aot.overlap import overlaps_itself
 
 Apply = Callable[[torch.Tensor, torch.Tensor], None]
 Step = Callable[[torch.Tensor, Sequence[Any]], Any]  # of the real input, and all forward outputs
@@ -73,18 +72,11 @@ def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _write_overlapping(tensor: torch.Tensor, value: torch.Tensor, *, write: Apply) -> None:
-    """Elements that are one place in memory have one value: it is written once."""
+    """Elements that are one place have one value: it is written once along expanded dimensions, which `copy_` refuses."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor, value = tensor.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
-    if not overlaps_itself(tensor):
-        write(tensor, value)
-        return
-    with torch.no_grad():
-        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        places = torch.arange(extent, device=tensor.device).as_strided(tensor.shape, tensor.stride())
-        flat = tensor.detach().as_strided((extent,), (1,))
-        flat[places.flatten()] = value.detach().flatten()
+    write(tensor, value)
 
 
 def _write_unseen(tensor: torch.Tensor, value: torch.Tensor) -> None:
