@@ -372,15 +372,11 @@ def keeps_sequence_number_of_meta() -> bool:
 def without_saved_tensors_hooks() -> Iterator[None]:
     """Within it hooks on saved tensors from around see nothing, and autograd checks that nobody has written to what was saved."""
     hooks: Any = getattr(torch._C, "_autograd")
-    found = []
-    while (top := hooks._top_saved_tensors_default_hooks(True)) is not None:
-        found.append(top)
-        hooks._pop_saved_tensors_default_hooks()
-    try:
+    with contextlib.ExitStack() as put_back:
+        while (top := hooks._top_saved_tensors_default_hooks(True)) is not None:
+            put_back.callback(hooks._push_saved_tensors_default_hooks, *top)
+            hooks._pop_saved_tensors_default_hooks()
         yield
-    finally:
-        for pack, unpack in reversed(found):
-            hooks._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def has_saved_tensors_hooks() -> bool:

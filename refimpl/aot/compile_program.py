@@ -38,7 +38,7 @@ from refimpl.aot.runtime.autograd_function import differentiable_call
 from refimpl.aot.runtime.flat_bases import with_flat_bases
 from refimpl.aot.runtime.gradient_queries import with_answers
 from refimpl.aot.runtime.graph_call import BoxedCall, boxed
-from refimpl.aot.runtime.kept_values import Needs, partly_needed
+from refimpl.aot.runtime.kept_values import Keeping, keeping_of
 from refimpl.aot.runtime.output_strides import with_traced_strides
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
@@ -350,9 +350,9 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         whole = with_backward_states(_LazyCompile(backward_module, config), program.random)
         has_parts = not tokens.backward and not program.random.backward and program.traced.layout is None
         get_backward = _ByTangents(whole, backward_module if has_parts else None, config)
-        needs = get_backward.needs(forward_module, num_outputs)
+        keeping = get_backward.keeping(forward_module, num_outputs, analysis)
     else:  # autograd refused: the forward runs, asking for a gradient raises
-        dependences, needs = (), ()
+        dependences, keeping = (), None
         forward_module, whole = joint, _no_backward
         get_backward = _ByTangents(whole, None, config)
         unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
@@ -368,7 +368,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         analysis,
         dependences,
         None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
-        needs,
+        keeping,
     )
     return runtime_wrapper(
         analysis,
@@ -445,11 +445,13 @@ class _ByTangents:
         self._parts: dict[frozenset[int], Callable[[], BoxedCall]] = {}
         self._lock = threading.Lock()
 
-    def needs(self, forward: torch.fx.GraphModule, num_outputs: int) -> Needs:
-        """Of what the forward saves. Where the backward is not divided, or not yet known to be, all of it is needed."""
-        if self._graph_module is None or not is_divisible(self._graph_module):
-            return ()
-        return partly_needed(forward, self._graph_module, num_outputs)
+    def keeping(self, forward: torch.fx.GraphModule, num_outputs: int, analysis: ProgramAnalysis) -> Keeping | None:
+        """What is kept of what the forward saves, and until when. None where there are no parts."""
+        if self._graph_module is None:
+            return None
+        return keeping_of(
+            forward, self._graph_module, num_outputs, analysis, is_divisible=is_divisible(self._graph_module)
+        )
 
     def __call__(self, missing: frozenset[int]) -> BoxedCall:
         if not missing or self._graph_module is None:

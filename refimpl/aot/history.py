@@ -5,10 +5,14 @@ Counterpart: none
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+
+# Of autograd's steps that do not tell what they keep: writes to views, and what is no operator of its own.
+_UNTOLD = ("CopySlices", "CppFunction")
 
 
 def is_new_leaf(tensor: torch.Tensor) -> bool:
@@ -41,3 +45,56 @@ def steps_behind(tensors: Sequence[torch.Tensor]) -> list[Any]:
             found[step] = None
             waiting += [following for following, _ in step.next_functions]
     return list(found)
+
+
+def freed_together(results: Sequence[torch.Tensor]) -> tuple[frozenset[int], ...]:
+    """By result, those whose backward cannot run once its own has run for good: a step behind both keeps values, which it lets go
+    then. A result of steps that keep nothing is not among its own."""
+    behind: dict[Any, int] = {}  # of each step, bits of the results
+    for index, result in enumerate(results):
+        step = history_of(result)
+        behind[step] = behind.get(step, 0) | 1 << index
+    for step in reversed(_first_steps_first(behind)):
+        for following, _ in step.next_functions:
+            behind[following] = behind.get(following, 0) | behind[step]
+    found = [0] * len(results)
+    kept: set[int] = set()
+    for step, bits in behind.items():
+        if step is not None and bits not in kept and _keeps_values(step):
+            kept.add(bits)
+            found = [together | bits if bits >> index & 1 else together for index, together in enumerate(found)]
+    return tuple(frozenset(j for j in range(len(results)) if together >> j & 1) for together in found)
+
+
+def _keeps_values(step: Any) -> bool:
+    """Whether it has saved tensors for its backward, or may have."""
+    if type(step).__name__ in _UNTOLD:
+        return True
+    try:
+        saved = [getattr(step, name) for name in _names_of_saved(type(step))]
+    except RuntimeError:  # they are freed
+        return True
+    flat = [one for value in saved for one in (value if isinstance(value, (tuple, list)) else [value])]
+    return any(getattr(one, "data", one) is not None for one in flat)
+
+
+@functools.cache
+def _names_of_saved(kind: type) -> tuple[str, ...]:
+    """What of such a step is as it was saved, before any hook unpacks it."""
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+
+
+def _first_steps_first(last: Iterable[Any]) -> list[Any]:
+    """The steps behind these and these, every one after all that are behind it."""
+    ordered: list[Any] = []
+    seen: set[Any] = {None}
+    waiting = [(step, False) for step in last]
+    while waiting:
+        step, is_done = waiting.pop()
+        if is_done:
+            ordered.append(step)
+        elif step not in seen:
+            seen.add(step)
+            waiting.append((step, True))
+            waiting += [(following, False) for following, _ in step.next_functions]
+    return ordered

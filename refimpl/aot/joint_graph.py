@@ -35,7 +35,7 @@ from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
 from refimpl.aot.gradient_dependences import given_unread
-from refimpl.aot.history import is_new_leaf
+from refimpl.aot.history import freed_together, is_new_leaf
 from refimpl.aot.input_analysis import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
 from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
@@ -234,8 +234,10 @@ class _JointTraceState:
             gradients = [next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves]
         returned = [g for g in gradients if g is not None]
         unread: tuple[frozenset[int], ...] = ()
-        if backward is not None and len(self.tangents) > 1 and self.outer is None:
+        outs: list[torch.Tensor] = []
+        if backward is not None:
             outs = [list(self._forward.differentiable.values())[o] for o in backward.outputs]
+        if len(outs) > 1 and backward is not None and self.tangents and self.outer is None:
             pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
             with paused_recordings():
                 unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of)
@@ -256,6 +258,7 @@ class _JointTraceState:
             has_backward=backward is not None and bool(backward.outputs),
             enables_gradients=backward is not None and not torch.is_grad_enabled() and self._enables_gradients,
             given_unread=unread,
+            freed_together=freed_together(outs),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )

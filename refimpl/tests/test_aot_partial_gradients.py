@@ -217,6 +217,101 @@ def test_saved_results_are_let_go_after_the_backward_and_with_the_results() -> N
     assert [one() for one in seen] == [None, None, None]
 
 
+def apart(x: Any, y: Any) -> Any:
+    return x.exp(), y.sin(), x + y
+
+
+def of_one_input(x: Any, y: Any) -> Any:
+    return x.sin(), x.cos() * y, x.view(-1).neg()
+
+
+def of_one_step(x: Any, y: Any) -> Any:
+    z = x.exp()
+    return z + y, z + 1, y.sigmoid()
+
+
+def written_in_part(x: Any, y: Any) -> Any:
+    z = x + y
+    z[:1] = 2
+    return z, x + 1, y * y
+
+
+@pytest.mark.parametrize("way", [*WAYS, "dynamic"])
+@pytest.mark.parametrize("program", [apart, of_one_input, of_one_step, written_in_part])
+def test_one_part_may_run_for_good_before_another(program: Callable[..., Any], way: str) -> None:
+    """A second backward is an error where a step that keeps values has run in the first, and there alone."""
+
+    def outcomes(function: Any, order: tuple[int, ...]) -> list[Any]:
+        x, y = torch.full((2,), 0.5, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
+        results = function(x, y)
+        found: list[Any] = []
+        for used in order:
+            try:
+                found.append(torch.autograd.grad(results[used].sum(), [x, y], allow_unused=True))
+            except RuntimeError as error:
+                found.append("a second time" in str(error))
+        return found
+
+    compiled = compile_aot(program, dynamic=True) if way == "dynamic" else WAYS[way](program)
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 1), (2, 2, 0), (0, 0, 2)):
+        assert same(outcomes(compiled, order), outcomes(program, order)), order
+
+
+class Accumulates(torch.nn.Module):
+    """Its buffers get histories, which go on from call to call; what it returns reads them where `reads` says so."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.reads = reads
+        self.register_buffer("written", torch.ones(3))
+        self.register_buffer("assigned", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = x.exp() + self.written if self.reads else x.exp()
+        self.written.mul_(x)
+        self.assigned = self.assigned * x.sin()
+        return result
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_history_that_goes_on_from_call_to_call(reads: bool, way: str) -> None:
+    def found(compiled: Callable[[Any], Any]) -> list[Any]:
+        module = Accumulates(reads)
+        call = compiled(module)
+        gradients: list[Any] = []
+        for scale in (1.0, 2.0, 3.0):
+            x = torch.full((3,), scale, requires_grad=True)
+            try:
+                call(x).sum().backward()
+            except RuntimeError as error:
+                gradients.append("a second time" in str(error))
+            gradients.append((x.grad, module.written.detach().clone()))
+        return gradients
+
+    assert same(found(WAYS[way]), found(lambda module: module))
+
+
+def test_a_part_lets_go_of_what_no_other_needs() -> None:
+    x, y = torch.full((2,), 0.5, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
+    seen: list[weakref.ref[Any]] = []
+
+    def backend(graph_module: torch.fx.GraphModule, examples: Any) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            results = graph_module(*args)
+            seen.extend(weakref.ref(r.untyped_storage()) for r in results[2:] if r is not None and not seen[1:])
+            return results
+
+        return run
+
+    results = compile_aot(lambda x, y: ((x * 2).sin(), (y * 3).cos()), backend=backend)(x, y)
+    assert [one() is None for one in seen] == [False, False]
+    results[0].sum().backward()
+    assert [one() is None for one in seen] == [True, False]
+    results[1].sum().backward()
+    assert [one() is None for one in seen] == [True, True]
+
+
 def test_a_gradient_by_what_is_kept_is_not_differentiated() -> None:
     x, y = torch.full((2,), 0.5, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
     (gradient,) = torch.autograd.grad(compile_aot(saved_results)(x, y)[0].sum(), x, create_graph=True)

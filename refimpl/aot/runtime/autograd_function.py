@@ -16,7 +16,7 @@ from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.history import history_of
 from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.kept_values import KeptValuesState, Needs
+from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later
 
@@ -29,15 +29,15 @@ def differentiable_call(
     analysis: ProgramAnalysis,
     dependences: Sequence[frozenset[int]] = (),
     wrapper_tangents: WrapperTangents | None = None,
-    needed_by: Needs = (),
+    keeping: Keeping | None = None,
 ) -> DifferentiableCall:
     """A function of (list to be filled with all forward outputs, slots) that returns the forward outputs with gradients.
 
     `get_backward` compiles the backward graph, for tangents of which those at some positions are zeros that nobody has computed,
     if that is not done yet. `dependences` are, of each gradient that it gives, the
     indices of the incoming gradients it depends on: one that depends on none of those that arrive is None, as in eager mode.
-    `wrapper_tangents` is given where wrapper subclasses are among the outputs. `needed_by` says of which saved tensors parts of
-    the backward have no need.
+    `wrapper_tangents` is given where wrapper subclasses are among the outputs, `keeping` where parts of the backward differ in
+    what they need or let go.
     """
     count = analysis.num_forward_outputs
     differentiable = analysis.differentiable
@@ -83,7 +83,7 @@ def differentiable_call(
             saved = outs[count:]
             ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
             saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
-            if not needed_by:
+            if keeping is None:
                 ctx.save_for_backward(*saved_tensors)
             holder += outs[:count]
             ctx.set_materialize_grads(False)
@@ -101,8 +101,8 @@ def differentiable_call(
                 if t._is_view() or id(t) in given:
                     returned[index] = t.detach()
                 given.add(id(t))  # two results with one value, of which each has its own history
-            if needed_by:
-                ctx.kept = KeptValuesState(saved_tensors, needed_by, slots, returned)
+            if keeping is not None:
+                ctx.kept = KeptValuesState(saved_tensors, keeping, slots, returned)
                 ctx.save_for_backward(*ctx.kept.others(saved_tensors))
             if dependences and ctx.needs_input_grad != expected_needs:
                 ctx.mark_non_differentiable(*[returned[index] for index in unreached_outputs(ctx.needs_input_grad[1:])])
@@ -115,12 +115,14 @@ def differentiable_call(
             for index, error in refused:
                 if grads[index] is not None:
                     raise _again(error)
-            saved, is_kept_differentiated = ctx.saved_tensors, False
-            read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
+            # Autograd raises where any backward has run for good.
+            saved = () if keeping is not None and ctx.kept.is_divided else ctx.saved_tensors
+            origins: list[torch.Tensor] = []
+            arrived = read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
             if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
                 read = set(range(len(tangent_indices)))  # the backward that reads what arrives would not give these
-            if needed_by:
-                saved, is_kept_differentiated = ctx.kept.take(saved, sorted(read))
+            if keeping is not None:
+                saved, origins = ctx.kept.take(saved, read, arrived)
             if wrapper_tangents is None:
                 tangents = tangents_of(ctx, grads)
             else:
@@ -128,7 +130,7 @@ def differentiable_call(
                 tangents = wrapper_tangents(ctx.likes, grads)
             missing = frozenset(range(len(tangent_indices))) - read
             is_differentiated = torch.is_grad_enabled() and (
-                is_kept_differentiated or any(t.requires_grad for t in (*tangents, *saved))
+                bool(origins) or any(t is not None and t.requires_grad for t in (*tangents, *saved))
             )
             with torch.no_grad():
                 if is_any_autocast_enabled():
@@ -140,7 +142,7 @@ def differentiable_call(
             if dependences and (is_partial or wrapper_tangents is not None):
                 returned = without_unreached(returned, grads)
             if is_differentiated:
-                returned = _refuse_gradients(returned, [*tangents, *saved])
+                returned = _refuse_gradients(returned, [*tangents, *saved, *origins])
             return None, *returned
 
     def call(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
@@ -183,10 +185,10 @@ def _again(error: Exception) -> Exception:
     return fresh
 
 
-def _refuse_gradients(gradients: Sequence[Any], origins: Sequence[torch.Tensor]) -> list[Any]:
+def _refuse_gradients(gradients: Sequence[Any], origins: Sequence[torch.Tensor | None]) -> list[Any]:
     """The gradients, with a history whose derivative is an error."""
     with torch.enable_grad():
-        anchors = [t for t in origins if t.requires_grad] or [torch.empty(0, requires_grad=True)]
+        anchors = [t for t in origins if t is not None and t.requires_grad] or [torch.empty(0, requires_grad=True)]
         tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
         wrapped = iter(_Refusal.apply(len(tensors), *tensors, *anchors))
     return [next(wrapped) if isinstance(g, torch.Tensor) else g for g in gradients]

@@ -1,4 +1,4 @@
-"""Values that a part of a backward needs: looked at when that part runs, as autograd looks at what each of its own steps saved.
+"""Values that a part of a backward needs: looked at and let go when that part runs, as autograd does with what each step saved.
 
 Counterpart: none; upstream saves all values of a compiled forward together, and the backward of one result asks after all of them
 """
@@ -12,30 +12,58 @@ from typing import Any
 import torch
 
 from refimpl._torch import has_saved_tensors_hooks, keeps_autograd_graph
+from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import FreedGraph, StaleValue
 from refimpl.aot.op_facts import memory_owners
 from refimpl.aot.partition.joint import is_tangent
 
-Needs = tuple[frozenset[int] | None, ...]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """What is looked at for each part of a backward."""
+
+    needs: tuple[frozenset[int] | None, ...]
+    """Of every saved tensor, the incoming gradients whose backward reads it; None where autograd keeps it for all of them."""
+    freed_together: tuple[frozenset[int], ...]
+    """Of every incoming gradient, those whose backward cannot run once its own has run for good."""
+    is_divided: bool
+    """Whether backwards of parts may run for good one after the other. Autograd then keeps nothing."""
 
 
-def partly_needed(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, num_outputs: int) -> Needs:
-    """Of every tensor that crosses, in order, the incoming gradients whose backward reads it; None where all of them do, or
-    where the graphs alone have its memory. Empty if there is no other.
+def keeping_of(
+    forward: torch.fx.GraphModule,
+    backward: torch.fx.GraphModule,
+    num_outputs: int,
+    analysis: ProgramAnalysis,
+    *,
+    is_divisible: bool,
+) -> Keeping | None:
+    """None where autograd does it: all that is saved is kept until any backward has run for good, and needed by each of them.
 
-    num_outputs: how many outputs of the forward are not saved values.
+    num_outputs: how many outputs of the forward are not saved values; is_divisible: whether there are backwards of parts, that do
+    not read what others alone need.
     """
     nodes = list(forward.graph.nodes)
     outputs: Any = nodes[-1].args[0]
-    owners = memory_owners(nodes[:-1])
-    results = {owners[node] for node in outputs[:num_outputs] if isinstance(node, torch.fx.Node)}
     saved = [node for node in outputs[num_outputs:] if _is_tensor(node)]
     readers, count = _readers(backward)
-    if len(readers) != len(saved):
-        return ()
+    if len(readers) != len(saved) or len(analysis.freed_together) != count:
+        return None
+    everything = frozenset(range(count))
+    if any(together != everything for together in analysis.freed_together):
+        has_parts = is_divisible and not any(analysis.given_unread)
+        needs = tuple([by if by and has_parts else everything for by in readers])
+        return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=True)
+    if not is_divisible:
+        return None
+    owners = memory_owners(nodes[:-1])
+    results = {owners[node] for node in outputs[:num_outputs] if isinstance(node, torch.fx.Node)}
+    # What the graphs alone have the memory of is not written to.
     is_seen = [owners[node] in results or owners[node].op == "placeholder" for node in saved]
-    needs = [by if seen and 0 < len(by) < count else None for by, seen in zip(readers, is_seen, strict=True)]
-    return tuple(needs) if any(by is not None for by in needs) else ()
+    needs = tuple([by if seen and 0 < len(by) < count else None for by, seen in zip(readers, is_seen, strict=True)])
+    if all(by is None for by in needs):
+        return None
+    return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=False)
 
 
 def _readers(backward: torch.fx.GraphModule) -> tuple[list[frozenset[int]], int]:
@@ -92,13 +120,18 @@ class KeptValuesState:
     """Of one call, until its backward has run for good."""
 
     def __init__(
-        self, tensors: Sequence[torch.Tensor], needs: Needs, slots: Sequence[Any], results: Sequence[Any]
+        self, tensors: Sequence[torch.Tensor], keeping: Keeping, slots: Sequence[Any], results: Sequence[Any]
     ) -> None:
         """Hooks on saved tensors see all of them, and switch off autograd's check: then nothing is kept here."""
         given, differentiable = set(map(id, slots)), set(map(id, results))
-        self.values: list[KeptValue] | None = []
-        for index, (tensor, needed_by) in enumerate(zip(tensors, needs, strict=True)):
-            if needed_by is None or tensor.is_inference() or has_saved_tensors_hooks():
+        has_hooks = has_saved_tensors_hooks()
+        self.is_divided = keeping.is_divided and not has_hooks
+        self._freed_together = keeping.freed_together
+        self._freed: frozenset[int] = frozenset()  # incoming gradients whose backward cannot run any more
+        self._count = len(tensors)
+        self._values: list[KeptValue] = []
+        for index, (tensor, needed_by) in enumerate(zip(tensors, keeping.needs, strict=True)):
+            if needed_by is None or tensor.is_inference() or has_hooks:
                 continue
             is_input = id(tensor) in given
             kept = KeptValue(
@@ -108,25 +141,42 @@ class KeptValuesState:
                 needed_by=needed_by,
                 requires_grad=tensor.requires_grad if is_input else id(tensor) in differentiable,
             )
-            self.values.append(kept)
+            self._values.append(kept)
+        self._indices = {kept.index for kept in self._values}
 
     def others(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Those that autograd saves."""
-        assert self.values is not None
-        here = {kept.index for kept in self.values}
-        return [tensor for index, tensor in enumerate(tensors) if index not in here]
+        return [tensor for index, tensor in enumerate(tensors) if index not in self._indices]
 
-    def take(self, saved: Sequence[torch.Tensor], arrived: Collection[int]) -> tuple[list[torch.Tensor], bool]:
-        """All tensors in order, and whether one that is needed requires a gradient. Raises StaleValue, FreedGraph."""
-        if self.values is None:
+    def take(
+        self, saved: Sequence[torch.Tensor], read: Collection[int], arrived: Collection[int]
+    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
+        """All tensors in order; and what is kept here, if any of it that is needed requires a gradient. Raises StaleValue,
+        FreedGraph.
+
+        read: the incoming gradients whose backward runs, of which those that have not arrived are zeros. Where the backward is
+        divided, None is in the place of what it does not need.
+        """
+        if not self._freed.isdisjoint(arrived):
             raise FreedGraph
-        tensors = list(saved)
+        tensors: list[torch.Tensor | None] = [None] * self._count
         requires_grad = False
-        for kept in self.values:
-            if not kept.needed_by.isdisjoint(arrived):
+        for kept in self._values:
+            is_needed = not kept.needed_by.isdisjoint(read)
+            if is_needed:
                 kept.check()
                 requires_grad |= kept.requires_grad
-            tensors.insert(kept.index, kept.tensor)
+            if is_needed or not self.is_divided:
+                tensors[kept.index] = kept.tensor
+        others = iter(saved)
+        for index in range(self._count):
+            if index not in self._indices:
+                tensors[index] = next(others)
+        origins = [kept.tensor for kept in self._values] if requires_grad else []
         if not keeps_autograd_graph():
-            self.values = None
-        return tensors, requires_grad
+            self._free(arrived)
+        return tensors, origins
+
+    def _free(self, arrived: Collection[int]) -> None:
+        self._freed = self._freed.union(*[self._freed_together[one] for one in arrived])
+        self._values = [kept for kept in self._values if not kept.needed_by <= self._freed]
