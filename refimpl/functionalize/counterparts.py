@@ -20,6 +20,7 @@ from refimpl._torch import OpOverload
 from refimpl.functionalize.schemas import OpEffects, Parameter, effects_of
 
 _OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format"})
+_OF_OWN_MEMORY = {"conj_physical": "_conj_physical"}  # the one gives its argument back where that is real
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def _candidates(op: OpOverload) -> list[Any]:
         stems = [f"__{name[3:]}"]
     else:
         stem = name.removesuffix("_")
+        stem = _OF_OWN_MEMORY.get(stem, stem)
         stems = [stem, f"{stem}_functional", f"{name}_functional"]
     found: list[Any] = []
     for stem in dict.fromkeys(stems):

@@ -214,6 +214,17 @@ def test_arguments_that_come_to_share_memory_are_another_graph() -> None:
         torch.testing.assert_close(memory, expected)
 
 
+def test_a_size_that_comes_out_as_nothing_or_one_shares_no_places() -> None:
+    def program(m: torch.Tensor, count: int) -> torch.Tensor:
+        rows = m.new_zeros(4).as_strided((4, m.shape[0] - count), (1, 1))
+        return rows.masked_fill_(rows < 1, 2.0)
+
+    captured = with_options(program, CaptureOptions(backend=aot_eager, fullgraph=True, dynamic=True))
+    for size in (5, 6):
+        memory = torch.arange(float(size))
+        assert captured(memory, 5).tolist() == program(memory, 5).tolist()
+
+
 def test_a_stride_that_becomes_too_small_is_another_graph() -> None:
     def program(m: Any, width: Any) -> None:
         m.as_strided((3, width.shape[0]), (3, 1)).add_(1)

@@ -49,12 +49,8 @@ def shares_places(value: torch.Tensor) -> bool:
     """Whether two elements are in one place; True, too, for many elements, and for symbolic sizes, whose strides suggest it."""
     if value.layout is not torch.strided or value.is_nested:
         return False
-    dims = [
-        (size, stride)
-        for size, stride in zip(value.shape, value.stride(), strict=True)
-        if type(size) is not int or size != 1
-    ]
-    if any(type(size) is int and size == 0 for size, _ in dims):
+    dims = [(size, stride) for size, stride in zip(value.shape, value.stride(), strict=True) if not _is(size, 1)]
+    if any(_is(size, 0) for size, _ in dims):
         return False
     if any(type(stride) is int and stride == 0 for _, stride in dims):
         return True
@@ -96,6 +92,11 @@ def _is_read(tensor: torch.Tensor, call: Any) -> bool:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _is(size: Any, number: int) -> bool:
+    """Whether it is the number, with a guard where a symbolic size is it in this call."""
+    return bool(_hint(size) == number and size == number)
 
 
 def _hint(number: Any) -> Any:

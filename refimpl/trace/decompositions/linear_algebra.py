@@ -29,12 +29,16 @@ def mv(matrix: Tensor, vector: Tensor) -> Tensor:
 def dot(x: Tensor, y: Tensor) -> Tensor:
     if x.ndim != 1 or y.ndim != 1 or x.shape != y.shape or x.dtype is not y.dtype:
         return NotImplemented  # eager raises
+    if x.is_conj() and y.is_conj():
+        return dot(x.conj(), y.conj()).conj()  # lazily, as eager does
     dtype = computation_dtype(x.dtype)
     return cast(torch.sum(cast(x, dtype) * cast(y, dtype)), x.dtype)
 
 
 @rule(aten.vdot.default)
 def vdot(x: Tensor, y: Tensor) -> Tensor:
+    if y.is_conj() and not x.is_conj():
+        return aten.dot.default(x, y.conj()).conj()  # lazily, as eager does
     return aten.dot.default(aten._conj_physical.default(x) if x.is_complex() else x, y)
 
 
