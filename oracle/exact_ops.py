@@ -68,6 +68,18 @@ _exact(
     rrelu_with_noise_functional _standard_gamma _sample_dirichlet _fused_dropout""",
 )
 
+# Copies, negations and the like give NaN the sign that it had, or the other (IEEE 754, 5.5.1). The sign of NaN as the result of
+# anything else the standard leaves open (6.3), and eager's vector loops and the scalar ones at their ends differ in it: `pow`,
+# `fmod`, `atan2`, `maximum`, and for bfloat16 nearly everything.
+KEEPS_SIGN_OF_NAN = frozenset(
+    name
+    for name, reason in EXACT_OPS.items()
+    if reason.startswith(("moves elements", "makes a tensor from constants", "random"))
+) | {
+    "neg", "negative", "positive", "abs", "absolute", "copysign", "nan_to_num", "conj_physical", "real", "imag", "_foreach_neg",
+    "_foreach_abs", "index_put", "_index_put_impl", "_unsafe_index_put",
+}  # fmt: skip
+
 # Sums, differences and products of integers are exact while nothing exceeds 1/eps, in any order.
 RING_OPS = frozenset(
     """add sub subtract rsub mul multiply sum cumsum prod cumprod mm bmm mv dot vdot addmm baddbmm addmv addbmm addr

@@ -28,6 +28,7 @@ from oracle.exact_ops import (
     FIRST_RESULT_MOVES,
     INPUTS_STAY,
     INTERPOLATES,
+    KEEPS_SIGN_OF_NAN,
     LOGARITHMS_OF_SUMS,
     RING_OPS,
     ROUNDED_AS_FIRST_INPUT,
@@ -56,6 +57,7 @@ class _OpKind:
     chooses_among: str = (
         ""  # "elements", "elements and bounds", "elements and zero": which of 0 and -0 it gives is open
     )
+    keeps_sign_of_nan: bool = False
     moves_inputs: bool = False
     moves_first_input: bool = False
     moves_first_result: bool = False  # and no other
@@ -76,8 +78,9 @@ class RoundingNoise(TorchDispatchMode):
 
     Copies of the float inputs and the float outputs of such an operator are each multiplied by
     1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more (`oracle.reduction_length`).
-    Zeros, infinities and NaNs stay, but for the signs of zeros that were added up, or chosen among zeros of both signs;
-    nothing finite becomes infinite, other than sums that overflow in another order (`oracle.partial_sums`).
+    Zeros, infinities and NaNs stay, but for the signs of zeros that were added up, or chosen among zeros of both signs, and
+    those of NaN that were computed: positive under seed 0, negative under 1, either after that. Nothing finite becomes
+    infinite, other than sums that overflow in another order (`oracle.partial_sums`).
     Active in the backward pass as well, if that runs inside.
 
     Of `scale` 0 nothing moves, and everything else is as under noise: operators read copies, and what they return is one.
@@ -105,7 +108,10 @@ class RoundingNoise(TorchDispatchMode):
         if kind.is_exact or _is_exact_call(func, args, kwargs):
             is_open = self.scale and kind.chooses_among and _has_both_zeros((args, kwargs), kind.chooses_among)
             result = func(*args, **kwargs)
-            return self._with_either_zero(result, is_written=bool(kind.written)) if is_open else result
+            if is_open:
+                result = self._with_either_zero(result, is_written=bool(kind.written))
+            is_kept = not self.scale or kind.keeps_sign_of_nan
+            return result if is_kept else self._with_either_nan(result, is_written=bool(kind.written))
         if kind.converts_first and self.scale:
             args = _converted(args, kwargs)
         if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
@@ -167,12 +173,25 @@ class RoundingNoise(TorchDispatchMode):
             if not isinstance(out, torch.Tensor) or out.dtype not in _SIGNED_ZEROS:
                 return out
             shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
-            either = torch.where(out == 0, torch.copysign(torch.zeros_like(out), shift), out)
-            if is_written:
-                return out.copy_(either)
-            return either if either.stride() == out.stride() else either.as_strided(out.shape, out.stride())
+            return _put(out, torch.where(out == 0, torch.copysign(torch.zeros_like(out), shift), out), is_written)
 
         return tree_map(flipped, result)
+
+    def _with_either_nan(self, result: Any, *, is_written: bool) -> Any:
+        """The result of an exact operator: each NaN in it gets the one sign or the other."""
+
+        def flipped(out: Any) -> Any:
+            if not _is_movable(out) or out.dtype not in _SIGNED_ZEROS or not bool(out.isnan().any()):
+                return out
+            shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
+            return _put(out, self._with_signs_of_nan(out, out, shift), is_written)
+
+        return tree_map(flipped, result)
+
+    def _with_signs_of_nan(self, moved: torch.Tensor, source: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        """`moved` where `source` is a number, else NaN of the sign that this run gives it; `shift` is of both signs."""
+        signs = torch.full_like(shift, 1.0 - 2.0 * self.seed) if self.seed < 2 else shift
+        return torch.where(source.isnan(), torch.copysign(source, signs), moved)
 
     def _moved_by_coordinates(self, result: torch.Tensor, source: Any) -> torch.Tensor:
         """Moved by what an epsilon of the largest coordinate makes of the range of the values between which it lies.
@@ -213,7 +232,7 @@ class RoundingNoise(TorchDispatchMode):
         shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
         size = first.abs() if isinstance(first, torch.Tensor) else abs(first)
         moved = result + shift * (size * (torch.finfo(result.dtype).eps * self.scale))
-        moved = torch.where(result == 0, result, moved)
+        moved = self._with_signs_of_nan(torch.where(result == 0, result, moved), result, shift)
         return result.copy_(moved) if is_written else moved.as_strided(result.shape, result.stride())
 
     def _moved_inputs(self, values: Any, kind: _OpKind, kept: frozenset[int]) -> Any:
@@ -277,7 +296,7 @@ class RoundingNoise(TorchDispatchMode):
         moved = torch.copysign(moved, wide)  # -0.0 + 0.0 is 0.0
         if self._flips_zeros:
             moved = torch.where(wide == 0, torch.copysign(torch.zeros_like(wide), shift), moved)
-        return moved.to(tensor.dtype)
+        return self._with_signs_of_nan(moved, wide, shift).to(tensor.dtype)
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -285,6 +304,15 @@ class RoundingNoise(TorchDispatchMode):
             seed = (self.seed + 1) * 0x9E3779B97F4A7C15 % 2**63
             self._generators[device] = torch.Generator(device=device).manual_seed(seed)
         return self._generators[device]
+
+
+def _put(out: torch.Tensor, value: torch.Tensor, is_written: bool) -> torch.Tensor:
+    """The value: in the memory of the result that a call writes, else with its strides. A result with gaps stays."""
+    if is_written:
+        return out.copy_(value)
+    if value.stride() == out.stride():
+        return value
+    return value.as_strided(out.shape, out.stride()) if _is_dense(out) else out
 
 
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -313,14 +341,14 @@ def _kind_of(func: Any) -> _OpKind:
 def _classify(func: Any) -> _OpKind:
     schema = getattr(func, "_schema", None)
     if schema is None:  # higher-order operators run their bodies through this mode
-        return _OpKind(is_exact=True)
+        return _OpKind(is_exact=True, keeps_sign_of_nan=True)
     namespace, _, full_name = schema.name.partition("::")
     name = full_name.rstrip("_") if not full_name.endswith("__") else full_name
     is_view = any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
     # attention and recurrent kernels take a dropout probability, mostly zero; their masks do not depend on the values
     is_random = torch.Tag.nondeterministic_seeded in func.tags and "attention" not in name and "rnn" not in name
     if is_view or is_random:
-        return _OpKind(is_exact=True)
+        return _OpKind(is_exact=True, keeps_sign_of_nan=True)
     written: list[int | str] = []
     position = 0
     for argument in schema.arguments:
@@ -329,10 +357,17 @@ def _classify(func: Any) -> _OpKind:
             if not argument.kwarg_only:
                 written.append(position)
         position += 0 if argument.kwarg_only else 1
+    keeps_sign_of_nan = namespace == "aten" and name in KEEPS_SIGN_OF_NAN
     if namespace == "aten" and name in EXACT_OPS:
-        return _OpKind(is_exact=True, chooses_among=CHOOSES_AMONG.get(name, ""), written=tuple(written))
+        return _OpKind(
+            is_exact=True,
+            chooses_among=CHOOSES_AMONG.get(name, ""),
+            keeps_sign_of_nan=keeps_sign_of_nan,
+            written=tuple(written),
+        )
     return _OpKind(
         is_exact=False,
+        keeps_sign_of_nan=keeps_sign_of_nan,
         # operators of other libraries may write to what their schema calls read-only
         moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,
         moves_first_input=namespace == "aten" and name in FIRST_INPUT_MOVES,

@@ -251,6 +251,27 @@ def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
     assert "sign of zero" in verdict.symptom
 
 
+@pytest.mark.parametrize(
+    ("read", "at", "status"),
+    [
+        ("x.pow(0.5).view(torch.int32)", slice(1, None), Status.PASS),
+        ("x.pow(0.5).neg().view(torch.int32)", slice(1, None), Status.PASS),
+        ("x.fmod(x.relu()).view(torch.int32)", slice(1, None), Status.PASS),
+        ("x.fmod(x.relu()).view(torch.int32)", slice(1), Status.FAIL_ACCURACY),  # of a number
+        ("x.mul(torch.nan).abs().view(torch.int32)", slice(1, None), Status.FAIL_ACCURACY),  # the sign is told
+    ],
+)
+def test_the_sign_of_a_computed_nan_is_no_finding(read: str, at: slice, status: Status) -> None:
+    source = f"def inputs(call): return (torch.tensor([4.0, -4.0, -1.0]),), {{}}\ndef program(x): return {read}\n"
+
+    def with_other_signs(output: torch.Tensor) -> torch.Tensor:
+        changed = output.clone()
+        changed[at] ^= -(1 << 31)
+        return changed
+
+    assert judged(state_of(source), changing(with_other_signs)).verdict.status is status
+
+
 def test_eager_in_a_second_process_is_eager_and_is_seen_from_there() -> None:
     second = load(resolve("eager[process=second]"))
     state = state_of(

@@ -398,6 +398,48 @@ def test_a_choice_without_two_zeros_keeps_its_sign() -> None:
         assert not torch.tensor([0.0, 1.0, 0.0]).relu().signbit().any()
 
 
+COMPUTES_NAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "power": lambda x: (-x.nan_to_num(1.0)).pow(0.5),
+    "sum in place": lambda x: x.clone().add_(1),
+    "sum, out=": lambda x: torch.add(x, 1, out=torch.empty_like(x)),
+    "maximum": lambda x: torch.maximum(x, torch.ones_like(x)),
+    "bounds in place": lambda x: x.clone().clamp_(0, 1),
+    "fmod": lambda x: x.fmod(2.0),
+    "remainder in place": lambda x: x.clone().remainder_(2.0),
+    "conversion": lambda x: x.to(torch.float16 if x.dtype is torch.float64 else torch.float64).to(x.dtype),
+    "in two steps": lambda x: (x * 2).exp(),
+    "read through a view": lambda x: x.clone().view(2, -1).mul_(2).view(-1),
+}
+KEEPS_NAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "copy": lambda x: x.clone(),
+    "negation": lambda x: x.neg().neg_(),
+    "sign": lambda x: x.abs().copysign(x),
+    "choice": lambda x: torch.where(x.signbit(), x, x.flip(0).flip(0)),
+    "index": lambda x: torch.zeros_like(x).index_put((torch.arange(x.numel()),), x),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", COMPUTES_NAN)
+def test_the_sign_of_a_computed_nan_is_open(name: str, dtype: torch.dtype) -> None:
+    numbers = torch.tensor([torch.nan] * 40, dtype=dtype).copysign(torch.tensor([1.0, -1.0] * 20, dtype=dtype))
+    runs = [noisy(lambda: COMPUTES_NAN[name](numbers), seed) for seed in range(3)]
+    for run in runs:
+        assert run.dtype is dtype
+        assert run.isnan().all()
+    assert not runs[0].signbit().any()
+    assert runs[1].signbit().all()
+    assert 5 < int(runs[2].signbit().sum()) < 35
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("name", KEEPS_NAN)
+def test_the_sign_of_nan_stays_where_it_is_told(name: str, dtype: torch.dtype) -> None:
+    numbers = torch.tensor([torch.nan] * 40, dtype=dtype).copysign(torch.tensor([1.0, -1.0] * 20, dtype=dtype))
+    for seed in range(3):
+        assert torch.equal(noisy(lambda: KEEPS_NAN[name](numbers), seed).signbit(), numbers.signbit())
+
+
 def test_elements_that_are_one_in_memory_are_moved_together_and_apart() -> None:
     expanded = torch.tensor([0.3]).expand(8)
     spreads = []
