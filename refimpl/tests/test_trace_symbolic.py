@@ -321,6 +321,50 @@ def test_the_values_of_nodes_follow_an_equality_found_later() -> None:
     assert [int(size.node.expr) if isinstance(size, torch.SymInt) else size for size in sizes] == [3, 3]
 
 
+to_float: Callable[[Any], Any] = torch.sym_float
+NUMBERS_OF_KERNELS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: to_float(a) + to_float(b),
+    "difference": lambda a, b: to_float(a) - to_float(b),
+    "product": lambda a, b: to_float(a) * 1.5,
+    "negation": lambda a, b: -to_float(a),
+    "absolute": lambda a, b: abs(to_float(a) - to_float(b)),
+    "remainder": lambda a, b: to_float(a) % to_float(b),
+    "floored": lambda a, b: to_float(a) // to_float(b),
+    "distance": lambda a, b: abs(a - b),
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "exclusive or": lambda a, b: a ^ b,
+    "shifted left": lambda a, b: a << b,
+    "shifted right": lambda a, b: a >> b,
+}
+
+
+@pytest.mark.parametrize("compute", NUMBERS_OF_KERNELS.values(), ids=NUMBERS_OF_KERNELS)
+def test_a_number_that_a_kernel_computed_of_sizes_is_computed_again_in_the_graph(
+    compute: Callable[[Any, Any], Any],
+) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        sizes: Any = x.shape
+        a, b = sizes
+        with a.node.shape_env.origins_off():
+            number = compute(a, b)
+        return x * number
+
+    graph_module = _trace(program, torch.ones(3, 5))
+    for shape in ((3, 5), (6, 4), (9, 2)):
+        x = torch.ones(shape)
+        torch.testing.assert_close(graph_module(x), x * compute(*shape))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_composite_kernel_computes_with_sizes_in_inference_mode(*, dynamic: bool) -> None:
+    compiled = refimpl.compile(torch.linalg.matrix_rank, backend="aot_eager", dynamic=dynamic)
+    with torch.inference_mode():
+        for shape in ((3, 2), (4, 5)):
+            x = torch.arange(float(shape[0] * shape[1])).reshape(shape)
+            assert compiled(x) == torch.linalg.matrix_rank(x)
+
+
 @pytest.mark.parametrize("dim", [None, 0, 1])
 def test_a_deviation_of_what_a_mask_selects_asks_nothing_of_its_size(dim: int | None) -> None:
     def program(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
