@@ -7,6 +7,9 @@ becomes infinite then, and all else NaN. No operator promises an order, nor that
 N follow from the operator itself, which is linear in its terms: applied to magnitudes it gives P + N, applied to the numbers
 P - N, both in float64.
 
+An infinite term decides the sum, unless the finite ones overflow to the other infinity before it comes: then it is NaN. P and N
+are those of the finite terms.
+
 Of float64 results P and N may be beyond float64 themselves. Where terms are elements of inputs, not products of two, all
 of them are made smaller by a power of 2 before, and P and N with them; by how far these may then be wrong, a bound for any order,
 they have to be larger. Half types are accumulated in float32.
@@ -50,26 +53,30 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         return result
     if any(tensor.layout is not torch.strided or tensor.dtype.is_complex for tensor in tensors):
         return result
-    numbers, magnitudes = (_wide(args, kwargs, scale, is_magnitude=is_magnitude) for is_magnitude in (False, True))
-    wide, wide_magnitudes = func(*numbers[0], **numbers[1]), func(*magnitudes[0], **magnitudes[1])
+    wide, total, magnitudes = (
+        func(*wide_args, **wide_kwargs)
+        for wide_args, wide_kwargs in (_wide(args, kwargs, scale, of) for of in ("numbers", "finite", "magnitudes"))
+    )
     count = tensors[0].numel() / max(result.numel(), 1) if name == "mean" else 1.0  # the sum is what overflows
     terms = sum(tensor.numel() for tensor in tensors) if is_double else 0
     error = terms * 2.0**-50  # of P and of N, relative to P + N
 
-    def opened(out: Any, numbers: Any, magnitude: Any) -> Any:
+    def opened(out: Any, number: Any, finite: Any, magnitude: Any) -> Any:
         if not _is_of(out, dtype):
             return out
-        positive, negative = (magnitude + numbers) * (count / 2), (magnitude - numbers) * (count / 2)
+        positive, negative = (magnitude + finite) * (count / 2), (magnitude - finite) * (count / 2)
         least = beyond + magnitude * (count * error)
         above, below = positive > least, negative > least
         bent = torch.where(above, math.inf, torch.where(below, -math.inf, out))
         another = torch.where(out.isnan(), math.inf, math.nan)
         bent = torch.where(above & below, another, bent)
+        meets_other = (number == math.inf) & below | (number == -math.inf) & above
+        bent = torch.where(number.isfinite(), bent, torch.where(meets_other & out.isinf(), math.nan, out))
         return bent if bent.stride() == out.stride() else torch.empty_like(out).copy_(bent)
 
     if isinstance(result, torch.Tensor):
-        return opened(result, wide, wide_magnitudes)
-    return type(result)(opened(*parts) for parts in zip(result, wide, wide_magnitudes, strict=True))
+        return opened(result, wide, total, magnitudes)
+    return type(result)(opened(*parts) for parts in zip(result, wide, total, magnitudes, strict=True))
 
 
 def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
@@ -128,16 +135,17 @@ def _can_overflow(leaves: list[Any], limit: float) -> bool:
     return bound * count * 2 > limit
 
 
-def _wide(args: Any, kwargs: dict[str, Any], scale: float, *, is_magnitude: bool) -> tuple[Any, dict[str, Any]]:
-    """The arguments in float64, or their magnitudes; tensors times a scale."""
+def _wide(args: Any, kwargs: dict[str, Any], scale: float, of: str) -> tuple[Any, dict[str, Any]]:
+    """The arguments in float64 times a scale: their numbers, those without infinities and NaN, or the magnitudes of these."""
 
     def one(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
             leaf = leaf.detach().double() * scale
-            return leaf.abs() if is_magnitude else leaf
+            leaf = leaf if of == "numbers" else leaf.nan_to_num(0.0, 0.0, 0.0)
+            return leaf.abs() if of == "magnitudes" else leaf
         return torch.float64 if leaf is torch.float32 else leaf
 
     named = {name: one(value) for name, value in kwargs.items()}
-    if is_magnitude:
+    if of == "magnitudes":
         named |= {name: abs(named[name]) for name in _FACTORS if name in named}
     return tree_map(one, args), named

@@ -130,6 +130,18 @@ def test_infinite_terms_stay_as_they_are() -> None:
     assert math.isnan(noisy(lambda: row(-math.inf, math.inf, 1.0).sum(), 0).item())
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_finite_terms_may_overflow_to_the_other_infinity_before_an_infinite_one(sign: float) -> None:
+    infinite, x, ones = row(sign * math.inf), sign * row(math.inf, -LARGEST, -LARGEST), torch.ones(1)
+    for fn in (lambda: x.sum()[None], lambda: torch.conv1d(x[None, None], row(1, 1, 1)[None, None])[0, 0]):
+        truth = infinite.double()
+        assert math.isnan(noisy(fn, 0).item())
+        assert is_right(fn, ones * math.nan, truth)
+        assert is_right(fn, infinite, truth)
+    for unbent in (sign * row(math.inf, LARGEST, LARGEST), sign * row(math.inf, -LARGEST, 1.0)):
+        assert not is_right(lambda unbent=unbent: unbent.sum()[None], ones * math.nan, truth)
+
+
 def test_arguments_and_strides_stay() -> None:
     a, b = torch.full((2, 3), LARGEST), torch.full((3, 4), -1.0)
     result = noisy(lambda: torch.mm(a, b.t().contiguous().t()), 0)
