@@ -260,6 +260,9 @@ def test_one_part_may_run_for_good_before_another(program: Callable[..., Any], w
 class Accumulates(torch.nn.Module):
     """Its buffers get histories, which go on from call to call; what it returns reads them where `reads` says so."""
 
+    written: torch.Tensor
+    assigned: torch.Tensor
+
     def __init__(self, reads: bool) -> None:
         super().__init__()
         self.reads = reads
@@ -278,7 +281,7 @@ class Accumulates(torch.nn.Module):
 def test_a_history_that_goes_on_from_call_to_call(reads: bool, way: str) -> None:
     def found(compiled: Callable[[Any], Any]) -> list[Any]:
         module = Accumulates(reads)
-        call = compiled(module)
+        call: Any = compiled(module)
         gradients: list[Any] = []
         for scale in (1.0, 2.0, 3.0):
             x = torch.full((3,), scale, requires_grad=True)
@@ -290,6 +293,49 @@ def test_a_history_that_goes_on_from_call_to_call(reads: bool, way: str) -> None
         return gradients
 
     assert same(found(WAYS[way]), found(lambda module: module))
+
+
+def two_towers(x: torch.Tensor, y: torch.Tensor) -> Any:
+    h, g = x.sqrt(), y.exp()
+    h.data_ptr()  # a break
+    return h * h, g.sin(), h + g
+
+
+def updated(x: torch.Tensor, y: torch.Tensor) -> Any:
+    state = x * x
+    state.data_ptr()
+    state.mul_(y)
+    state.data_ptr()
+    return y.sin() + 1, state * 2, state
+
+
+@pytest.mark.parametrize("way", ["captured", "kernels"])
+@pytest.mark.parametrize("program", [two_towers, updated])
+def test_nothing_runs_behind_what_has_no_gradient(program: Callable[..., Any], way: str) -> None:
+    """What is behind a graph is not called, with None, by the backward of a result that does not go on from it."""
+
+    def outcomes(function: Any, order: tuple[tuple[int, ...], ...]) -> list[Any]:
+        x, y = torch.tensor([0.25, 4.0], requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
+        results = function(x, y)
+        found: list[Any] = []
+        for used in order:
+            try:
+                total = torch.stack([results[i].sum() for i in used]).sum()
+                found.append(torch.autograd.grad(total, [x, y], allow_unused=True))
+            except RuntimeError as error:
+                found.append("a second time" in str(error))
+        return found
+
+    compiled = WAYS[way](program)
+    for order in (((0,), (1,)), ((1,), (0,)), ((2,), (0,)), ((0,), (2,)), ((0, 1, 2), (1,)), ((1, 2), (0,))):
+        assert same(outcomes(compiled, order), outcomes(program, order)), order
+
+
+def test_results_of_leaves_are_one_step_of_autograd() -> None:
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    compiled = compile_aot(apart)
+    steps = [{result.grad_fn for result in compiled(*given)} for given in ((x, y), (x * 1, y), (x * 1, y * 1))]
+    assert [len(found) for found in steps] == [1, 2, 3]
 
 
 def test_a_part_lets_go_of_what_no_other_needs() -> None:

@@ -1,4 +1,4 @@
-"""The compiled forward and backward as one step of autograd.
+"""The compiled forward and backward as one step of autograd; as several, where parts of it go on from different histories.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDispatchAutograd
 Differs: only outputs that have a gradient pass through autograd; all others, and what views need, go beside it.
@@ -7,16 +7,18 @@ Differs: only outputs that have a gradient pass through autograd; all others, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from refimpl._torch import is_any_autocast_enabled, without_autocast
+from refimpl._torch import has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.history import history_of
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
+from refimpl.aot.runtime.parts import Part, PartsState
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later
 
@@ -76,6 +78,54 @@ def differentiable_call(
     needs = [info.requires_grad for info in analysis.inputs]
     expected_needs = (False, *[is_needed and i not in unreached for i, is_needed in enumerate(needs)])
 
+    def returned_of(outs: list[Any], slots: Sequence[Any]) -> list[torch.Tensor]:
+        # A view made in here, or an input returned as it is, could not be written to afterwards.
+        # What is another output too must not get the history of this one.
+        given = {id(slot) for slot in slots}
+        given.update([id(outs[p]) for p in others])
+        returned = [outs[p] for p in differentiable]
+        for index, t in enumerate(returned):
+            if t._is_view() or id(t) in given:
+                returned[index] = t.detach()
+            given.add(id(t))  # two results with one value, of which each has its own history
+        return returned
+
+    def gradients_of(call: Any, grads: Sequence[torch.Tensor | None]) -> Sequence[Any]:
+        if all(grad is None for grad in grads):  # of an output whose use has a gradient that is None
+            return (None,) * len(gradients)
+        for index, error in refused:
+            if grads[index] is not None:
+                raise _again(error)
+        # Autograd raises where any backward has run for good.
+        saved = () if keeping is not None and call.kept.is_divided else call.saved_tensors
+        origins: list[torch.Tensor] = []
+        arrived = read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
+        if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
+            read = set(range(len(tangent_indices)))  # the backward that reads what arrives would not give these
+        if keeping is not None:
+            saved, origins = call.kept.take(saved, read, arrived)
+        if wrapper_tangents is None:
+            tangents = tangents_of(call, grads)
+        else:
+            call.watched.check()
+            tangents = wrapper_tangents(call.likes, grads)
+        missing = frozenset(range(len(tangent_indices))) - read
+        is_differentiated = torch.is_grad_enabled() and (
+            bool(origins) or any(t is not None and t.requires_grad for t in (*tangents, *saved))
+        )
+        with torch.no_grad():
+            if is_any_autocast_enabled():
+                with without_autocast():
+                    found = get_backward(missing)([*call.numbers, *saved, *tangents])
+            else:
+                found = get_backward(missing)([*call.numbers, *saved, *tangents])
+        returned = [None if g is None else found[g] for g in gradients]
+        if dependences and (is_partial or wrapper_tangents is not None):
+            returned = without_unreached(returned, grads)
+        if is_differentiated:
+            returned = _refuse_gradients(returned, [*tangents, *saved, *origins])
+        return returned
+
     class Compiled(_Step):
         @staticmethod
         def forward(ctx: Any, holder: list[Any], *slots: Any) -> tuple[Any, ...]:
@@ -90,17 +140,9 @@ def differentiable_call(
             if wrapper_tangents is not None:
                 ctx.likes = wrapper_tangents.likes(outs)
                 ctx.watched = wrapper_tangents.watch(slots, outs, saved)
-            # A view made in here, or an input returned as it is, could not be written to afterwards.
-            # What is another output too must not get the history of this one.
-            given = {id(slot) for slot in slots}
-            given.update([id(outs[p]) for p in others])
-            returned = [outs[p] for p in differentiable]
+            returned = returned_of(outs, slots)
             if is_partial:
                 ctx.likes = [zeros_like_later(t) for t in returned]
-            for index, t in enumerate(returned):
-                if t._is_view() or id(t) in given:
-                    returned[index] = t.detach()
-                given.add(id(t))  # two results with one value, of which each has its own history
             if keeping is not None:
                 ctx.kept = KeptValuesState(saved_tensors, keeping, slots, returned)
                 ctx.save_for_backward(*ctx.kept.others(saved_tensors))
@@ -110,54 +152,79 @@ def differentiable_call(
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            if all(grad is None for grad in grads):  # of an output whose use has a gradient that is None
-                return (None,) * (1 + len(gradients))
-            for index, error in refused:
-                if grads[index] is not None:
-                    raise _again(error)
-            # Autograd raises where any backward has run for good.
-            saved = () if keeping is not None and ctx.kept.is_divided else ctx.saved_tensors
-            origins: list[torch.Tensor] = []
-            arrived = read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
-            if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
-                read = set(range(len(tangent_indices)))  # the backward that reads what arrives would not give these
-            if keeping is not None:
-                saved, origins = ctx.kept.take(saved, read, arrived)
-            if wrapper_tangents is None:
-                tangents = tangents_of(ctx, grads)
-            else:
-                ctx.watched.check()
-                tangents = wrapper_tangents(ctx.likes, grads)
-            missing = frozenset(range(len(tangent_indices))) - read
-            is_differentiated = torch.is_grad_enabled() and (
-                bool(origins) or any(t is not None and t.requires_grad for t in (*tangents, *saved))
-            )
-            with torch.no_grad():
-                if is_any_autocast_enabled():
-                    with without_autocast():
-                        found = get_backward(missing)([*ctx.numbers, *saved, *tangents])
-                else:
-                    found = get_backward(missing)([*ctx.numbers, *saved, *tangents])
-            returned = [None if g is None else found[g] for g in gradients]
-            if dependences and (is_partial or wrapper_tangents is not None):
-                returned = without_unreached(returned, grads)
-            if is_differentiated:
-                returned = _refuse_gradients(returned, [*tangents, *saved, *origins])
-            return None, *returned
+            return None, *gradients_of(ctx, grads)
+
+    class CompiledPart(_Step):
+        @staticmethod
+        def forward(
+            ctx: Any, call: _CallInParts, part: Part, returned: list[torch.Tensor], *slots: Any
+        ) -> tuple[Any, ...]:
+            ctx.call, ctx.part = call, part
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(*call.refused)
+            if not all(ctx.needs_input_grad[3:]):
+                needs = dict(zip(part.slots, ctx.needs_input_grad[3:], strict=True))
+                without = unreached_outputs([needs.get(position, False) for position in range(len(gradients))])
+                ctx.mark_non_differentiable(*[t for i, t in zip(part.outputs, returned, strict=True) if i in without])
+            return tuple(returned)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            arrived = dict(zip(ctx.part.outputs, grads, strict=True))
+            found = gradients_of(ctx.call, [arrived.get(index) for index in range(len(differentiable))])
+            return None, None, None, *[found[position] for position in ctx.part.slots]
+
+    def call_in_parts(holder: list[Any], slots: list[Any], parts: Sequence[Part]) -> tuple[torch.Tensor, ...]:
+        assert keeping is not None
+        with torch.no_grad():
+            outs = forward(list(slots))
+        saved = outs[count:]
+        saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
+        holder += outs[:count]
+        results = returned_of(outs, slots)
+        kept = KeptValuesState(saved_tensors, keeping, slots, results)
+        call = _CallInParts(
+            numbers=[v for v in saved if not isinstance(v, torch.Tensor)],
+            likes=[zeros_like_later(t) for t in results],
+            kept=kept,
+            refused=kept.others(saved_tensors),
+        )
+        for part in parts:
+            made = CompiledPart.apply(call, part, [results[i] for i in part.outputs], *[slots[i] for i in part.slots])
+            for index, result in zip(part.outputs, made, strict=True):
+                results[index] = result
+        return tuple(results)
+
+    partition = PartsState(analysis, dependences) if keeping is not None and keeping.has_parts else None
+
+    def run(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
+        parts = () if partition is None or has_saved_tensors_hooks() else partition.of_call(slots)
+        return call_in_parts(holder, slots, parts) if parts else Compiled.apply(holder, *slots)
 
     def call(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
         for position in unreached:
             slots[position] = slots[position].detach()
         if is_any_autocast_enabled():
             with without_autocast():
-                return Compiled.apply(holder, *slots)
-        return Compiled.apply(holder, *slots)
+                return run(holder, slots)
+        return run(holder, slots)
 
     return call
 
 
 class _Step(torch.autograd.Function):
-    """What a compiled forward and backward are one of."""
+    """What a compiled forward and backward are one of, or one for each part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CallInParts:
+    """What the backwards of its parts share."""
+
+    numbers: list[Any]
+    likes: list[Callable[[], torch.Tensor]]
+    kept: KeptValuesState
+    refused: list[torch.Tensor]
+    """Tensors that autograd refuses to save."""
 
 
 def is_of_graph(tensor: torch.Tensor) -> bool:

@@ -28,6 +28,8 @@ class Keeping:
     """Of every incoming gradient, those whose backward cannot run once its own has run for good."""
     is_divided: bool
     """Whether backwards of parts may run for good one after the other. Autograd then keeps nothing."""
+    has_parts: bool
+    """Whether they then read nothing that they do not need, and no zeros for what does not arrive."""
 
 
 def keeping_of(
@@ -53,7 +55,7 @@ def keeping_of(
     if any(together != everything for together in analysis.freed_together):
         has_parts = is_divisible and not any(analysis.given_unread)
         needs = tuple([by if by and has_parts else everything for by in readers])
-        return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=True)
+        return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=True, has_parts=has_parts)
     if not is_divisible:
         return None
     owners = memory_owners(nodes[:-1])
@@ -63,7 +65,7 @@ def keeping_of(
     needs = tuple([by if seen and 0 < len(by) < count else None for by, seen in zip(readers, is_seen, strict=True)])
     if all(by is None for by in needs):
         return None
-    return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=False)
+    return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=False, has_parts=False)
 
 
 def _readers(backward: torch.fx.GraphModule) -> tuple[list[frozenset[int]], int]:
