@@ -119,7 +119,8 @@ class OutputInfo:
     steps: tuple[ReplayStep, ...] = ()
     geometry: Geometry | None = None
     becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
-    # The program has put the tensor into this memory: its history, or whether it is an inference tensor, does not come from it.
+    # The program has put the tensor into this memory, or views it by a user's Function: its history, or whether it is an
+    # inference tensor, does not come from it.
     is_put: bool = False
     is_before_writes: bool = (
         False  # a view made without gradients of what is then written to: autograd forbids its gradient

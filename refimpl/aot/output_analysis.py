@@ -130,7 +130,7 @@ class OutputAnalysisState:
         return bool(sets) and ASSIGNS_DATA in sets[-1].meta
 
     def _note_sibling(self, result: Any, position: int) -> None:
-        if not isinstance(result, torch.Tensor) or not self.replays or self._keeps_own_gradient(result):
+        if not isinstance(result, torch.Tensor) or not self.replays or self._is_left_as_computed(result):
             return
         node = self.node_of(result)
         base = self.aliases.base_of(node)
@@ -153,12 +153,15 @@ class OutputAnalysisState:
         is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
         is_put &= torch.is_inference_mode_enabled() or kind is not OutputKind.FRESH
         is_put |= is_apart
-        if has_history and not is_put and kind is OutputKind.FRESH and torch.is_inference_mode_enabled():
+        is_own = source is not None and self._keeps_own_gradient(result)
+        is_fresh = kind is OutputKind.FRESH or is_own
+        if has_history and not is_put and is_fresh and torch.is_inference_mode_enabled():
             raise UnsupportedByRefimpl(
                 seen="a result with a gradient, computed in inference_mode(False) while the program is called in inference mode",
                 supported="results of one mode of inference, as graphs run in that of the call",
                 do="switch inference mode off around the compiled function",
             )
+        is_put |= is_own
         if has_history and (is_put or kind is OutputKind.FRESH):
             self.forward.differentiable[position] = result
         return OutputInfo(
@@ -213,7 +216,7 @@ class OutputAnalysisState:
     def _place(self, tensor: torch.Tensor, node: Node, position: int) -> tuple[OutputKind, int | None]:
         """Whose memory a tensor is in that is at a position of the forward outputs."""
         base = self.aliases.base_of(node)
-        if not self._keeps_own_gradient(tensor):
+        if not self._is_left_as_computed(tensor):
             if base in self.placeholders:
                 return OutputKind.VIEW_OF_INPUT, self.placeholders[base]
             if len(self._siblings.get(base, ())) > 1 and self._base_position(tensor, base) != position:
@@ -227,6 +230,8 @@ class OutputAnalysisState:
             self.forward.bases.append(self._base_positions[base])
         position = self._base_positions[base]
         tensor = self.forward.values[position]
+        if self._keeps_own_gradient(view):  # nothing of its gradient comes through the base
+            return position
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad and history_of(tensor) is not None:
             self.forward.differentiable.setdefault(position, tensor)
         return position
@@ -272,6 +277,10 @@ class OutputAnalysisState:
         if before and not is_reread:
             steps = (*self.aliases.steps_of(steps[before - 1].node), *steps[before:])
         return replay_steps(steps, lambda number: self.forward.add(self.value_of(number)))
+
+    def _is_left_as_computed(self, tensor: torch.Tensor) -> bool:
+        """Whether it lies where the graph puts it: its views are not made again, and no tensor is put where they would be."""
+        return (self._roots is None or not self.replays) and self._keeps_own_gradient(tensor)
 
     def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether replaying views would lose a user's autograd.Function on the way."""

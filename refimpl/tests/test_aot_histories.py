@@ -13,7 +13,7 @@ from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.pipeline import compile_aot
-from refimpl.tests.agreement import assert_agrees
+from refimpl.tests.agreement import assert_agrees, observe
 
 Program = Callable[..., Any]
 
@@ -77,6 +77,112 @@ def test_every_result_has_its_own_history(program: Program) -> None:
         return [source], [source * 1]
 
     assert_agrees(program, make)
+
+
+# ------------------------------------------------------------------------------------------------ views by a user's Function
+
+
+class Viewed(torch.autograd.Function):
+    """Its gradient is not a view's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Tensor:
+        return gradients[0] * 5
+
+
+class Halves(torch.autograd.Function):
+    """Two views, with gradients that are not a view's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        return x[:2], x[2:]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Tensor:
+        return torch.cat([gradients[0] * 3, gradients[1]])
+
+
+def parts(a: Tensor) -> Any:
+    return Viewed.apply(a * 2).tensor_split(2)
+
+
+def rows_in_another_order(a: Tensor) -> Any:
+    v = Viewed.apply((a * 2).t())
+    return v.unbind(), v.t()[1:]
+
+
+def views_of_two(a: Tensor) -> Any:
+    b = a * 2
+    return Viewed.apply(b)[1:], Viewed.apply(b)[:, 0]
+
+
+def beside_another_view(a: Tensor) -> Any:
+    b = a * 2
+    return b[:2], Viewed.apply(b)[1:], b.t()
+
+
+def beside_the_whole(a: Tensor) -> Any:
+    b = a * 2
+    return Viewed.apply(b)[1:], b
+
+
+def halves(a: Tensor) -> Any:
+    return Halves.apply(a * 2)
+
+
+def of_an_argument(a: Tensor) -> Any:
+    return Viewed.apply(a)[1:], a[:1]
+
+
+def of_a_written_argument(a: Tensor) -> Any:
+    a.mul_(2)
+    v = Viewed.apply(a)
+    return v[0], v.t()
+
+
+def _in_memory_of_its_own(graph_module: torch.fx.GraphModule, inputs: Any) -> Any:
+    def run(*arguments: Any) -> list[Any]:
+        return [v.clone() if isinstance(v, Tensor) else v for v in graph_module(*arguments)]
+
+    return run
+
+
+@pytest.mark.parametrize("backend", ["eager", _in_memory_of_its_own])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [
+        parts, rows_in_another_order, views_of_two, beside_another_view, beside_the_whole, halves, of_an_argument,
+        of_a_written_argument,
+    ],
+)  # fmt: skip
+def test_what_a_function_views_shares_memory_wherever_the_graph_puts_it(
+    program: Program, backend: Any, *, dynamic: bool
+) -> None:
+    def make() -> Any:
+        source = torch.randn(4, 3, requires_grad=True)
+        return [source], [source * 1]
+
+    compiled = compile_aot(program, backend=backend, dynamic=dynamic)
+    expected, actual = (observe(run, make, writes_afterwards=False) for run in (program, compiled))
+    assert actual.facts == expected.facts
+    torch.testing.assert_close([*actual.results, *actual.gradients], [*expected.results, *expected.gradients])
+
+
+def test_what_only_functions_view_has_no_gradient_of_its_own() -> None:
+    tangents: list[str] = []
+
+    def backend(graph_module: torch.fx.GraphModule, inputs: Any) -> Any:
+        tangents.extend(n.name for n in graph_module.graph.nodes if n.op == "placeholder" and "tangents" in n.name)
+        return graph_module
+
+    first, second = compile_aot(parts, backend=backend)(torch.randn(4, 3, requires_grad=True))
+    (first.sum() + second.sum()).backward()
+    assert tangents == ["tangents_1", "tangents_2"]
 
 
 # ---------------------------------------------------------------------------------------------------------- conjugated

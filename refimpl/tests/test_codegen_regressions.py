@@ -274,6 +274,17 @@ def test_views_of_what_is_no_result_share_its_memory(*, dynamic: bool) -> None:
     _check(function, x, dynamic=dynamic)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_of_what_is_no_result_share_its_memory(*, dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return _Flat.apply(x * 2 + 1).tensor_split(2)
+
+    x = torch.rand(2, 3, requires_grad=True)
+    ours = _compiled(function, dynamic=dynamic)(x)
+    assert ours[1].data_ptr() - ours[0].data_ptr() == 12
+    _check(function, x, dynamic=dynamic)
+
+
 @pytest.mark.parametrize("function", [torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data])
 def test_the_gradient_of_a_softmax_has_the_dtype_of_what_flows_in(function: Any) -> None:
     x = torch.linspace(-1, 1, 8).view(2, 4)
