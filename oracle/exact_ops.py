@@ -80,6 +80,9 @@ KEEPS_SIGN_OF_NAN = frozenset(
     "_foreach_abs", "index_put", "_index_put_impl", "_unsafe_index_put",
 }  # fmt: skip
 
+# Of bfloat16 these go by way of float32, and back to what the loop at hand takes for NaN: in eager the sign depends on the place.
+CONVERTS_BFLOAT16 = frozenset(["neg", "negative", "_foreach_neg", "gather"])
+
 # Sums, differences and products of integers are exact while nothing exceeds 1/eps, in any order.
 RING_OPS = frozenset(
     """add sub subtract rsub mul multiply sum cumsum prod cumprod mm bmm mv dot vdot addmm baddbmm addmv addbmm addr

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from oracle.exact_ops import (
     BOUNDED_DOMAIN_OPS,
     CHOOSES_AMONG,
+    CONVERTS_BFLOAT16,
     CONVERTS_FIRST,
     EXACT_OPS,
     FIRST_INPUT_MOVES,
@@ -58,6 +59,7 @@ class _OpKind:
         ""  # "elements", "elements and bounds", "elements and zero": which of 0 and -0 it gives is open
     )
     keeps_sign_of_nan: bool = False
+    converts_bfloat16: bool = False  # by way of float32, which keeps no sign of NaN
     moves_inputs: bool = False
     moves_first_input: bool = False
     moves_first_result: bool = False  # and no other
@@ -110,8 +112,7 @@ class RoundingNoise(TorchDispatchMode):
             result = func(*args, **kwargs)
             if is_open:
                 result = self._with_either_zero(result, is_written=bool(kind.written))
-            is_kept = not self.scale or kind.keeps_sign_of_nan
-            return result if is_kept else self._with_either_nan(result, is_written=bool(kind.written))
+            return self._with_either_nan(result, kind) if self.scale else result
         if kind.converts_first and self.scale:
             args = _converted(args, kwargs)
         if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
@@ -177,14 +178,17 @@ class RoundingNoise(TorchDispatchMode):
 
         return tree_map(flipped, result)
 
-    def _with_either_nan(self, result: Any, *, is_written: bool) -> Any:
-        """The result of an exact operator: each NaN in it gets the one sign or the other."""
+    def _with_either_nan(self, result: Any, kind: _OpKind) -> Any:
+        """The result of an exact operator: unless it is told, each NaN in it gets the one sign or the other."""
+        if kind.keeps_sign_of_nan and not kind.converts_bfloat16:
+            return result
+        dtypes = {torch.bfloat16} if kind.keeps_sign_of_nan else _SIGNED_ZEROS
 
         def flipped(out: Any) -> Any:
-            if not _is_movable(out) or out.dtype not in _SIGNED_ZEROS or not bool(out.isnan().any()):
+            if not _is_movable(out) or out.dtype not in dtypes or not bool(out.isnan().any()):
                 return out
             shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
-            return _put(out, self._with_signs_of_nan(out, out, shift), is_written)
+            return _put(out, self._with_signs_of_nan(out, out, shift), bool(kind.written))
 
         return tree_map(flipped, result)
 
@@ -363,6 +367,7 @@ def _classify(func: Any) -> _OpKind:
             is_exact=True,
             chooses_among=CHOOSES_AMONG.get(name, ""),
             keeps_sign_of_nan=keeps_sign_of_nan,
+            converts_bfloat16=name in CONVERTS_BFLOAT16,
             written=tuple(written),
         )
     return _OpKind(

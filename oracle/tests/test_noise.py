@@ -432,6 +432,14 @@ def test_the_sign_of_a_computed_nan_is_open(name: str, dtype: torch.dtype) -> No
     assert 5 < int(runs[2].signbit().sum()) < 35
 
 
+def test_the_sign_of_a_negated_nan_is_open_in_bfloat16() -> None:
+    """Eager's vector loop changes it, its scalar loop gives the NaN of a conversion."""
+    numbers = torch.tensor([torch.nan] * 40, dtype=torch.bfloat16)
+    for seed in range(2):
+        for negated in (noisy(lambda: numbers.neg(), seed), noisy(lambda: numbers.clone().neg_(), seed)):
+            assert negated.signbit().tolist() == [bool(seed)] * 40
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("name", KEEPS_NAN)
 def test_the_sign_of_nan_stays_where_it_is_told(name: str, dtype: torch.dtype) -> None:

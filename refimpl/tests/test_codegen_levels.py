@@ -104,6 +104,18 @@ def test_a_negation_changes_the_sign_of_nan(dtype: str) -> None:
     assert not re.search(r"\b(mul|sub|fma)\.(rn\.)?b?f\d", compile_to_cubin(kernel, {"B": 8}, 90).ptx)
 
 
+@pytest.mark.parametrize("negation", ["-tl.load(x + i, i < 35)", "tl.load(x + i, i < 35) * -1.0"])
+def test_the_emulator_negates_bfloat16_wherever_it_lies(negation: str) -> None:
+    """PyTorch's loops give another NaN at the end of a tensor."""
+    kernel = make_kernel(
+        "negated", "x:*bf16 o:*bf16 B:constexpr", f"i = tl.arange(0, B)\ntl.store(o + i, {negation}, i < 35)"
+    )
+    x = torch.tensor([torch.nan, 0.0, 1.5, -torch.inf, -0.0] * 7, dtype=torch.bfloat16)
+    out = torch.ones_like(x)
+    EmulatorLevel().launch(kernel, (1,), [x, out], {"B": 64})
+    assert torch.equal(out.view(torch.int16), x.view(torch.int16) ^ -0x8000)
+
+
 @needs_triton
 def test_assertions_are_checked_where_they_are_on() -> None:
     kernel = make_kernel(

@@ -551,7 +551,7 @@ def test_a_zero_is_bounded_by_another_with_its_sign_kept(dtype: torch.dtype) -> 
     _check(function, *numbers.unbind(1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_a_negation_changes_the_sign_of_nan(dtype: torch.dtype) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.signbit(x), torch.signbit(-x), torch.signbit(x.neg().neg()), (-x).abs(), torch.signbit((-x).abs())
@@ -594,3 +594,15 @@ def test_a_conjugate_in_place_has_memory_of_its_own(dtype: torch.dtype) -> None:
     results = _compiled(function)(x)
     torch.testing.assert_close(results, function(x))
     assert len({tensor.data_ptr() for tensor in (x, *results)}) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_what_is_moved_keeps_the_bits_of_nan(dtype: torch.dtype) -> None:
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        moved = x.roll(1), torch.cat([x, x]), torch.where(x > 0, x, x.flip(0)), x.abs(), x.copysign(x.roll(1))
+        return tuple(each.view(bits) for each in moved)
+
+    numbers = torch.tensor([torch.nan, -1.5, 2.0, torch.nan, torch.inf, 0.0] * 10, dtype=dtype)
+    _check(function, numbers.copysign(torch.tensor([1.0, -1.0, 1.0, -1.0] * 15, dtype=dtype)))

@@ -331,7 +331,20 @@ def _atan2(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
 
 @RULES.rule(aten.copysign.Tensor, aten.copysign.Scalar)
 def _copysign(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
-    return pointwise(node, lambda a, b: apply("copysign", a, b), x, y, compute=opmath(float_promoted(x, y)))
+    dtype = float_promoted(x, y)
+    return pointwise(node, _signed_bits if dtype.itemsize == 2 else _signed, x, y, compute=dtype)
+
+
+def _signed(size: Scalar, sign: Scalar) -> Scalar:
+    return apply("copysign", size, sign)
+
+
+def _signed_bits(size: Scalar, sign: Scalar) -> Scalar:
+    """Of half types, for which no function is; by way of float32 NaN would lose its sign."""
+    size_bits, sign_bits = (Apply("bitcast", (value,), torch.int16) for value in (size, sign))
+    size_bits = apply("and", size_bits, literal(0x7FFF, torch.int16))
+    sign_bits = apply("and", sign_bits, literal(-0x8000, torch.int16))
+    return Apply("bitcast", (apply("or", size_bits, sign_bits),), size.dtype)
 
 
 @RULES.rule(aten.fmod.Tensor, aten.fmod.Scalar)

@@ -89,7 +89,7 @@ def mul(a: Any, b: Any, sanitize_overflow: bool = True) -> Value:
     """By -1.0 it changes the sign of NaN too: the compiler makes a negation of it."""
     x, y, type_ = operands(a, b)
     if isinstance(y, float) and y == -1.0:
-        return Value(-x, type_)
+        return Value(_negated(x), type_)
     return Value(x & y if type_ is int1 else reduce_range(x * y, type_), type_)
 
 
@@ -160,12 +160,19 @@ def _rmod(a: Any, b: Any) -> Value:
     return mod(b, a)
 
 
+def _negated(data: Tensor) -> Tensor:
+    """Floats with the other sign; torch itself converts bfloat16, element by element, which loses the sign of NaN."""
+    if data.dtype is torch.bfloat16:
+        return (data.view(torch.int16) ^ -0x8000).view(torch.bfloat16)
+    return -data
+
+
 @method("__neg__")
 def minus(a: Value) -> Value:
     if isinstance(a.dtype, PointerType) or a.dtype is int1:
         raise Rejected(f"- of {a.type}")
     if a.dtype.is_floating():
-        return Value(-a.data, a.dtype)
+        return Value(_negated(a.data), a.dtype)
     return Value(reduce_range((-a.data if a.dtype.carrier is not torch.uint8 else 0 - a.data), a.dtype), a.dtype)
 
 

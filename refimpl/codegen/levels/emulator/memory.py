@@ -253,7 +253,14 @@ def _write(buffer: Buffer, places: Tensor, lanes: Tensor | None, data: Tensor) -
     if buffer.races is not None:
         _saw_store(buffer, buffer.races, places, kept, flat_places, flat_data)
     else:
-        buffer.flat.scatter_(0, flat_places, flat_data)
+        _scatter(buffer.flat, flat_places, flat_data)
+
+
+def _scatter(flat: Tensor, places: Tensor, data: Tensor) -> None:
+    """Write the data at the places; torch itself converts bfloat16 to float32 and back, which loses the bits of NaN."""
+    if flat.dtype is torch.bfloat16:
+        flat, data = flat.view(torch.int16), data.view(torch.int16)
+    flat.scatter_(0, places, data)
 
 
 def _all_inside(buffer: Buffer, flat_places: Tensor) -> bool:
@@ -335,7 +342,7 @@ def _saw_store(
     if bool(is_bad.any()):
         others = torch.where(reader == _MANY, _NOBODY, reader)
         raise _race("a store to an element that another program loads,", buffer, is_bad, flat, mine, others)
-    buffer.flat.scatter_(0, flat, data)
+    _scatter(buffer.flat, flat, data)
     races.writer.scatter_(0, flat, mine)
     is_bad = ~_same(buffer.flat[flat], data)
     if bool(is_bad.any()):
