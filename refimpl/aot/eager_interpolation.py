@@ -1,8 +1,9 @@
-"""Linear interpolation as eager mode has it: one operator. torch's Python kernels, which traces with symbolic sizes take, compute
-differences of neighbours instead, which overflow where no weighted sum of them does.
+"""Interpolation as eager mode has it: one operator. torch's Python kernels, which traces with symbolic sizes take, compute
+differences of neighbours instead, which overflow where no weighted sum of them does, and take images without channels.
 
-Counterpart: none; torch/_decomp/decompositions.py _upsample_linear_vec, upsample_bicubic2d_default are what is put right
-Differs: cubic interpolation is one operator too. In two dimensions the Python kernels are of the operators themselves: passed by.
+Counterpart: none; torch/_decomp/decompositions.py _upsample_linear_vec, upsample_bicubic2d_default, _upsample_nearest are what is
+put right
+Differs: in two dimensions the Python kernels are of the operators themselves: passed by.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from refimpl._torch import TorchDispatchMode, enable_python_dispatcher, no_pytho
 aten = torch.ops.aten
 _OPERATORS = MappingProxyType(
     {
+        ("nearest", 3): aten.upsample_nearest1d.default,
+        ("nearest", 4): aten.upsample_nearest2d.default,
+        ("nearest", 5): aten.upsample_nearest3d.default,
+        ("nearest-exact", 3): aten._upsample_nearest_exact1d.default,
+        ("nearest-exact", 4): aten._upsample_nearest_exact2d.default,
+        ("nearest-exact", 5): aten._upsample_nearest_exact3d.default,
         ("linear", 3): aten.upsample_linear1d.default,
         ("bilinear", 4): aten.upsample_bilinear2d.default,
         ("bicubic", 4): aten.upsample_bicubic2d.default,
@@ -37,7 +44,7 @@ class _PythonKernelsBelowAutogradMode(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
 
 
-def linear_interpolation(
+def interpolation_by_operator(
     input: Any,
     size: Any = None,
     scale_factor: Any = None,
@@ -48,7 +55,13 @@ def linear_interpolation(
 ) -> Any:
     """The result of torch.nn.functional.interpolate by the operator, or None: another mode, or arguments that do not fit."""
     operator = _OPERATORS.get((mode, input.dim())) if isinstance(input, torch.Tensor) else None
-    if operator is None or antialias or (size is None) is (scale_factor is None):
+    is_nearest = mode.startswith("nearest")
+    if (
+        operator is None
+        or antialias
+        or (size is None) is (scale_factor is None)
+        or (is_nearest and align_corners is not None)
+    ):
         return None
     count = input.dim() - 2
     given = scale_factor if size is None else size
@@ -60,4 +73,4 @@ def linear_interpolation(
     if size is None:
         sizes = [torch.sym_int(extent * factor) for extent, factor in zip(input.shape[2:], given, strict=True)]
     with no_python_dispatcher(), _PythonKernelsBelowAutogradMode():
-        return operator(input, sizes, bool(align_corners), *factors)
+        return operator(input, sizes, *([] if is_nearest else [bool(align_corners)]), *factors)

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import TorchDispatchMode, has_python_kernels, running_autograd_node
 from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
-from refimpl.aot.eager_interpolation import linear_interpolation
+from refimpl.aot.eager_interpolation import interpolation_by_operator
 from refimpl.aot.history import steps_behind
 from refimpl.trace.function_layouts import laid_out
 from refimpl.trace.output_checks import repeats_elements
@@ -36,7 +36,7 @@ class EagerResultsMode(TorchFunctionMode):
     numbers, also within attention; between recurrent layers something is dropped.
 
     Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
-    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Linear interpolation is an operator.
+    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Interpolation is an operator.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -51,7 +51,7 @@ class EagerResultsMode(TorchFunctionMode):
             with SureDropoutMode():
                 return func(*args, **kwargs)
         if func is torch.nn.functional.interpolate and has_python_kernels():
-            result = linear_interpolation(*args, **kwargs)
+            result = interpolation_by_operator(*args, **kwargs)
             if result is not None:
                 return laid_out(func, args, kwargs, result)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):

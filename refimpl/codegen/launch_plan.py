@@ -276,8 +276,8 @@ class _Plan:
         return [f"{buffer.name} = laid_out({buffer.name}, {said})"]
 
     def _sizes_of(self, tensors: Sequence[Buffer | Opaque]) -> list[str]:
-        """Lines that give symbols their values, of sizes and strides that are nothing but a symbol not seen before; and then
-        names to sizes and strides that follow from symbols which nothing gives."""
+        """Lines that give symbols their values, of sizes, strides and offsets that are nothing but a symbol not seen before; and
+        then names to those that follow from symbols which nothing gives."""
         lines = []
         numbers = [
             (number, f"{tensor.name}.{kind}({dim})")
@@ -285,6 +285,7 @@ class _Plan:
             for tensor in tensors
             for dim, number in enumerate(tensor.shape if kind == "size" else tensor.strides)
         ]
+        numbers += [(offset, f"{name}.storage_offset()") for name, offset in self.graph.offsets.items()]
         for number, text in numbers:
             if isinstance(number, sympy.Symbol) and number not in self.known:
                 self.known.add(number)

@@ -316,6 +316,36 @@ def test_cubic_interpolation_with_symbolic_sizes_rounds_as_eager_mode_does(named
         torch.testing.assert_close(found[1], found[0], rtol=0, atol=0, check_stride=True)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ((5,), {"size": 7}),
+        ((5,), {"scale_factor": (1.7,), "recompute_scale_factor": True}),
+        ((3, 4), {"scale_factor": (2.3, 0.6)}),
+        ((2, 3, 4), {"size": (3, 3, 9)}),
+    ],
+)
+def test_nearest_interpolation_with_symbolic_sizes_is_one_operator(mode, sizes, named):
+    def program(x):
+        return torch.nn.functional.interpolate(x, mode=mode, **named)
+
+    compiled = compile_aot(program, dynamic=True)
+    for batch in (2, 3, 0):
+        x = torch.randn(batch, 2, *sizes)
+        if batch == 3 and len(sizes) > 1:
+            x = x.contiguous(memory_format=torch.channels_last if len(sizes) == 2 else torch.channels_last_3d)
+        found = []
+        for function in (program, compiled):
+            images = x.clone().requires_grad_()
+            result = function(images)
+            found.append((result, *torch.autograd.grad(result.square().sum(), images)))
+        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0, check_stride=True)
+    for function in (program, compiled):
+        with pytest.raises(RuntimeError, match="Non-empty"):
+            function(torch.zeros(2, 0, *sizes))
+
+
 @pytest.mark.parametrize(
     "named", [{"size": 7, "scale_factor": 2.0}, {"size": (7, 7)}, {}, {"size": 7, "antialias": True}]
 )

@@ -55,3 +55,13 @@ def test_a_backward_that_knows_differences_of_sizes() -> None:
             assert module.last.bias.grad is not None
             gradients.append([module.last.weight.grad.clone(), module.last.bias.grad.clone()])
         torch.testing.assert_close(*gradients)
+
+
+def test_a_number_that_the_graph_gives_back_is_an_input_s_offset() -> None:
+    """A view in place is made anew from the offset, which is no number of its own here."""
+    compiled = refimpl.compile(lambda x: x.t_(), backend="triton", dynamic=True)
+    for start, size in ((8, 2), (5, 3)):
+        x = torch.arange(10.0)[start:][None, :size]
+        result = compiled(x)
+        assert (result is x, x.shape, x.storage_offset()) == (True, (size, 1), start)
+        assert x.flatten().tolist() == list(range(start, start + size))

@@ -108,7 +108,7 @@ def _upsample_aa_backward(
     return grad_output.new_empty(tuple(input_size))
 
 
-def _upsample_linear_backward(
+def _upsample_backward(
     grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
 ) -> Any:
     """As above; images of three dimensions keep their channels last."""
@@ -122,9 +122,12 @@ def _upsample_linear_backward(
 
 
 def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
-    """Upstream's kernels take a product of sizes for a truth value where the batch is empty."""
-    sizes = (*x.shape[1:], *output_size)
-    if x.dim() != len(output_size) + 2 or x.shape[0] != 0 or not all(size > 0 for size in sizes):
+    """Upstream's kernels take a product of sizes for a truth value where there are no images, or images of no channels."""
+    if x.dim() != len(output_size) + 2 or not all(size > 0 for size in (*x.shape[2:], *output_size)):
+        return NotImplemented
+    if x.shape[1] == 0:
+        raise RuntimeError(f"Non-empty {x.dim()}D data tensor expected but got a tensor with sizes {list(x.shape)}")
+    if x.shape[0] != 0:
         return NotImplemented
     return x.new_empty((*x.shape[:2], *output_size))
 
@@ -147,10 +150,19 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
             ),
             _upsample_nearest,
         ),
-        aten.upsample_linear1d_backward.default: _upsample_linear_backward,
-        aten.upsample_bilinear2d_backward.default: _upsample_linear_backward,
-        aten.upsample_bicubic2d_backward.default: _upsample_linear_backward,
-        aten.upsample_trilinear3d_backward.default: _upsample_linear_backward,
+        **dict.fromkeys(
+            (
+                aten.upsample_linear1d_backward.default,
+                aten.upsample_bilinear2d_backward.default,
+                aten.upsample_bicubic2d_backward.default,
+                aten.upsample_trilinear3d_backward.default,
+                aten.upsample_nearest1d_backward.default,
+                aten.upsample_nearest3d_backward.default,
+                aten._upsample_nearest_exact1d_backward.default,
+                aten._upsample_nearest_exact3d_backward.default,
+            ),
+            _upsample_backward,
+        ),
         aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
         aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
     }

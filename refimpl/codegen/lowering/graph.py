@@ -84,6 +84,8 @@ class LoweredGraph:
     """Lines of the program behind each node, by its name."""
     ones: frozenset[sympy.Expr] = frozenset()
     """Numbers from outside that guards say are 1. What is computed from them is written with the same expressions."""
+    offsets: Mapping[str, sympy.Expr] = field(default_factory=dict)
+    """Symbolic storage offsets of inputs, by their names: the graph may give them back, or know a size from nothing else."""
 
 
 def lower_graph(
@@ -120,6 +122,7 @@ class _GraphLowering:
         self.opaque_constants: dict[str, Any] = {}
         self.opaque_count = 0
         self.ones: set[sympy.Expr] = set()
+        self.offsets: dict[str, sympy.Expr] = {}
         self.lowered: Counter[str] = Counter()
         self.fallbacks: Counter[str] = Counter()
         self.regions: Counter[str] = Counter()
@@ -156,6 +159,7 @@ class _GraphLowering:
             facts=self.state.facts,
             lines=lines_behind(self.graph_module.graph, self.values),
             ones=frozenset(self.ones),
+            offsets=self.offsets,
         )
 
     # ---- values from outside
@@ -172,6 +176,8 @@ class _GraphLowering:
         if not isinstance(value, torch.Tensor):
             self.inputs.append(None)
             return value
+        if value.layout is torch.strided and isinstance(value.storage_offset(), torch.SymInt):
+            self.offsets[node.name] = self._number(value.storage_offset())
         made = self._outside(node.name, value)
         self.inputs.append(made if isinstance(made, Opaque) else made.buffer)
         return made
