@@ -6,14 +6,21 @@ Differs: a zero is not nothing. It is nan where a derivative is infinite, and a 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
 from refimpl.aot.partition.joint import SYM_TYPES, is_tangent
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
-from refimpl.functionalize.geometry import extent_of, is_same_places
+from refimpl.functionalize.geometry import (
+    extent_of,
+    has_symbols,
+    is_row_major,
+    is_same_layout,
+    is_same_places,
+    is_same_shape,
+)
 from refimpl.functionalize.graph_pass import only_metadata
 from refimpl.functionalize.views import RESHAPES, ViewWriter
 
@@ -43,11 +50,95 @@ _OF_ANY_LAYOUT = RESHAPES | {
     _aten.bmm.default,
     _aten.cat.default,
 }
+# They make zeros of zeros, in the layout that they make of what they read.
+_ZEROS_OF_ZEROS = frozenset({
+    _aten.expand.default, _aten.permute.default, _aten.transpose.int, _aten.t.default, _aten.squeeze.default,
+    _aten.squeeze.dim, _aten.squeeze.dims, _aten.unsqueeze.default, _aten.select.int, _aten.slice.Tensor,
+    _aten.alias.default, _aten.detach.default, _aten.sum.default, _aten.sum.dim_IntList,
+})  # fmt: skip
+
+
+def tangents_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
+    """Of every node of a backward graph, the positions of the incoming gradients that it is computed from."""
+    behind: dict[torch.fx.Node, frozenset[int]] = {}
+    count = 0
+    for node in graph.nodes:
+        if is_tangent(node):
+            behind[node] = frozenset([count])
+            count += 1
+        else:
+            behind[node] = frozenset().union(*(behind[read] for read in node.all_input_nodes))
+    return behind
 
 
 def is_divisible(backward: torch.fx.GraphModule) -> bool:
-    """Not where sizes are symbols, which only a compile before the first call may learn of."""
-    return not any(isinstance(node.meta.get("val"), SYM_TYPES) for node in backward.graph.nodes)
+    """Not where numbers that sizes are made of are in the graph, which only a compile before the first call may learn of; nor
+    where zeros may be read of a symbolic size that no zeros have which are there."""
+    if any(isinstance(node.meta.get("val"), SYM_TYPES) for node in backward.graph.nodes):
+        return False
+    symbolic = [node for node in backward.graph.nodes if node.op == "call_function" and _has_symbols(node)]
+    if not symbolic:
+        return True
+    behind = tangents_behind(backward.graph)
+    sources = _zeros_by_others(backward.graph, behind)
+    return all(node in sources or not _meets_others(node, behind) for node in symbolic if behind[node])
+
+
+def _has_symbols(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and has_symbols(value)
+
+
+def _meets_others(node: torch.fx.Node, behind: Mapping[torch.fx.Node, frozenset[int]]) -> bool:
+    """Whether a call reads it beside what is computed of other incoming gradients, and would be called without it."""
+    return any(
+        user.op != "output" and not behind[user] <= behind[node] and _summand_left(user, {node}) is None
+        for user in node.users
+    )
+
+
+def _summand_left(node: torch.fx.Node, absent: Collection[torch.fx.Node]) -> torch.fx.Node | None:
+    """The one summand of a sum that is not absent, where it is like the sum."""
+    if node.target is not _aten.add.Tensor or node.kwargs or len(node.args) != 2:
+        return None
+    left = [arg for arg in node.args if arg not in absent]
+    if len(left) != 1 or not isinstance(left[0], torch.fx.Node):
+        return None
+    summand, total = left[0].meta.get("val"), node.meta.get("val")
+    if not isinstance(summand, torch.Tensor) or not isinstance(total, torch.Tensor):
+        return None
+    return left[0] if summand.dtype == total.dtype and is_same_shape(summand.shape, total.shape) else None
+
+
+def _zeros_by_others(
+    graph: torch.fx.Graph, behind: Mapping[torch.fx.Node, frozenset[int]]
+) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Of nodes whose sizes are symbols, the argument that zeros like them are made of. Incoming gradients are there, as zeros."""
+    sources: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or not behind[node] or not _has_symbols(node):
+            continue
+        of_tangents = [read for read in node.all_input_nodes if behind[read] and _is_strided(read)]
+        there = [r for r in of_tangents if r.op == "placeholder" or r in sources or not _has_symbols(r)]
+        if node.target in _ZEROS_OF_ZEROS:
+            fitting = there if node.all_input_nodes == [node.args[0]] else []
+        else:
+            fitting = [read for read in there if _is_copy_like(read.meta["val"], node.meta["val"])]
+        if fitting:
+            sources[node] = fitting[0]
+    return sources
+
+
+def _is_strided(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def _is_copy_like(given: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Whether a copy may have the layout that is wanted."""
+    if given.device != wanted.device or not is_same_shape(given.shape, wanted.shape):
+        return False
+    return is_same_layout(given, wanted) or is_row_major(wanted)
 
 
 def without_tangents(backward: torch.fx.GraphModule, missing: Collection[int]) -> torch.fx.GraphModule | None:
@@ -69,6 +160,7 @@ class _Pruning:
         self.emit = emit
         self.views = ViewWriter(emit, keeps_views=True, is_exact=True)
         self.new: dict[torch.fx.Node, torch.fx.Node] = {}
+        self.sources = _zeros_by_others(given.graph, tangents_behind(given.graph))
         tangents = [node for node in given.graph.nodes if is_tangent(node)]
         self.absent = {tangents[position] for position in missing}
         self.present = {node for node in tangents if node not in self.absent}
@@ -86,24 +178,13 @@ class _Pruning:
             if is_reached:
                 self.present.add(node)
             self.emit.origin = node
-            self.new[node] = self._other_summand(node) or self._copied(node)
+            summand = _summand_left(node, self.absent)
+            self.new[node] = self._copied(node) if summand is None else self.new[summand]
         self.emit.graph.eliminate_dead_code()
         return torch.fx.GraphModule(self.given, self.emit.graph)
 
     def _returned(self, value: Any) -> Any:
         return None if value is None or value in self.absent else self.new[value]
-
-    def _other_summand(self, node: torch.fx.Node) -> torch.fx.Node | None:
-        """What is left of a sum; None for what is none."""
-        if node.target is not _aten.add.Tensor or node.kwargs or len(node.args) != 2:
-            return None
-        left = [arg for arg in node.args if arg not in self.absent]
-        if len(left) != 1 or not isinstance(left[0], torch.fx.Node):
-            return None
-        summand, total = left[0].meta.get("val"), node.meta.get("val")
-        if not isinstance(summand, torch.Tensor) or not isinstance(total, torch.Tensor):
-            return None
-        return self.new[left[0]] if (summand.shape, summand.dtype) == (total.shape, total.dtype) else None
 
     def _copied(self, node: torch.fx.Node) -> torch.fx.Node:
         """A kernel that may ask for the layout which the trace had gets that layout."""
@@ -126,12 +207,27 @@ class _Pruning:
 
     def _read(self, node: torch.fx.Node) -> torch.fx.Node:
         """The new node; zeros, made where they are first read, for one that is computed of what does not arrive."""
-        if node not in self.new:
-            like = node.meta["val"]
-            extent = extent_of(like)[1] - like.storage_offset()
-            flat = self.emit.call(_aten.zeros.default, [extent], dtype=like.dtype, device=like.device)
-            self.new[node] = self.emit.call(_aten.as_strided.default, flat, list(like.shape), list(like.stride()))
+        chain = [node]
+        while chain[-1] not in self.new and chain[-1] in self.sources:
+            chain.append(self.sources[chain[-1]])
+        for step in reversed(chain):
+            if step not in self.new:
+                self.new[step] = self._zeros_of_another(step) if step in self.sources else self._zeros(step.meta["val"])
         return self.new[node]
+
+    def _zeros(self, like: torch.Tensor) -> torch.fx.Node:
+        extent = extent_of(like)[1] - like.storage_offset()
+        flat = self.emit.call(_aten.zeros.default, [extent], dtype=like.dtype, device=like.device)
+        return self.emit.call(_aten.as_strided.default, flat, list(like.shape), list(like.stride()))
+
+    def _zeros_of_another(self, node: torch.fx.Node) -> torch.fx.Node:
+        source, like = self.sources[node], node.meta["val"]
+        zeros = self.new[source]
+        if node.target in _ZEROS_OF_ZEROS:
+            return self.emit.copy(node, map_nodes(node.args, lambda _: zeros), dict(node.kwargs))
+        if is_same_layout(source.meta["val"], like):
+            return zeros
+        return self.emit.call(_aten._to_copy.default, zeros, dtype=like.dtype, memory_format=torch.contiguous_format)
 
 
 def _takes_any_layout(target: Any) -> bool:

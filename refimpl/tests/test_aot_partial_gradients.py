@@ -77,6 +77,44 @@ def test_only_what_arrives_is_computed(program: Callable[..., Any], way: str) ->
         assert same(gradients(compiled, used), gradients(program, used)), used
 
 
+def of_rows(x: Any) -> Any:
+    a, b = x.unbind()
+    return a.exp(), b.sqrt()
+
+
+def of_a_view(x: Any) -> Any:
+    a, b = x.unbind()
+    return a.exp(), (b.unsqueeze(0) * 2).sqrt()
+
+
+def of_doubles(x: Any) -> Any:
+    a, b = x.unbind()
+    return a.double().sqrt(), b.exp(), (x.t() * 2).sqrt()
+
+
+def of_products(x: Any) -> Any:
+    a, b = x.unsqueeze(1).unbind()
+    return b.exp(), a @ x.detach().t()
+
+
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+@pytest.mark.parametrize("backend", ["eager", "triton"])
+@pytest.mark.parametrize("program", [of_rows, of_a_view, of_doubles, of_products])
+def test_only_what_arrives_is_computed_where_sizes_are_symbols(
+    program: Callable[..., Any], backend: str, partition: Any
+) -> None:
+    compiled = compile_aot(program, dynamic=True, backend=backend, partition=partition)
+
+    def gradient(function: Any, used: int) -> torch.Tensor:
+        x = torch.tensor([[1.0, 0.0, 2.0], [0.0, 4.0, 0.0]], requires_grad=True)
+        function(x)[used].sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    for used in range(len(program(torch.ones(2, 3)))):
+        assert same(gradient(compiled, used), gradient(program, used)), used
+
+
 def negated(x: Any) -> Any:
     z = x.neg()
     return z, z.sum()

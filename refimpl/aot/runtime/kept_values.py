@@ -15,6 +15,7 @@ from refimpl._torch import has_saved_tensors_hooks, keeps_autograd_graph
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import FreedGraph, StaleValue
 from refimpl.aot.op_facts import memory_owners
+from refimpl.aot.partial_backward import tangents_behind
 from refimpl.aot.partition.joint import is_tangent
 
 
@@ -72,10 +73,7 @@ def _readers(backward: torch.fx.GraphModule) -> tuple[list[frozenset[int]], int]
     """Of every saved tensor the tangents that its readers depend on; how many tangents there are."""
     nodes = [node for node in backward.graph.nodes if node.op != "output"]
     tangents = [node for node in nodes if is_tangent(node)]
-    depends: dict[torch.fx.Node, frozenset[int]] = {node: frozenset([i]) for i, node in enumerate(tangents)}
-    for node in nodes:
-        if node not in depends:
-            depends[node] = frozenset().union(*(depends[read] for read in node.all_input_nodes))
+    depends = tangents_behind(backward.graph)
     needed: dict[torch.fx.Node, frozenset[int]] = {}
     for node in reversed(nodes):
         needed[node] = depends[node] or frozenset().union(*(needed.get(user, frozenset()) for user in node.users))
