@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.layouts import row_major
+
 _FUNCTIONAL = torch.nn.functional
 _ROW_MAJOR = (_FUNCTIONAL.one_hot,)
 _MAX_POOL1D = (_FUNCTIONAL.max_pool1d, torch.max_pool1d)  # by another kernel where there are no gradients
@@ -20,10 +22,10 @@ _MODE = 3  # the place of this argument
 def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
     """What the function gave for its arguments, copied where eager mode gives row-major results, whatever the argument is."""
     if function in _ROW_MAJOR or (function in _MAX_POOL1D and _is_without_gradient(result)):
-        return result.contiguous()
+        return row_major(result)
     if function in _RESAMPLING and result.dim() == 3 and not _are_means(args, kwargs):
         # (batch, channels, size): others may have the channels last
-        return result.contiguous()
+        return row_major(result)
     return result
 
 

@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,
     REALS,
@@ -162,13 +163,13 @@ def _of_gradient(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
 @rule(aten._softmax_backward_data.default)
 def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     inner, dtype = computation_dtype(y.dtype), _of_gradient(grad, input_dtype)
-    grad, y = cast(grad, inner).contiguous(), cast(y, inner).contiguous()
+    grad, y = row_major(cast(grad, inner)), row_major(cast(y, inner))
     return cast(y * (grad - torch.sum(grad * y, dim, keepdim=True)), dtype)
 
 
 @rule(aten._log_softmax_backward_data.default)
 def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     inner, dtype = computation_dtype(y.dtype), _of_gradient(grad, input_dtype)
-    grad, y = cast(grad, inner).contiguous(), cast(y, inner).contiguous()
+    grad, y = row_major(cast(grad, inner)), row_major(cast(y, inner))
     # Rounded once, as in eager: both terms may be almost alike.
     return cast(torch.addcmul(grad, torch.exp(y), torch.sum(grad, dim, keepdim=True), value=-1), dtype)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,
     REALS,
@@ -129,7 +130,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 @pointwise(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> Any:
     """The second result is what the backward kernel of a CPU wants kept; other devices keep nothing."""
-    x = x.contiguous()
+    x = row_major(x)
     small = torch.exp(-torch.abs(x))
     kept = small if x.device.type == "cpu" else x.new_zeros((0,))
     return torch.clamp(x, max=0) - torch.log1p(small), kept
@@ -143,7 +144,7 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
 
 def _softmax_in(x: Tensor, dtype: torch.dtype, dim: int) -> tuple[Tensor, Tensor]:
     """The shifted logarithms and their exponentials. The kernel reads and writes dense memory, hence the layout."""
-    x = cast(x, computation_dtype(dtype)).contiguous()
+    x = row_major(cast(x, computation_dtype(dtype)))
     if x.numel() == 0:
         return x, torch.exp(x)
     shifted = x - torch.amax(x, dim, keepdim=True)

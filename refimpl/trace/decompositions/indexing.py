@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.layouts import row_major, with_strides_of
 from refimpl.trace.decompositions.promotion import cast, computation_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.views import wrapped
@@ -22,14 +23,14 @@ Tensor = torch.Tensor
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     if mask.dtype is not torch.bool:
         return NotImplemented  # eager raises
-    return torch.where(mask, _number_as(value, x), x).contiguous()
+    return row_major(torch.where(mask, _number_as(value, x), x))
 
 
 @rule(aten.masked_fill.Tensor)
 def masked_fill_tensor(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     if mask.dtype is not torch.bool or value.ndim != 0 or not torch.can_cast(value.dtype, x.dtype):
         return NotImplemented  # eager raises
-    return torch.where(mask, cast(value, x.dtype), x).contiguous()
+    return row_major(torch.where(mask, cast(value, x.dtype), x))
 
 
 def _number_as(value: Any, x: Tensor) -> Tensor:
@@ -64,7 +65,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     if x.ndim == 0:
         return aten.index_put.default(x.unsqueeze(0), [checked(index.reshape(-1), 1)], source.reshape(-1)).squeeze(0)
     rows = checked(index, x.shape[wrapped(dim, x.ndim)])
-    return aten.index_put.default(x, _along(x, dim, rows), source).contiguous()
+    return row_major(aten.index_put.default(x, _along(x, dim, rows), source))
 
 
 @rule(aten.index_add.default)
@@ -78,7 +79,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any 
         rows = index.reshape([-1 if d == at else 1 for d in range(x.ndim)]).expand(source.shape)
         return aten.scatter_add.default(x, at, rows, source)
     rows = checked(index, x.shape[wrapped(dim, x.ndim)])
-    return aten.index_put.default(x, _along(x, dim, rows), added, True).contiguous()
+    return row_major(aten.index_put.default(x, _along(x, dim, rows), added, True))
 
 
 def _is_scattered_by_eager(x: Tensor, dim: int, index: Tensor, alpha: Any) -> bool:
@@ -119,7 +120,7 @@ def scatter_number_with(x: Tensor, dim: int, index: Tensor, value: Any, *, reduc
 
 @rule(aten.take.default)
 def take(x: Tensor, index: Tensor) -> Tensor:
-    return aten.index.Tensor(x.reshape(-1), [index])
+    return row_major(aten.index.Tensor(x.reshape(-1), [index]))
 
 
 @rule(aten.put.default)
@@ -127,7 +128,8 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
     if x.ndim == 0 or x.numel() == 0:
         return NotImplemented
     if x.is_contiguous():
-        return aten.index_put.default(x.view(-1), [index.reshape(-1)], source.reshape(-1), accumulate).view(x.shape)
+        out = aten.index_put.default(x.view(-1), [index.reshape(-1)], source.reshape(-1), accumulate).view(x.shape)
+        return with_strides_of(x, out)
     index = aten.index.Tensor(torch.arange(x.numel(), device=x.device), [index])  # raises where that is out of bounds
     rest = torch.where(index < 0, index + x.numel(), index).reshape(-1)
     indices: list[Tensor] = []

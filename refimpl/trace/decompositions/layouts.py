@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import torch
 
+from refimpl.trace.decompositions.registry import aten
+from refimpl.trace.size_checks import is_known
+
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -37,4 +40,43 @@ def _is_like_channels_last(x: torch.Tensor) -> bool:
 
 def laid_out_as(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The result in the layout that is suggested by the input."""
-    return out.contiguous(memory_format=suggested_format(x))
+    return in_format(out, suggested_format(x))
+
+
+def row_major(out: torch.Tensor) -> torch.Tensor:
+    """The result as most kernels lay it out, whatever their inputs are."""
+    return in_format(out, torch.contiguous_format)
+
+
+def in_format(out: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
+    """The result with the strides of memory that is new, along sizes of 1 too, to which a format alone is blind: later kernels
+    order dimensions by them."""
+    out = out.contiguous(memory_format=memory_format)
+    return out if _is_like_new(out, memory_format) else aten.clone.default(out, memory_format=memory_format)
+
+
+def with_strides_of(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """The result in memory that is laid out as a dense tensor of its shape is, along sizes of 1 too."""
+    if out.stride() == x.stride():
+        return out
+    return aten.copy.default(aten.empty_strided.default(x.shape, x.stride(), dtype=x.dtype, device=x.device), out)
+
+
+def _is_like_new(out: torch.Tensor, memory_format: torch.memory_format) -> bool:
+    """Whether strides along sizes of 1 are those of new memory; the others are. Sizes that only data tells are asked nothing."""
+    if not any(_is_one(size) for size in out.shape) or not all(map(is_known, out.shape)):
+        return True
+    outwards = list(reversed(range(out.ndim)))
+    if memory_format is not torch.contiguous_format:
+        outwards = [1, *range(out.ndim - 1, 1, -1), 0]
+    step: int | torch.SymInt = 1
+    for dim in outwards:
+        size, stride = out.shape[dim], out.stride(dim)
+        if _is_one(size) and is_known(stride) and stride != step:
+            return False
+        step = step if type(size) is int and size < 2 else step * size
+    return True
+
+
+def _is_one(size: int | torch.SymInt) -> bool:
+    return type(size) is int and size == 1

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.indexing import checked
+from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     FLOAT,
     FLOATS_AND_COMPLEX,
@@ -81,7 +82,7 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 
 
 @pointwise(aten.huber_loss_backward.default)
 def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
-    return (_per_loss(grad, reduction, x.numel()) * torch.clamp(x - target, -delta, delta)).contiguous()
+    return row_major(_per_loss(grad, reduction, x.numel()) * torch.clamp(x - target, -delta, delta))
 
 
 @pointwise(aten.soft_margin_loss.default, is_of_one_dtype=True)
@@ -208,7 +209,7 @@ def nll_loss_forward(
     weights = _weights_of(weight, x, index)
     loss = torch.where(is_counted, -picked if weights is None else -picked * weights, 0)
     if reduction == NONE:
-        return cast(loss, x.dtype).contiguous(), x.new_zeros(())
+        return row_major(cast(loss, x.dtype)), x.new_zeros(())
     counted = is_counted if weights is None else torch.where(is_counted, weights, 0)
     total_weight = torch.sum(cast(counted, z.dtype))
     total = torch.sum(loss)
@@ -238,4 +239,4 @@ def nll_loss_backward(
     each = torch.where(is_counted, -g if weights is None else -g * weights, 0)
     classes = torch.arange(x.shape[dim], device=x.device)
     classes = classes.reshape([-1 if d == dim else 1 for d in range(x.ndim)])
-    return cast(torch.where(classes == index.unsqueeze(dim), each.unsqueeze(dim), 0), x.dtype).contiguous()
+    return row_major(cast(torch.where(classes == index.unsqueeze(dim), each.unsqueeze(dim), 0), x.dtype))

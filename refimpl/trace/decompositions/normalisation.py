@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
-from refimpl.trace.decompositions.layouts import laid_out_as
+from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.row_moments import has_rare_rows, mean_and_rstd, variance_around
@@ -53,7 +53,7 @@ def native_layer_norm(
         return NotImplemented
     dims = list(range(x.ndim - len(normalized_shape), x.ndim))
     dtype = computation_dtype(x.dtype)
-    z = cast(x, dtype).contiguous()
+    z = row_major(cast(x, dtype))
     mean, rstd, returned_mean = mean_and_rstd(z, dims, eps, x.dtype)
     y = _scaled((z - mean) * rstd, _as_opmath(weight, dtype), _as_opmath(bias, dtype))
     # Statistics take the parameters' type where there are any, else the input's, and so they do in mixed precision.
@@ -84,7 +84,7 @@ def native_layer_norm_backward(
         return NotImplemented
     outer, inner = _split_dims(x, normalized_shape)
     dtype = computation_dtype(x.dtype)
-    g, z = cast(grad, dtype).contiguous(), cast(x, dtype).contiguous()
+    g, z = row_major(cast(grad, dtype)), row_major(cast(x, dtype))
     rstd = cast(rstd, dtype)
     y = (z - cast(mean, dtype)) * rstd
     grad_x = grad_weight = grad_bias = None
@@ -197,7 +197,7 @@ def native_group_norm_backward(
     if output_mask[0]:
         scaled = g if weight is None else g * cast(weight, dtype).reshape(1, group, C // group, 1)
         grad_x = cast(_gradient_of_normalised(scaled, y, r, [2, 3]), x.dtype).reshape(x.shape)
-        grad_x = laid_out_as(grad_x, x) if x.device.type == "cpu" else grad_x.contiguous()
+        grad_x = laid_out_as(grad_x, x) if x.device.type == "cpu" else row_major(grad_x)
     parameter_dtype = x.dtype if weight is None else weight.dtype
     if output_mask[1]:
         grad_weight = cast(torch.sum(g * y, [0, 3]).reshape(C), parameter_dtype)
@@ -217,7 +217,8 @@ def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mea
     dtype = computation_dtype(x.dtype)
     parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
     y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
-    return laid_out_as(cast(_scaled(y, *parameters), x.dtype), x)
+    out = cast(_scaled(y, *parameters), x.dtype)
+    return row_major(out) if follows_cpu(x.device) and x.is_contiguous() else laid_out_as(out, x)
 
 
 def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
@@ -520,7 +521,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     dims = [d for d in range(x.ndim) if d != dim % x.ndim]
     size = torch.linalg.vector_norm(z, p, dims, keepdim=True)
     factor = torch.where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
-    return cast(z * factor, x.dtype).contiguous()
+    return row_major(cast(z * factor, x.dtype))
 
 
 def _norm_except(v: Tensor, dim: int) -> Tensor:
@@ -531,7 +532,7 @@ def _norm_except(v: Tensor, dim: int) -> Tensor:
 @rule(aten._weight_norm_interface.default)
 def weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     dtype = computation_dtype(v.dtype)
-    z = cast(v, dtype).contiguous()
+    z = row_major(cast(v, dtype))
     size = _norm_except(z, dim)
     kept = g.dtype if v.device.type != "cpu" or g.dtype not in (torch.bfloat16, torch.float16) else torch.float32
     return cast(z * (cast(g, dtype) / size), v.dtype), cast(size, kept)

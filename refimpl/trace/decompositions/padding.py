@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.layouts import laid_out_as
+from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 
@@ -113,7 +113,7 @@ def im2col(
     columns = _window_positions(w, kernel_size[1], dilation[1], stride[1], x.device)  # kw, ow
     picked = aten.index.Tensor(padded, [None, None, rows[:, :, None, None], columns])  # n, c, kh, oh, kw, ow
     kh, oh, kw, ow = picked.shape[2:]
-    out = picked.permute(0, 1, 2, 4, 3, 5).reshape(n, c * kh * kw, oh * ow)
+    out = row_major(picked.permute(0, 1, 2, 4, 3, 5).reshape(n, c * kh * kw, oh * ow))
     return out if x.ndim == 4 else out.squeeze(0)
 
 
@@ -140,5 +140,5 @@ def col2im(
     windows = cast(batched, dtype).reshape(n, c, kh, kw, oh, ow).permute(0, 1, 2, 4, 3, 5)  # n, c, kh, oh, kw, ow
     zeros = torch.zeros([n, c, h, w], dtype=dtype, device=x.device)
     out = aten.index_put.default(zeros, [None, None, rows[:, :, None, None], columns], windows, True)
-    out = cast(out[:, :, ph : h - ph, pw : w - pw], x.dtype).contiguous()
+    out = row_major(cast(out[:, :, ph : h - ph, pw : w - pw], x.dtype))
     return out if x.ndim == 3 else out.squeeze(0)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import has_composite_kernel
+from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     ANY,
     COMPLEX,
@@ -304,7 +305,7 @@ def round_decimals(x: Tensor, *, decimals: int) -> Tensor:
 @rule(aten.angle.default)
 def angle(x: Tensor) -> Tensor:
     if x.is_complex():
-        return torch.atan2(torch.imag(x), torch.real(x)).contiguous()
+        return row_major(torch.atan2(torch.imag(x), torch.real(x)))
     z = x if x.is_floating_point() else cast(x, torch.get_default_dtype())
     return torch.where(torch.isnan(z), z, torch.where(z < 0, math.pi, torch.zeros_like(z)))
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     BOOL,
     INT,
@@ -184,7 +185,7 @@ def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False
 
 @rule(aten.isin.Tensor_Scalar)
 def isin_scalar(elements: Tensor, test_element: float, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    return (elements != test_element if invert else elements == test_element).contiguous()
+    return row_major(elements != test_element if invert else elements == test_element)
 
 
 @rule(aten.isin.Scalar_Tensor)

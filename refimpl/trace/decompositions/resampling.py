@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.trace.decompositions.layouts import laid_out_as
+from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype
 from refimpl.trace.decompositions.registry import aten, register, rule
 
@@ -168,7 +168,7 @@ def _upsample_backward(
     for dim, taps in enumerate(all_taps, start=2):
         z = _add_back(z, dim, input_size[dim], taps)
     out = cast(z, grad.dtype)
-    return out.contiguous() if taps_of is _cubic else laid_out_as(out, grad)
+    return row_major(out) if taps_of is _cubic else laid_out_as(out, grad)
 
 
 def _options(rest: Sequence[Any], named: dict[str, Any], has_corners: bool, n: int) -> tuple[bool, list[Any]]:

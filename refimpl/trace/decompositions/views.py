@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.trace.decompositions.layouts import laid_out_as, suggested_format
+from refimpl.trace.decompositions.layouts import in_format, laid_out_as, row_major, suggested_format, with_strides_of
 from refimpl.trace.decompositions.promotion import common_dtype
 from refimpl.trace.decompositions.registry import aten, register, rule
 
@@ -175,9 +175,7 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     steps = torch.arange(src.shape[-1], device=x.device)
     row, column = (steps, steps + offset) if offset >= 0 else (steps - offset, steps)
     out = aten.index_put.default(matrix, [row, column], src.movedim(-1, 0)).movedim((0, 1), dims)
-    if out.stride() == x.stride():
-        return out
-    return aten.copy.default(aten.empty_strided.default(x.shape, x.stride(), dtype=x.dtype, device=x.device), out)
+    return with_strides_of(x, out)
 
 
 def _zeros_as(grad: Tensor, sizes: Sequence[Any]) -> Tensor:
@@ -277,7 +275,7 @@ def roll(x: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Tensor:
         # Eager joins two parts, and lays out the result as both of them; a part that is empty is contiguous.
         if layout is not torch.contiguous_format and shift % length == 0:
             layout = torch.contiguous_format
-        out = torch.index_select(out, dim, positions).contiguous(memory_format=layout)
+        out = in_format(torch.index_select(out, dim, positions), layout)
     return out
 
 
@@ -363,7 +361,7 @@ def _triangle(x: Tensor, is_kept: Callable[[Tensor], Tensor]) -> Tensor:
         return NotImplemented  # eager raises
     rows = torch.arange(x.shape[-2], device=x.device).unsqueeze(-1)
     columns = torch.arange(x.shape[-1], device=x.device)
-    return torch.where(is_kept(columns - rows), x, _zero_of(x)).contiguous()
+    return row_major(torch.where(is_kept(columns - rows), x, _zero_of(x)))
 
 
 @rule(aten.diag_embed.default)
@@ -379,7 +377,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     spread = aten.constant_pad_nd.default(x, [before, after]).unsqueeze(-2)  # values stand in their columns
     square = torch.where(columns - rows == offset, spread, _zero_of(x))
     if (first, second) == (ndim - 2, ndim - 1):
-        return square.contiguous()
+        return row_major(square)
     return square.movedim((-2, -1), (first, second)).clone(memory_format=torch.contiguous_format)  # no view
 
 
