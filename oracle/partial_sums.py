@@ -82,20 +82,21 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
 def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
     """`result` of a batch norm in training, whose statistics are such sums, and its running statistics, in place.
 
-    The kernel of images that are not contiguous adds them up in float32. A channel whose sum overflows in another order has that
-    for its mean, an infinite variance, or NaN, and no numbers. Of contiguous images eager adds up in float64.
+    Eager adds up in float64 where images are contiguous and have more than a pixel, else in float32, each thread by itself. A
+    channel whose sum overflows in another order has that for its mean, an infinite variance, or NaN, and no numbers.
     """
     images, running = args[0], args[3:5]
-    if not _is_of(images, torch.float32) or not _is_in_training(func, args) or _is_contiguous(images):
+    if not _is_of(images, torch.float32) or not _is_in_training(func, args) or _is_added_up_in_double(images):
         return result
     dims = [dim for dim in range(images.dim()) if dim != 1]
-    total = with_open_overflows(torch.ops.aten.sum.dim_IntList, (images, dims), {}, images.sum(dims))
+    output, mean, deviation, *rest = result
+    found = mean if mean.numel() else images.sum(dims)
+    total = with_open_overflows(torch.ops.aten.sum.dim_IntList, (images, dims), {}, found)
     is_open = ~total.isfinite()
     variance = torch.where(total.isnan(), math.nan, math.inf)
     for statistic, open_one in zip(running, (total, variance), strict=False):
         if _is_of(statistic, torch.float32):
             statistic.copy_(torch.where(is_open, open_one, statistic))
-    output, mean, deviation, *rest = result
     channels = is_open.reshape(1, -1, *[1] * (images.dim() - 2))
     output.copy_(torch.where(channels, math.nan, output))
     if mean.numel():
@@ -110,11 +111,8 @@ def _is_in_training(func: Any, args: Any) -> bool:
     return "training" not in names or bool(args[names.index("training")])
 
 
-def _is_contiguous(images: torch.Tensor) -> bool:
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return images.is_contiguous() or (
-        images.dim() in formats and images.is_contiguous(memory_format=formats[images.dim()])
-    )
+def _is_added_up_in_double(images: torch.Tensor) -> bool:
+    return images.is_contiguous() and any(size != 1 for size in images.shape[2:])
 
 
 def _is_of(value: Any, dtype: torch.dtype) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -80,9 +80,18 @@ def test_a_gradient_is_a_sum_as_well(signs: tuple[float, ...], is_open: bool) ->
     assert second == pytest.approx(0.0, abs=1e-5)
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(("values", "is_open"), [((1, 1, -1, -1, -1, -1), True), ((1, 1, 0, 0, 0, 0), False)])
+@pytest.mark.usefixtures("two_threads")
 def test_where_eager_has_nan_another_order_has_an_infinity(values: tuple[float, ...], *, is_open: bool) -> None:
-    """Images are added up first: infinity and -infinity, which together are NaN."""
+    """Images are added up first, one by each thread: infinity and -infinity, which together are NaN."""
     images, weight = (row(*values) * LARGEST).reshape(2, 1, 3), row(1.0)[None, None].requires_grad_()
 
     def gradient() -> torch.Tensor:
@@ -153,13 +162,22 @@ def test_arguments_and_strides_stay() -> None:
 OPEN, LARGE, SMALL = [LARGEST, LARGEST, -LARGEST, -LARGEST], [LARGEST, LARGEST, 0.0, -1.0], [1.0, 2.0, 3.0, 6.0]
 
 
+IMAGES = torch.tensor([[OPEN, LARGE, SMALL]])
+
+
 @pytest.mark.parametrize(
-    ("is_contiguous", "training", "is_open"), [(False, True, True), (True, True, False), (False, False, False)]
+    ("images", "training", "is_open"),
+    [
+        (IMAGES, True, False),
+        (IMAGES.mT.contiguous().mT, True, True),
+        (IMAGES.mT.contiguous().mT, False, False),
+        (IMAGES[0].mT.contiguous(), True, True),
+        (IMAGES[0].mT.contiguous()[:, :, None], True, True),
+    ],
+    ids=["contiguous", "channels last", "evaluation", "no pixels", "one pixel"],
 )
-def test_statistics_of_a_batch_norm_are_sums(*, is_contiguous: bool, training: bool, is_open: bool) -> None:
+def test_statistics_of_a_batch_norm_are_sums(images: torch.Tensor, *, training: bool, is_open: bool) -> None:
     """Channels: all of NaN and infinity, an infinity in every order, numbers. Of contiguous images eager adds up in float64."""
-    images = torch.tensor([[OPEN, LARGE, SMALL]])
-    images = images if is_contiguous else images.mT.contiguous().mT
     seen = []
     for seed in range(2):
         norm = torch.nn.BatchNorm1d(3, momentum=1.0).train(training)
@@ -168,9 +186,9 @@ def test_statistics_of_a_batch_norm_are_sums(*, is_contiguous: bool, training: b
         assert norm.running_mean is not None
         assert norm.running_var is not None
         assert plain.running_mean is not None
-        seen.append((norm.running_mean[0].item(), norm.running_var[0].item(), output[0, 0]))
+        seen.append((norm.running_mean[0].item(), norm.running_var[0].item(), output[:, 0]))
         assert norm.running_mean[1:].allclose(plain.running_mean[1:])
-        assert output[0, 2].allclose(expected[0, 2], rtol=1e-4, atol=1e-4)
+        assert output[:, 2].allclose(expected[:, 2], rtol=1e-4, atol=1e-4)
         own = plain.running_mean[0].item()
         assert (math.isnan(own) != math.isnan(norm.running_mean[0].item())) is is_open
     assert all(math.isfinite(mean) is not is_open for mean, _, _ in seen)
