@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from refimpl._torch import TorchDispatchMode, has_python_kernels, running_autograd_node
 from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
@@ -27,8 +28,9 @@ _ATTENTION = (torch.nn.functional.scaled_dot_product_attention, torch.nn.functio
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
 _CENTER = 5  # the place of this argument
+_GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
 
-_STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1")
+_STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")  # of whole tensors
 
 
 class EagerResultsMode(TorchFunctionMode):
@@ -58,7 +60,15 @@ class EagerResultsMode(TorchFunctionMode):
             args, kwargs = _with_numbers(*args, **kwargs)
         if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
             args = (_by_places(args[0]), *args[1:])
+        if func in _GRADIENTS:
+            with eager_gradients(_differentiated(*args, **kwargs)):
+                return func(*args, **kwargs)
         return laid_out(func, args, kwargs, func(*args, **kwargs))
+
+
+def _differentiated(outputs: Any = (), *_: Any, **named: Any) -> list[torch.Tensor]:
+    """The tensors among the first argument of torch.autograd.grad, or of Tensor.backward."""
+    return [value for value in tree_leaves(outputs) if isinstance(value, torch.Tensor)]
 
 
 def _has_one(args: Any, kwargs: Any) -> bool:
@@ -95,8 +105,8 @@ def eager_gradients(outputs: Sequence[torch.Tensor]) -> contextlib.AbstractConte
 
 
 class _EagerGradientsMode(TorchDispatchMode):
-    """The gradient of the largest element is filled in where it belongs, so that the others get none even if it is not finite;
-    only on CUDA, and for tensors without data anywhere, autograd multiplies it by the mask."""
+    """The gradient of the largest element, or of the median, is filled into row-major zeros where it belongs, so that the others
+    get none even if it is not finite; only on CUDA, and for tensors without data anywhere, autograd multiplies it by the mask."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -105,7 +115,7 @@ class _EagerGradientsMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.mul.Tensor and _is_masked_gradient(*args[:2]):
             mask, gradient = args
-            return torch.where(mask, gradient, 0)
+            return gradient.new_zeros(mask.shape).masked_fill(mask, gradient)
         return func(*args, **(kwargs or {}))
 
 

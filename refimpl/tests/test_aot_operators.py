@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from refimpl.aot.unannotated_writes import make_gradients_plain, name_writes
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 
@@ -402,6 +405,29 @@ def test_only_the_largest_elements_get_a_gradient_that_is_not_finite(largest, ta
     compiled = compile_aot(program, dynamic=dynamic, decompositions=table)
     actual, expected = (torch.autograd.grad(f(x), x) for f in (compiled, program))
     torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("table", [{}, codegen_decompositions()])
+@pytest.mark.parametrize("function", [torch.max, torch.min, torch.median, torch.nanmedian])
+def test_one_element_s_gradient_is_row_major_and_stays_with_it_if_it_is_not_finite(
+    function: Callable[..., Any], table: dict[Any, Any], is_inside: bool, dynamic: bool
+) -> None:
+    def program(x: Any) -> Any:
+        return (function(x) - 3).abs().sqrt()
+
+    def gradient(x: Any) -> Any:
+        return torch.autograd.grad(program(x), x)[0]
+
+    compiled = compile_aot(gradient if is_inside else program, dynamic=dynamic, decompositions=table)
+    for images in (torch.full((2, 3, 4, 5), 3.0), torch.full((2, 3, 4, 5), 1.0)):
+        images[0, 1, 2, 3] = 3.0
+        x = images.to(memory_format=torch.channels_last).requires_grad_()
+        actual = compiled(x) if is_inside else torch.autograd.grad(compiled(x), x)[0]
+        expected = gradient(x)
+        torch.testing.assert_close(actual, expected, equal_nan=True)
+        assert actual.stride() == expected.stride() == (60, 20, 5, 1)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
