@@ -35,7 +35,7 @@ from oracle.exact_ops import (
     ROUNDED_AS_FIRST_INPUT,
     WINDOWS,
 )
-from oracle.partial_sums import LINEAR_SUMS, with_open_overflows, with_open_statistics
+from oracle.partial_sums import LINEAR_SUMS, OF_ROWS, with_open_overflows, with_open_rows, with_open_statistics
 from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
@@ -69,6 +69,7 @@ class _OpKind:
     converts_first: bool = False
     is_logarithm_of_sum: bool = False
     is_linear_sum: bool = False
+    is_of_rows: bool = False
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
@@ -134,6 +135,8 @@ class RoundingNoise(TorchDispatchMode):
             result = with_open_overflows(func, args, kwargs, result)
         if kind.moves_first_input and self.scale:
             result = with_open_statistics(func, args, result)
+        if kind.is_of_rows and self.scale:
+            result = with_open_rows(func, args, result)
         self._flips_zeros = kind.accumulates
         for where in kind.written:
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
@@ -384,6 +387,7 @@ def _classify(func: Any) -> _OpKind:
         converts_first=namespace == "aten" and name in CONVERTS_FIRST,
         is_logarithm_of_sum=namespace == "aten" and name in LOGARITHMS_OF_SUMS and not written,
         is_linear_sum=namespace == "aten" and name in LINEAR_SUMS and not written,
+        is_of_rows=namespace == "aten" and name in OF_ROWS and not written,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),

@@ -35,6 +35,8 @@ _SUMS_OF_ELEMENTS = frozenset(
 _BEYOND = torch.finfo(torch.float32).max * (1 + 2.0**-25)  # what is larger rounds to infinity
 _SHRUNK = 2.0**-64  # terms of float64
 _BEYOND_SHRUNK = torch.finfo(torch.float64).max * _SHRUNK
+_ROWS = (torch.float32, torch.bfloat16)  # of norms: whose numbers reach as far as what differences are found in
+OF_ROWS = frozenset(["native_layer_norm", "native_group_norm"])
 _FACTORS = ("alpha", "beta")  # of terms, in every such operator
 
 
@@ -103,6 +105,29 @@ def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
         mean.copy_(torch.where(is_open, total, mean))
         deviation.copy_(torch.where(is_open, 1 / variance, deviation))
     return (output, mean, deviation, *rest)
+
+
+def with_open_rows(func: Any, args: Any, result: Any) -> Any:
+    """`result` of a layer or group norm, whose mean is found by differences: where the largest number minus the smallest
+    one overflows, these are infinite in one order of the row and not in another, and mean, deviation and output NaN.
+    """
+    x, (output, mean, deviation) = args[0], result
+    rows = x.reshape(*mean.shape, -1) if x.numel() and x.dtype in _ROWS and mean.numel() else None
+    if rows is None:
+        return result
+    wide = rows.detach().double().nan_to_num(0.0, 0.0, 0.0)
+    is_open = wide.amax(-1) - wide.amin(-1) > _BEYOND
+    if not bool(is_open.any()):
+        return result
+    where = is_open[..., None].expand_as(rows).reshape(x.shape)
+    opened = [
+        torch.where(which, torch.where(part.isnan(), math.inf, math.nan).to(part.dtype), part)
+        for part, which in ((output, where), (mean, is_open), (deviation, is_open))
+    ]
+    return tuple(
+        new if new.stride() == old.stride() else torch.empty_like(old).copy_(new)
+        for new, old in zip(opened, result, strict=True)
+    )
 
 
 def _is_in_training(func: Any, args: Any) -> bool:

@@ -193,3 +193,25 @@ def test_statistics_of_a_batch_norm_are_sums(images: torch.Tensor, *, training: 
         assert (math.isnan(own) != math.isnan(norm.running_mean[0].item())) is is_open
     assert all(math.isfinite(mean) is not is_open for mean, _, _ in seen)
     assert all(bool(output.isnan().all()) is is_open for _, _, output in seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_group", [False, True])
+def test_rows_whose_numbers_lie_too_far_apart_have_no_mean_in_one_order(*, is_group: bool, dtype: torch.dtype) -> None:
+    """The largest number minus the smallest one overflows: of two and four of them only."""
+    rows = torch.tensor(
+        [[1.0, 2.0, 3.0, 5.0], [1e38, -3e38, 1.0, 2.0], [1.5e38, -1.5e38, 1.0, 2.0], [-3e38, 0.0, 3e38, 1.0]]
+    )
+    rows = rows.to(dtype)
+
+    def norm() -> tuple[torch.Tensor, ...]:
+        if is_group:
+            return torch.native_group_norm(rows[:, None], None, None, 4, 1, 4, 1, 1e-5)
+        return torch.native_layer_norm(rows, (4,), None, None, 1e-5)
+
+    own = norm()[1].flatten()
+    for seed in range(2):
+        _, mean, _ = noisy(norm, seed)
+        assert mean.stride() == norm()[1].stride()
+        assert mean.isfinite().flatten().tolist() == [True, False, True, False]
+        assert (mean.flatten().isnan() != own.isnan())[[1, 3]].all()
