@@ -316,7 +316,7 @@ class _JointTraceState:
     ) -> tuple[list[InputInfo], list[tuple[int, InputMutation | None]], list[OutputInfo]]:
         name_writes(self.builder.graph)
         graph = self.builder.graph if self.outer is None else self.outer.graph
-        self._aliases = AliasMap(graph, enlarges=True, decomposed=self._decomposed.calls)
+        self._aliases = AliasMap(graph, enlarges=True, decomposed=self._decomposed.calls, follows_autograd=True)
         for position, leaf in enumerate(self.leaves):
             if _accumulated(leaf) != self._accumulated[position]:
                 raise GradientInProgram(position)

@@ -90,6 +90,9 @@ class AliasMap:
 
     enlarges: `resize_` beyond the memory there is makes that memory larger, for all who see it, where sizes are numbers: the
     owners are in `enlarged`, with the bytes they had. Else it gives the tensor other memory, and owners are in `grown`.
+
+    follows_autograd: what `_unsafe_view` makes of an intermediate that nothing else uses owns that memory, as it is the base that
+    autograd gives the views of it.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class AliasMap:
         *,
         enlarges: bool = False,
         decomposed: Mapping[torch.fx.Node, DecomposedView] = _NONE_DECOMPOSED,
+        follows_autograd: bool = False,
     ) -> None:
         self._tensor: dict[torch.fx.Node, torch.fx.Node] = {}
         self._step: dict[torch.fx.Node, ViewStep] = {}
@@ -111,6 +115,7 @@ class AliasMap:
         self.enlarged: dict[torch.fx.Node, int] = {}
         self._enlarges = enlarges
         self._decomposed = decomposed
+        self._follows_autograd = follows_autograd
         attributes: dict[str, torch.fx.Node] = {}
         for node in (graph.graph if isinstance(graph, torch.fx.GraphModule) else graph).nodes:
             if node.op == "get_attr":
@@ -291,12 +296,26 @@ class AliasMap:
             self.grown[node] = self._tensor[given]
         elif alias.kind == "same":
             self._be(node, given)
+        elif self._follows_autograd and self._takes_over(node, given):
+            self._own(node)
         else:
             target = METADATA_OPS.get(call.target, call.target)
             args, kwargs = _with_viewed(alias, given, call.args, call.kwargs)
             if target is AS_STRIDED:
                 args, kwargs = (VIEWED, *_strided_arguments(call, given)), {}
             self._view(node, given, target, args, kwargs, index if alias.is_list else None)
+
+    def _takes_over(self, node: torch.fx.Node, given: torch.fx.Node) -> bool:
+        """Whether memory that `given` made is from now on its `_unsafe_view` only."""
+        whole = self._decomposed.get(node)
+        if _aten._unsafe_view.default not in (node.target, None if whole is None else whole.target):
+            return False
+        while set(given.users) == {node}:
+            if self._base[given] is given:
+                return given.op == "call_function"
+            tensor = self._tensor[given]
+            node, given = given, self._called_on[given] if tensor is given else tensor
+        return False
 
     def _set(self, node: torch.fx.Node) -> None:
         source = node.args[1] if len(node.args) > 1 else None
