@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -49,13 +50,16 @@ _ELEMENTWISE = {"aten::hardswish", "aten::_prelu_kernel"} | {
     )
 }
 
+# Operators of lists that are not.
+_NOT_ELEMENTWISE = {f"aten::_foreach_{name}" for name in ("max", "mm", "norm", "powsum")}
+
 
 class StridedOperands(TorchDispatchMode):
     """Within it, functional aten operators, all or the elementwise ones, read copies of their operands that have gaps in memory.
 
-    Views, operators that write and random ones see the tensors themselves. Results lie in memory as they do without the mode, or
-    what reads memory by its layout (as_strided, is_contiguous) would make another program of it. Active in the backward pass as
-    well, if that runs inside.
+    Elementwise operators that write do so, too; views, others that write, and random ones see the tensors themselves. Results lie
+    in memory as they do without the mode, or what reads memory by its layout (as_strided, is_contiguous) would make another
+    program of it. Active in the backward pass as well, if that runs inside.
     """
 
     def __init__(self, *, elementwise: bool = False) -> None:
@@ -65,35 +69,61 @@ class StridedOperands(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not _is_functional(func) or (self.elementwise and not _is_elementwise(func)):
-            return func(*args, **(kwargs or {}))
-        strided_args, strided_kwargs = map_tensors(_converted(func, args, kwargs or {}), strided_copy)
-        plain = func(*args, **(kwargs or {}))
-        other = func(*strided_args, **strided_kwargs)
-        for position in _WRITES_UNSAID.get(func._schema.name, ()):
-            if isinstance(args[position], torch.Tensor):
-                args[position].copy_(strided_args[position])
-        for mine, its in zip(tree_leaves(plain), tree_leaves(other), strict=True):
-            if _is_plain(mine) and _is_plain(its) and mine.shape == its.shape:
-                mine.copy_(its)
-        return plain
+        if _is_elementwise(func) or (_is_functional(func) and not self.elementwise):
+            return _by_copies(func, args, kwargs or {}, strided_copy)
+        return func(*args, **(kwargs or {}))
 
 
 class DenseOperands(TorchDispatchMode):
-    """Within it, elementwise aten operators read dense copies of their operands, of the shape of the result.
+    """Within it, elementwise aten operators read dense copies of their operands, of the shape that these have together.
 
-    As with StridedOperands results lie in memory as they do without the mode, and the backward pass is part of it.
+    As with StridedOperands results lie in memory as they do without the mode, and the backward pass is part of it. Operators of
+    lists see the tensors themselves.
     """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        plain = func(*args, **(kwargs or {}))
-        if _is_functional(func) and _is_elementwise(func) and _is_plain(plain):
-            dense_copy = functools.partial(_dense_copy, shape=plain.shape)
-            dense_args, dense_kwargs = map_tensors((args, kwargs or {}), dense_copy)
-            plain.copy_(func(*dense_args, **dense_kwargs))
-        return plain
+        kwargs = kwargs or {}
+        if _is_elementwise(func) and not _is_of_lists(func):
+            read = [value for argument, value in _arguments(func, args, kwargs) if not argument.is_out]
+            shape = _common_shape(_tensors(read))
+            if shape is not None:
+                return _by_copies(func, args, kwargs, functools.partial(_dense_copy, shape=shape))
+        return func(*args, **kwargs)
+
+
+def _by_copies(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], copied: Callable[[torch.Tensor], torch.Tensor]
+) -> Any:
+    """What an operator gives, and writes, where it does so, with the values that it gives for copies of its operands.
+
+    Of the operands themselves if what is written lies in the memory of another one, or is not plain.
+    """
+    written = {id(tensor): tensor for tensor in _written(func, args, kwargs)}
+    if written and not _are_apart(written, _tensors((args, kwargs))):
+        return func(*args, **kwargs)
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in written:
+            return copied(tensor)
+        plain = tensor.detach()
+        made = copied(plain)
+        copies[id(tensor)] = plain.clone() if made is plain else made
+        return copies[id(tensor)]
+
+    operands = (args, kwargs) if written else _converted(func, args, kwargs)
+    other_args, other_kwargs = map_tensors(operands, copy)
+    result = func(*args, **kwargs)
+    other = func(*other_args, **other_kwargs)
+    pairs = [(tensor, copies[key]) for key, tensor in written.items()]
+    for mine, its in (*pairs, *zip(tree_leaves(result), tree_leaves(other), strict=True)):
+        if id(mine) not in written and not _is_plain(mine):
+            continue
+        if _is_plain(its) and mine.shape == its.shape:
+            mine.copy_(its)
+    return result
 
 
 @contextlib.contextmanager
@@ -116,8 +146,73 @@ OTHERS: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
 }
 
 
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """What the schema says of each argument that is given, and the argument."""
+    arguments = func._schema.arguments
+    yield from zip(arguments, args, strict=False)
+    yield from ((argument, kwargs[argument.name]) for argument in arguments if argument.name in kwargs)
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    unsaid = [args[position] for position in _WRITES_UNSAID.get(func._schema.name, ())]
+    said = [value for argument, value in _arguments(func, args, kwargs) if _is_written(argument)]
+    return _tensors([*unsaid, *said])
+
+
+def _are_apart(written: Mapping[int, torch.Tensor], operands: list[torch.Tensor]) -> bool:
+    """Whether all operands are plain, or parameters, and none lies in the memory of another one that is written."""
+    if not all(_is_plain(tensor.detach()) for tensor in operands):
+        return False
+    everything = {id(tensor): tensor.untyped_storage().data_ptr() for tensor in operands}
+    return all(key == other or everything[key] != place for key in written for other, place in everything.items())
+
+
+def _common_shape(tensors: list[torch.Tensor]) -> tuple[int, ...] | None:
+    """The shape to which all are broadcast, or None."""
+    steps = itertools.zip_longest(*(reversed(tensor.shape) for tensor in tensors), fillvalue=1)
+    sizes = [set(step) - {1} for step in steps]
+    return None if any(len(step) > 1 for step in sizes) else tuple(next(iter(step), 1) for step in reversed(sizes))
+
+
+def _is_of_lists(func: Any) -> bool:
+    return func._schema.name.startswith("aten::_foreach_")
+
+
+@functools.cache
 def _is_elementwise(func: Any) -> bool:
-    return torch.Tag.pointwise in func.tags or func._schema.name in _ELEMENTWISE
+    """Whether an operator, functional or with results that it writes to operands, computes each element by itself."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    if _is_of_lists(func):
+        return schema.name.removesuffix("_") not in _NOT_ELEMENTWISE
+    functional = func if _is_functional(func) else _without_writes(func)
+    return functional is not None and (
+        torch.Tag.pointwise in functional.tags or functional._schema.name in _ELEMENTWISE
+    )
+
+
+def _without_writes(func: Any) -> Any:
+    """The functional operator of the arguments of one that writes to its first or to `out`; None if there is none."""
+    own = [_declaration(argument) for argument in func._schema.arguments if not argument.is_out]
+    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    for name in () if packet is None else packet.overloads():
+        overload = getattr(packet, name)
+        if _is_functional(overload) and [_declaration(argument) for argument in overload._schema.arguments] == own:
+            return overload
+    return None
+
+
+def _declaration(argument: Any) -> tuple[str, str]:
+    return argument.name, str(argument.type)
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _converted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -138,7 +233,7 @@ def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
     return copied.detach().requires_grad_(tensor.requires_grad)
 
 
-def _dense_copy(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _dense_copy(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """The same values side by side in memory, broadcast where the shape asks for it. Numbers of no dimension stay."""
     if not _is_plain(tensor) or not tensor.dim():
         return tensor

@@ -207,6 +207,18 @@ def test_the_sign_of_a_zero_may_be_that_of_operands_side_by_side(low: float, sta
     assert judged(state_of(source), changing(lambda output: -output)).verdict.status is status
 
 
+@pytest.mark.parametrize(("zero", "status"), [(-0.0, Status.PASS), (0.0, Status.FAIL_ACCURACY)])
+@pytest.mark.parametrize(
+    "write", ["torch._foreach_minimum_([x], [y])", "torch.minimum(x, y, out=x)", "x.clamp_(max=y)"]
+)
+def test_the_sign_of_a_zero_that_is_written_may_be_that_of_either_loop(write: str, zero: float, status: Status) -> None:
+    source = (
+        f"def inputs(call): return (torch.zeros(18), torch.full((18,), {zero})), {{}}\n"
+        f"def program(x, y):\n    {write}\n    return x + -0.0\n"
+    )
+    assert judged(state_of(source), changing(lambda output: -output)).verdict.status is status
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("factor", "status"), [(1.0, Status.PASS), (2.0, Status.FAIL_ACCURACY)])
 def test_a_value_that_eagers_other_kernels_give_is_eager_s_too(dtype: str, factor: float, status: Status) -> None:

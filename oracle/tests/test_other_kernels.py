@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -59,6 +61,119 @@ def test_scalar_loops_of_elementwise_gradients_are_taken() -> None:
     assert gradient()[:32].isnan().all()
     with scalar_loops():
         assert gradient()[:32].isfinite().all()
+
+
+def _bounded_in_place(zeros: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    return zeros.clamp_(min=others)
+
+
+def _least_in_out(zeros: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    return torch.minimum(zeros, others, out=torch.empty(0))
+
+
+def _least_of_lists(zeros: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    return torch._foreach_minimum([zeros], [others])[0]
+
+
+def _least_of_lists_in_place(zeros: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    torch._foreach_minimum_([zeros], [others])
+    return zeros
+
+
+@pytest.mark.parametrize("least", [_bounded_in_place, _least_in_out, _least_of_lists, _least_of_lists_in_place])
+def test_operators_that_write_take_scalar_loops(least: Callable[..., torch.Tensor]) -> None:
+    """Of two zeros the vector loop takes the second, the scalar one, to which the last element falls here, the first."""
+
+    def is_negative() -> list[bool]:
+        return least(torch.zeros(17), torch.full((17,), -0.0)).signbit().tolist()
+
+    assert is_negative() == [True] * 16 + [False]
+    with scalar_loops():
+        assert is_negative() == [False] * 17
+
+
+def test_parameters_are_written_by_scalar_loops() -> None:
+    def remainders() -> list[float]:
+        weight = torch.nn.Parameter(torch.full((8,), 1e300, dtype=torch.float64))
+        with torch.no_grad():
+            return weight.remainder_(1e-300).tolist()
+
+    assert all(math.isnan(number) for number in remainders())
+    with scalar_loops():
+        assert all(number < 1e-300 for number in remainders())
+
+
+def test_vector_loops_write_into_copies() -> None:
+    def is_negative() -> list[bool]:
+        low, high = torch.full((16,), -0.0), torch.ones(16)
+        out, apart = torch.empty(0), torch.zeros(4, 32)[:, ::2]
+        torch.clamp(torch.zeros(4, 1), low, high[:1], out=out)
+        return [bool(value.signbit().any()) for value in (out, apart.clamp_(low, high))]
+
+    assert is_negative() == [False, False]
+    with DenseOperands():
+        assert is_negative() == [True, True]
+
+
+def _one_number(x: torch.Tensor) -> None:
+    x[0, 0].add_(1)
+
+
+def _itself(x: torch.Tensor) -> None:
+    x.add_(x)
+
+
+def _its_memory(x: torch.Tensor) -> None:
+    x.mul_(x.view(2, 3))
+
+
+def _one_after_another(x: torch.Tensor) -> None:
+    torch._foreach_add_([x[0], x[1], x[0]], [x[1], x[0], x[0]])
+
+
+def _other_dtype(x: torch.Tensor) -> None:
+    x.add_(torch.full((2, 3), 0.1, dtype=torch.float64))
+
+
+def _columns(x: torch.Tensor) -> None:
+    torch.sub(x[:, 1], 3, out=x[:, 2])
+
+
+def _parameter(x: torch.Tensor) -> None:
+    weight = torch.nn.Parameter(x)
+    with torch.no_grad():
+        weight.sub_(2).clamp_(min=torch.ones(3))
+
+
+@pytest.mark.parametrize("mode", [other_kernels, scalar_loops, DenseOperands])
+@pytest.mark.parametrize(
+    "write", [_one_number, _itself, _its_memory, _one_after_another, _other_dtype, _columns, _parameter]
+)
+def test_what_is_written_is_written_once(write: Callable[[torch.Tensor], None], mode: Callable[..., Any]) -> None:
+    expected, x = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(2, 3)
+    write(expected)
+    with mode():
+        write(x)
+    assert x.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("mode", [other_kernels, scalar_loops, DenseOperands])
+def test_autograd_sees_a_write_as_without_the_mode(mode: Callable[..., Any]) -> None:
+    def gradient() -> list[float]:
+        x = torch.arange(1.0, 20).requires_grad_()
+        return torch.autograd.grad((x * 2).sigmoid_().mul(x).neg_().sum(), x)[0].tolist()
+
+    def refused() -> None:
+        x = torch.ones(3, requires_grad=True)
+        y = x.exp()
+        y.add_(1)
+        y.sum().backward()
+
+    expected = gradient()
+    with mode():
+        assert gradient() == pytest.approx(expected)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            refused()
 
 
 @pytest.mark.parametrize(
