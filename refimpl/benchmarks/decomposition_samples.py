@@ -150,6 +150,7 @@ def _calls_of_floats(make: Make) -> list[Row]:
         _row(aten.rrelu_with_noise_backward.default, make(4, 6), make(4, 6), noise, 0.1, 0.3, False, False),
         _row(aten.im2col.default, image, [2, 3], [1, 1], [1, 0], [1, 2]),
         _row(aten.im2col.default, image[0], [2, 2], [2, 1], [0, 1], [1, 1]),
+        _row(aten.native_channel_shuffle.default, make(1, 6, 2, 2).transpose(1, 3).contiguous().transpose(1, 3), 3),
         _row(aten.col2im.default, make(2, 3 * 6, 15), [4, 5], [2, 3], [1, 1], [1, 1], [1, 1]),
         _row(aten.embedding_dense_backward.default, make(6, 3), torch.tensor([0, 2, 2, 4, 0, 0]), 5, 4, True),
         _row(aten.affine_grid_generator.default, make(2, 2, 3), [2, 3, 4, 5], True),

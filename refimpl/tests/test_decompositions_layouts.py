@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2) if x.shape[1] == 4 else F.pixel_shuffle(x, 1),
     "pixel_unshuffle": lambda x: F.pixel_unshuffle(x, x.shape[-1]) if x.shape[2] == x.shape[3] else x + 0,
     "channel_shuffle": lambda x: F.channel_shuffle(x, x.shape[1]),
+    "native_channel_shuffle": lambda x: torch.native_channel_shuffle(x, 2) if x.shape[1] == 4 else x + 0,
     "roll": lambda x: x.roll(1, 0),
     "tril": lambda x: x.tril(),
     "diag_embed": lambda x: torch.diag_embed(x),

@@ -341,6 +341,12 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     return laid_out_as(_copied(x.reshape([n, groups, c // groups, *rest]).transpose(1, 2)).view(x.shape), x)
 
 
+@rule(aten.native_channel_shuffle.default)
+def native_channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    """Also of layouts that are no view of groups, which its fake kernel refuses."""
+    return NotImplemented if x.numel() == 0 else channel_shuffle(x, groups)
+
+
 def _zero_of(x: Tensor) -> Tensor:
     """A zero of the tensor's own type: beside the number 0, a bool would become an integer."""
     return aten.scalar_tensor.default(0, dtype=x.dtype, device=x.device)
