@@ -24,6 +24,7 @@ from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.flat_writes import with_flat_writes
 from refimpl.aot.geometry_changes import GeometryChanged
 from refimpl.aot.gradient_dependences import gradient_dependences
+from refimpl.aot.gradient_histories import gradient_histories
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
@@ -78,17 +79,29 @@ class FunctionalProgram:
         layout = self.traced.layout
         if len(self.traced.example_tangents) < 2:
             return ()
+        found = gradient_dependences(self.graph_module, *self._gradients())
+        if layout is not None:
+            return layout.of_wholes(found)
+        unread = self.analysis.given_unread or (frozenset(),) * len(found)
+        return tuple(a | b for a, b in zip(found, unread, strict=True))
+
+    def gradient_histories(self) -> tuple[frozenset[int], ...]:
+        """Of every gradient, the incoming gradients with which it requires one itself. Of wrappers, whose autograd the trace does
+        not see, all of them."""
+        if self.traced.layout is None:
+            return gradient_histories(self.graph_module, *self._gradients())
+        everything = frozenset(range(len(self.analysis.tangents)))
+        return tuple([everything for g in self.analysis.gradients if g is not None])
+
+    def _gradients(self) -> tuple[list[torch.fx.Node], int, int]:
+        """Incoming gradients; where among the outputs gradients begin; how many there are."""
+        layout = self.traced.layout
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
         first = len(self.primals)
         tangents = placeholders[first : first + len(self.traced.example_tangents)]
         first_gradient = self.traced.num_dense_outputs + len(self.random.forward)
         count = sum(1 for g in self.analysis.gradients if g is not None)
-        if layout is None:
-            found = gradient_dependences(self.graph_module, tangents, first_gradient, count)
-            unread = self.analysis.given_unread or (frozenset(),) * count
-            return tuple(a | b for a, b in zip(found, unread, strict=True))
-        count = dense_count(layout.gradients)
-        return layout.of_wholes(gradient_dependences(self.graph_module, tangents, first_gradient, count))
+        return tangents, first_gradient, count if layout is None else dense_count(layout.gradients)
 
     def slot_placeholders(self) -> list[torch.fx.Node | None]:
         """The placeholder of each slot; None for slots that a flat base has replaced."""
@@ -337,7 +350,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         primals = [node.meta.get("val") for node in program.primals]
         tangents = [*program.traced.example_tangents, *program.random.examples]
         num_outputs = program.traced.num_dense_outputs + len(program.random.forward)
-        dependences = program.gradient_dependences()
+        dependences, histories = program.gradient_dependences(), program.gradient_histories()
         tokens = thread_tokens(joint, program.traced.fake_mode)
         forward_module, backward_module = partition(
             joint,
@@ -352,7 +365,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         get_backward = _ByTangents(whole, backward_module if has_parts else None, config)
         keeping = get_backward.keeping(forward_module, num_outputs, analysis)
     else:  # autograd refused: the forward runs, asking for a gradient raises
-        dependences, keeping = (), None
+        dependences, histories, keeping = (), (), None
         forward_module, whole = joint, _no_backward
         get_backward = _ByTangents(whole, None, config)
         unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
@@ -367,6 +380,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         get_backward if layout is None else _ByTangents(with_wrapped_gradients(whole, layout), None, config),
         analysis,
         dependences,
+        histories,
         None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
         keeping,
     )

@@ -35,6 +35,7 @@ from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
 from refimpl.aot.gradient_dependences import given_unread
+from refimpl.aot.gradient_histories import note_history
 from refimpl.aot.history import freed_together, is_new_leaf
 from refimpl.aot.input_analysis import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
 from refimpl.aot.input_plan import InputPlan, view_of_base
@@ -373,6 +374,7 @@ class _JointTraceState:
         note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:
             node.meta["partitioner_tag"] = IS_BACKWARD
+            note_history(node, self.recording)
             return
         self._enables_gradients |= torch.is_grad_enabled()
         if self.outer is None:

@@ -99,6 +99,7 @@ class RecordingMode(TorchDispatchMode):
         self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
         self.reused_graphs: dict[Any, Any] = {}
         self.decomposed: Any = None  # the outermost op whose decomposition is running
+        self.operands: Sequence[torch.Tensor] = ()  # of the op that is being recorded
         # Told of every tensor from outside of the trace that an op is about to use; literals of the program are none.
         self.on_captured: Callable[[torch.Tensor], None] | None = None
         # Told of every tensor that is used and is not in the memory where an op has put it. Costs a little for every result.
@@ -160,6 +161,7 @@ class RecordingMode(TorchDispatchMode):
             _not_implemented_log.debug("tensors that are not tracked have types of their own: %s", kinds)
             return NotImplemented  # the subclass's own __torch_dispatch__ gets its turn, and calls plain ops
         if isinstance(func, HigherOrderOperator):
+            self.operands = tensors
             decomposed = self._decompose(func, tensors, args, kwargs)
             return call_higher_order(self, func, args, kwargs) if decomposed is NotImplemented else decomposed
         if _writes_lists(func):
@@ -377,6 +379,7 @@ class RecordingMode(TorchDispatchMode):
                     self.on_captured(tensor)
         if self.on_moved is not None:
             self.check_memory(tensors)
+        self.operands = tensors
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
         try:
             result = self._run(func, args, kwargs, tensors)

@@ -6,7 +6,7 @@ Differs: only outputs that have a gradient pass through autograd; all others, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ def differentiable_call(
     get_backward: Callable[[frozenset[int]], BoxedCall],
     analysis: ProgramAnalysis,
     dependences: Sequence[frozenset[int]] = (),
+    histories: Sequence[frozenset[int]] = (),
     wrapper_tangents: WrapperTangents | None = None,
     keeping: Keeping | None = None,
 ) -> DifferentiableCall:
@@ -38,6 +39,7 @@ def differentiable_call(
     `get_backward` compiles the backward graph, for tangents of which those at some positions are zeros that nobody has computed,
     if that is not done yet. `dependences` are, of each gradient that it gives, the
     indices of the incoming gradients it depends on: one that depends on none of those that arrive is None, as in eager mode.
+    `histories` are those with which it has a derivative itself, which is refused: only eager mode has it.
     `wrapper_tangents` is given where wrapper subclasses are among the outputs, `keeping` where parts of the backward differ in
     what they need or let go.
     """
@@ -74,9 +76,10 @@ def differentiable_call(
         found = frozenset().union(*reached)
         return [index for k, index in enumerate(tangent_indices) if k not in found]
 
+    has_histories = any(histories)
     unreached = _unreached_slots(analysis)
     needs = [info.requires_grad for info in analysis.inputs]
-    expected_needs = (False, *[is_needed and i not in unreached for i, is_needed in enumerate(needs)])
+    expected_needs = (False, False, *[is_needed and i not in unreached for i, is_needed in enumerate(needs)])
 
     def returned_of(outs: list[Any], slots: Sequence[Any]) -> list[torch.Tensor]:
         # A view made in here, or an input returned as it is, could not be written to afterwards.
@@ -98,21 +101,17 @@ def differentiable_call(
                 raise _again(error)
         # Autograd raises where any backward has run for good.
         saved = () if keeping is not None and call.kept.is_divided else call.saved_tensors
-        origins: list[torch.Tensor] = []
         arrived = read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
         if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
             read = set(range(len(tangent_indices)))  # the backward that reads what arrives would not give these
         if keeping is not None:
-            saved, origins = call.kept.take(saved, read, arrived)
+            saved = call.kept.take(saved, read, arrived)
         if wrapper_tangents is None:
             tangents = tangents_of(call, grads)
         else:
             call.watched.check()
             tangents = wrapper_tangents(call.likes, grads)
         missing = frozenset(range(len(tangent_indices))) - read
-        is_differentiated = torch.is_grad_enabled() and (
-            bool(origins) or any(t is not None and t.requires_grad for t in (*tangents, *saved))
-        )
         with torch.no_grad():
             if is_any_autocast_enabled():
                 with without_autocast():
@@ -122,14 +121,27 @@ def differentiable_call(
         returned = [None if g is None else found[g] for g in gradients]
         if dependences and (is_partial or wrapper_tangents is not None):
             returned = without_unreached(returned, grads)
-        if is_differentiated:
-            returned = _refuse_gradients(returned, [*tangents, *saved, *origins])
-        return returned
+        return with_refusals(returned, call, grads, arrived) if torch.is_grad_enabled() else returned
+
+    def with_refusals(
+        returned: list[Any], call: Any, grads: Sequence[torch.Tensor | None], arrived: Collection[int]
+    ) -> list[Any]:
+        """Gradients that in eager mode would have a history have one here whose derivative is an error."""
+        given = {k: g for k in arrived if (g := grads[tangent_indices[k]]) is not None and g.requires_grad}
+
+        def is_refused(index: int | None) -> bool:
+            if index is None or not histories[index].isdisjoint(arrived):
+                return index is not None
+            return bool(given) and not (dependences and dependences[index].isdisjoint(given))
+
+        refused = [isinstance(g, torch.Tensor) and is_refused(i) for g, i in zip(returned, gradients, strict=True)]
+        return _refuse_gradients(returned, refused, [*given.values(), *call.origins]) if any(refused) else returned
 
     class Compiled(_Step):
         @staticmethod
-        def forward(ctx: Any, holder: list[Any], *slots: Any) -> tuple[Any, ...]:
+        def forward(ctx: Any, holder: list[Any], origins: list[torch.Tensor], *slots: Any) -> tuple[Any, ...]:
             outs = forward(list(slots))
+            ctx.origins = origins
             saved = outs[count:]
             ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
             saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
@@ -144,15 +156,15 @@ def differentiable_call(
             if is_partial:
                 ctx.likes = [zeros_like_later(t) for t in returned]
             if keeping is not None:
-                ctx.kept = KeptValuesState(saved_tensors, keeping, slots, returned)
+                ctx.kept = KeptValuesState(saved_tensors, keeping, slots)
                 ctx.save_for_backward(*ctx.kept.others(saved_tensors))
             if dependences and ctx.needs_input_grad != expected_needs:
-                ctx.mark_non_differentiable(*[returned[index] for index in unreached_outputs(ctx.needs_input_grad[1:])])
+                ctx.mark_non_differentiable(*[returned[index] for index in unreached_outputs(ctx.needs_input_grad[2:])])
             return tuple(returned)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            return None, *gradients_of(ctx, grads)
+            return None, None, *gradients_of(ctx, grads)
 
     class CompiledPart(_Step):
         @staticmethod
@@ -182,12 +194,13 @@ def differentiable_call(
         saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
         holder += outs[:count]
         results = returned_of(outs, slots)
-        kept = KeptValuesState(saved_tensors, keeping, slots, results)
+        kept = KeptValuesState(saved_tensors, keeping, slots)
         call = _CallInParts(
             numbers=[v for v in saved if not isinstance(v, torch.Tensor)],
             likes=[zeros_like_later(t) for t in results],
             kept=kept,
             refused=kept.others(saved_tensors),
+            origins=_origins_of(slots) if has_histories else [],
         )
         for part in parts:
             made = CompiledPart.apply(call, part, [results[i] for i in part.outputs], *[slots[i] for i in part.slots])
@@ -199,7 +212,9 @@ def differentiable_call(
 
     def run(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
         parts = () if partition is None or has_saved_tensors_hooks() else partition.of_call(slots)
-        return call_in_parts(holder, slots, parts) if parts else Compiled.apply(holder, *slots)
+        if parts:
+            return call_in_parts(holder, slots, parts)
+        return Compiled.apply(holder, _origins_of(slots) if has_histories else [], *slots)
 
     def call(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
         for position in unreached:
@@ -225,6 +240,7 @@ class _CallInParts:
     kept: KeptValuesState
     refused: list[torch.Tensor]
     """Tensors that autograd refuses to save."""
+    origins: list[torch.Tensor]
 
 
 def is_of_graph(tensor: torch.Tensor) -> bool:
@@ -252,13 +268,33 @@ def _again(error: Exception) -> Exception:
     return fresh
 
 
-def _refuse_gradients(gradients: Sequence[Any], origins: Sequence[torch.Tensor | None]) -> list[Any]:
-    """The gradients, with a history whose derivative is an error."""
+def _origins_of(slots: Sequence[Any]) -> list[torch.Tensor]:
+    """Tensors whose histories lead to the slots, and that hold no memory which autograd does not hold for these anyway: leaves,
+    and one of no size."""
+    needing = [slot for slot in slots if isinstance(slot, torch.Tensor) and slot.requires_grad]
+    leaves = [slot for slot in needing if slot.is_leaf]
+    others = [slot for slot in needing if not slot.is_leaf]
+    return [*leaves, _Origin.apply(*others)] if others else leaves
+
+
+class _Origin(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *slots: torch.Tensor) -> torch.Tensor:
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise DoubleBackward
+
+
+def _refuse_gradients(
+    gradients: Sequence[Any], is_refused: Sequence[bool], origins: Sequence[torch.Tensor]
+) -> list[Any]:
+    """The gradients, with a history that leads to the origins and whose derivative is an error."""
     with torch.enable_grad():
-        anchors = [t for t in origins if t is not None and t.requires_grad] or [torch.empty(0, requires_grad=True)]
-        tensors = [g for g in gradients if isinstance(g, torch.Tensor)]
-        wrapped = iter(_Refusal.apply(len(tensors), *tensors, *anchors))
-    return [next(wrapped) if isinstance(g, torch.Tensor) else g for g in gradients]
+        tensors = [g for g, refused in zip(gradients, is_refused, strict=True) if refused]
+        wrapped = iter(_Refusal.apply(len(tensors), *tensors, *origins))
+    return [next(wrapped) if refused else g for g, refused in zip(gradients, is_refused, strict=True)]
 
 
 class _Refusal(torch.autograd.Function):

@@ -108,7 +108,6 @@ class KeptValue:
     tensor: torch.Tensor
     version: int
     needed_by: frozenset[int]
-    requires_grad: bool
 
     def check(self) -> None:
         """Raises StaleValue if it was written to since."""
@@ -119,11 +118,9 @@ class KeptValue:
 class KeptValuesState:
     """Of one call, until its backward has run for good."""
 
-    def __init__(
-        self, tensors: Sequence[torch.Tensor], keeping: Keeping, slots: Sequence[Any], results: Sequence[Any]
-    ) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], keeping: Keeping, slots: Sequence[Any]) -> None:
         """Hooks on saved tensors see all of them, and switch off autograd's check: then nothing is kept here."""
-        given, differentiable = set(map(id, slots)), set(map(id, results))
+        given = set(map(id, slots))
         has_hooks = has_saved_tensors_hooks()
         self.is_divided = keeping.is_divided and not has_hooks
         self._freed_together = keeping.freed_together
@@ -133,13 +130,11 @@ class KeptValuesState:
         for index, (tensor, needed_by) in enumerate(zip(tensors, keeping.needs, strict=True)):
             if needed_by is None or tensor.is_inference() or has_hooks:
                 continue
-            is_input = id(tensor) in given
             kept = KeptValue(
                 index=index,
-                tensor=tensor if is_input else tensor.detach(),  # a result holds this call, and must not be held by it
+                tensor=tensor if id(tensor) in given else tensor.detach(),  # a result holds this call
                 version=tensor._version,
                 needed_by=needed_by,
-                requires_grad=tensor.requires_grad if is_input else id(tensor) in differentiable,
             )
             self._values.append(kept)
         self._indices = {kept.index for kept in self._values}
@@ -150,9 +145,8 @@ class KeptValuesState:
 
     def take(
         self, saved: Sequence[torch.Tensor], read: Collection[int], arrived: Collection[int]
-    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor]]:
-        """All tensors in order; and what is kept here, if any of it that is needed requires a gradient. Raises StaleValue,
-        FreedGraph.
+    ) -> list[torch.Tensor | None]:
+        """All tensors in order. Raises StaleValue, FreedGraph.
 
         read: the incoming gradients whose backward runs, of which those that have not arrived are zeros. Where the backward is
         divided, None is in the place of what it does not need.
@@ -160,22 +154,19 @@ class KeptValuesState:
         if not self._freed.isdisjoint(arrived):
             raise FreedGraph
         tensors: list[torch.Tensor | None] = [None] * self._count
-        requires_grad = False
         for kept in self._values:
             is_needed = not kept.needed_by.isdisjoint(read)
             if is_needed:
                 kept.check()
-                requires_grad |= kept.requires_grad
             if is_needed or not self.is_divided:
                 tensors[kept.index] = kept.tensor
         others = iter(saved)
         for index in range(self._count):
             if index not in self._indices:
                 tensors[index] = next(others)
-        origins = [kept.tensor for kept in self._values] if requires_grad else []
         if not keeps_autograd_graph():
             self._free(arrived)
-        return tensors, origins
+        return tensors
 
     def _free(self, arrived: Collection[int]) -> None:
         self._freed = self._freed.union(*[self._freed_together[one] for one in arrived])
