@@ -32,7 +32,7 @@ from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
 from refimpl.aot.partial_backward import is_divisible, without_tangents
 from refimpl.aot.partition import default_partition
-from refimpl.aot.partition.exposed import IS_INTERMEDIATE
+from refimpl.aot.partition.exposed import IS_WRITABLE
 from refimpl.aot.repeated_draws import merge_repeated_draws
 from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
 from refimpl.aot.runtime.autograd_function import differentiable_call
@@ -198,7 +198,7 @@ def functional_program(
     )
     merge_repeated_draws(program.graph_module)
     _mark_mutated(program, plan.slot_values(args))
-    _mark_intermediates(program)
+    _mark_writable(program, plan.slot_values(args), num_static=config.num_params_buffers)
     return program
 
 
@@ -308,14 +308,17 @@ def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
         primals[group.position].meta["is_mutated_input"] = True
 
 
-def _mark_intermediates(program: FunctionalProgram) -> None:
-    """Programs write in place to what they have computed, more than to data and parameters: partitioners save copies of it."""
+def _mark_writable(program: FunctionalProgram, values: Sequence[Any], *, num_static: int) -> None:
+    """Programs write in place to what they have computed and to data: of what eager keeps nothing of, partitioners save copies.
+    Not of parameters and buffers: those are written after the backward, and keeping them takes no memory."""
     slots = program.slot_placeholders()
-    for position, info in enumerate(program.analysis.inputs):
+    for position, value in enumerate([*values, *program.traced.captured]):
+        if position < num_static or not isinstance(value, torch.Tensor) or isinstance(value, torch.nn.Parameter):
+            continue
         for dense in program.traced.dense_positions(position):
-            node = slots[dense] if info.requires_grad and not info.is_leaf else None
+            node = slots[dense]
             if node is not None:
-                node.meta[IS_INTERMEDIATE] = True
+                node.meta[IS_WRITABLE] = True
 
 
 def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:

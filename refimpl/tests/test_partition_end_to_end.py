@@ -154,8 +154,59 @@ def test_intermediates_that_eager_does_not_save_may_be_written_before_the_backwa
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_of_leaves_no_copies_are_saved() -> None:
-    x = torch.linspace(-1, 1, 4).requires_grad_()
+class Larger(torch.autograd.Function):
+    """Nothing but its backward reads what it saves."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x > 0)
+        return w.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (mask,) = ctx.saved_tensors
+        return None, grad_outputs[0] * mask
+
+
+def written_product(x, w):
+    y = -(x * 2)
+    y.mul_(w)
+    return y
+
+
+def product_of_computed(x, w):
+    return (x.sigmoid() + 1) * (w * 3)
+
+
+def product_of_parts(x, w):
+    return x[1:].cos() * w[1:] + (x * 2)[:3] * w[:3].exp()
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("program", [written_product, product_of_computed, product_of_parts, Larger.apply])
+def test_data_that_eager_does_not_save_may_be_written_before_the_backward(program: Any, partitioner: Any) -> None:
+    gradients = []
+    for function in (program, aot_function(program, lambda graph, _: graph, partition_fn=partitioner)):
+        x, w = torch.linspace(-1, 1, 4), torch.linspace(1, 2, 4).requires_grad_()
+        result = function(x, w)
+        x.neg_()
+        w.detach().neg_()
+        gradients.append(torch.autograd.grad(result.sum(), w))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_data_that_eager_saves_are_saved_as_they_are(partitioner: Any) -> None:
+    x, w = torch.linspace(-1, 1, 4), torch.linspace(1, 2, 4).requires_grad_()
+    result = aot_function(torch.mul, lambda graph, _: graph, partition_fn=partitioner)(x, w)
+    assert [saved.data_ptr() for saved in result.grad_fn.saved_tensors] == [x.data_ptr()]
+    x.neg_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(result.sum(), w)
+
+
+def test_of_parameters_no_copies_are_saved() -> None:
+    x = torch.nn.Parameter(torch.linspace(-1, 1, 4))
     compiled = aot_function(
         lambda x: x.sigmoid() + 1, lambda graph, _: graph, partition_fn=min_cut_rematerialization_partition
     )

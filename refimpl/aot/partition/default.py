@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from refimpl.aot.joint_backward import IS_BACKWARD
 from refimpl.aot.partition.joint import JointGraph, read_joint
 from refimpl.aot.partition.options import current_options
 from refimpl.aot.partition.split import plan_split, views_on_the_way, write_graphs
@@ -62,12 +63,17 @@ def read_by_backward(joint: JointGraph) -> set[int]:
 def _savable(joint: JointGraph, recomputed: frozenset[int]) -> Callable[[int], bool]:
     """Whether a node is one to save: made by the forward, one value, not asked to be recomputed.
 
-    Items of a tuple and sizes of a tensor that the forward made are savable even if the backward alone reads them. What it
-    calculates from sizes it calculates itself.
+    What was recorded in the forward is made there, as in eager mode, also where nobody but the backward needs it: a mask that the
+    forward of the user's `torch.autograd.Function` saves. Items of a tuple and sizes of a tensor that the forward made are
+    savable even if the backward alone reads them. What it calculates from sizes it calculates itself.
     """
     is_ours = list(joint.is_forward)
+    is_tagged = any(node.meta.get("partitioner_tag") == IS_BACKWARD for node in joint.nodes)
     for i, node in enumerate(joint.nodes):
         if is_ours[i] or joint.is_backward[i] or not joint.inputs[i]:
+            continue
+        if is_tagged and node.meta.get("partitioner_tag") != IS_BACKWARD and not joint.is_scalar(i):
+            is_ours[i] = all(is_ours[j] for j in joint.inputs[i])
             continue
         reads_tensor = not all(joint.is_scalar(j) for j in joint.inputs[i])
         if node.target is operator.getitem or (joint.is_scalar(i) and reads_tensor):

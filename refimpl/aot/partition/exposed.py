@@ -9,21 +9,21 @@ import torch
 
 from refimpl.aot.partition.joint import JointGraph, is_tangent
 
-# In the meta of a placeholder: what the program passes is itself a result of differentiable operations.
-IS_INTERMEDIATE = "is_intermediate_input"
+# In the meta of a placeholder: the program may write to it before the backward runs.
+IS_WRITABLE = "is_writable_input"
 
 
 def exposed_memory(joint: JointGraph) -> frozenset[int]:
-    """Owners of memory that the forward makes and returns, or is given by a program that has made it, and that autograd has
-    saved nothing of.
+    """Owners of memory that the forward makes and returns, or is given by a program that may write to it, and that autograd
+    has saved nothing of.
 
     It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; and what those
-    read that run again there because the program asks for it. Parameters and data are none of these owners: saving them takes no
-    memory, and saving what is computed of them would.
+    read that run again there because the program asks for it. Parameters are none of these owners: saving them takes no memory,
+    and saving what is computed of them would.
     """
     results = {joint.owner[i] for i in joint.numbers_of(joint.forward_outputs)}
     exposed = {i for i in results if joint.nodes[i].op not in ("placeholder", "get_attr")}
-    exposed |= {i for i, node in enumerate(joint.nodes) if node.meta.get(IS_INTERMEDIATE)}
+    exposed |= {i for i, node in enumerate(joint.nodes) if node.meta.get(IS_WRITABLE)}
     is_late: dict[torch.fx.Node, bool] = {}
     for node in joint.module.graph.nodes:
         if not exposed:
