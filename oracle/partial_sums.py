@@ -109,25 +109,16 @@ def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
 
 def with_open_rows(func: Any, args: Any, result: Any) -> Any:
     """`result` of a layer or group norm, whose mean is found by differences: where the largest number minus the smallest
-    one overflows, these are infinite in one order of the row and not in another, and mean, deviation and output NaN.
+    one overflows, these are infinite in one order of the row and not in another, and the mean is. The rest is not touched: a
+    deviation and an output that are numbers are wrong there.
     """
     x, (output, mean, deviation) = args[0], result
-    rows = x.reshape(*mean.shape, -1) if x.numel() and x.dtype in _ROWS and mean.numel() else None
-    if rows is None:
+    if not x.numel() or not mean.numel() or x.dtype not in _ROWS:
         return result
-    wide = rows.detach().double().nan_to_num(0.0, 0.0, 0.0)
-    is_open = wide.amax(-1) - wide.amin(-1) > _BEYOND
-    if not bool(is_open.any()):
-        return result
-    where = is_open[..., None].expand_as(rows).reshape(x.shape)
-    opened = [
-        torch.where(which, torch.where(part.isnan(), math.inf, math.nan).to(part.dtype), part)
-        for part, which in ((output, where), (mean, is_open), (deviation, is_open))
-    ]
-    return tuple(
-        new if new.stride() == old.stride() else torch.empty_like(old).copy_(new)
-        for new, old in zip(opened, result, strict=True)
-    )
+    rows = x.detach().double().nan_to_num(0.0, 0.0, 0.0).reshape(*mean.shape, -1)
+    is_open = rows.amax(-1) - rows.amin(-1) > _BEYOND
+    another = torch.where(mean.isnan(), math.inf, math.nan).to(mean.dtype)
+    return output, torch.where(is_open, another, mean), deviation
 
 
 def _is_in_training(func: Any, args: Any) -> bool:
