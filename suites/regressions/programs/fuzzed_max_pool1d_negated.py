@@ -6,7 +6,7 @@ Eager's kernel: it reads the memory of a contiguous tensor whose negative bit is
 import torch
 import torch.nn.functional as F
 
-PROGRAM = {"tags": ("differs", "pooling", "strides")}
+PROGRAM = {"tags": ("differs", "aot", "strides")}
 DEVICE = "cpu"
 
 
