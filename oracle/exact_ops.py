@@ -97,6 +97,12 @@ BOUNDED_DOMAIN_OPS = frozenset(
     cholesky_solve cholesky_inverse linalg_eigh _linalg_eigh
     igamma igammac i0 polygamma digamma lgamma special_zeta zeta""".split()  # noqa: SIM905
 )
+# Their results end at numbers that these dtypes have, where no kernel goes beyond: what draws by them, or takes a logarithm of
+# 1 - x, would refuse or be NaN. Moved results stay inside.
+BOUNDED_RESULTS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(["sigmoid", "special_expit", "hardsigmoid", "softmax", "_softmax"], (0.0, 1.0)),
+    **dict.fromkeys(["tanh", "erf", "special_erf", "sin", "cos"], (-1.0, 1.0)),
+}
 # Documented as a - a.div(b, rounding_mode="floor") * b: exact in eager, but a result that follows the formula is off by one
 # rounding of `a`, however small the result. Only the result is moved, by that much; moved inputs would jump by a whole `b`.
 ROUNDED_AS_FIRST_INPUT = frozenset({"remainder"})

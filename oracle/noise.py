@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from oracle.exact_ops import (
     BOUNDED_DOMAIN_OPS,
+    BOUNDED_RESULTS,
     CHOOSES_AMONG,
     CONVERTS_BFLOAT16,
     CONVERTS_FIRST,
@@ -70,6 +71,7 @@ class _OpKind:
     is_logarithm_of_sum: bool = False
     is_linear_sum: bool = False
     is_of_rows: bool = False
+    bounds: tuple[float, float] | None = None  # of the results, all of which are moved
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
@@ -142,7 +144,7 @@ class RoundingNoise(TorchDispatchMode):
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
             for tensor in tree_leaves(target):
                 if _is_movable(tensor):
-                    tensor.copy_(self._moved(tensor))
+                    tensor.copy_(_inside(self._moved(tensor), kind))
         if kind.returns_written:
             return result
         if kind.interpolates and self.scale and isinstance(result, torch.Tensor):
@@ -155,7 +157,9 @@ class RoundingNoise(TorchDispatchMode):
         if kind.moves_first_result:
             return (self._moved(result[0]), *result[1:])
         inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
-        return tree_map(lambda out: self._moved(out) if _is_movable(out) and id(out) not in inputs else out, result)
+        return tree_map(
+            lambda out: _inside(self._moved(out), kind) if _is_movable(out) and id(out) not in inputs else out, result
+        )
 
     def _with_open_zeros(self, result: Any, kind: _OpKind) -> Any:
         """The result of an exact sum: nothing moves but the signs of zeros. What is written in place stays as it is."""
@@ -313,6 +317,13 @@ class RoundingNoise(TorchDispatchMode):
         return self._generators[device]
 
 
+def _inside(moved: torch.Tensor, kind: _OpKind) -> torch.Tensor:
+    """Back to where results of the operator end; complex ones have no ends."""
+    if kind.bounds is None or moved.is_complex():
+        return moved
+    return _put(moved, moved.clamp(*kind.bounds), is_written=False)
+
+
 def _put(out: torch.Tensor, value: torch.Tensor, is_written: bool) -> torch.Tensor:
     """The value: in the memory of the result that a call writes, else with its strides. A result with gaps stays."""
     if is_written:
@@ -387,6 +398,7 @@ def _classify(func: Any) -> _OpKind:
         converts_first=namespace == "aten" and name in CONVERTS_FIRST,
         is_logarithm_of_sum=namespace == "aten" and name in LOGARITHMS_OF_SUMS and not written,
         is_linear_sum=namespace == "aten" and name in LINEAR_SUMS and not written,
+        bounds=BOUNDED_RESULTS.get(name) if namespace == "aten" else None,
         is_of_rows=namespace == "aten" and name in OF_ROWS and not written,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),

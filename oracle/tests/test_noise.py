@@ -303,6 +303,31 @@ def test_domains_are_not_left() -> None:
         assert not noisy(lambda: probabilities.acos(), seed).isnan().any()
 
 
+@pytest.mark.parametrize(
+    ("function", "least", "most"),
+    [
+        (torch.sigmoid, 0.0, 1.0),
+        (lambda x: torch.softmax(x, 0), 0.0, 1.0),
+        (torch.tanh, -1.0, 1.0),
+        (torch.cos, -1.0, 1.0),
+    ],
+    ids=["sigmoid", "softmax", "tanh", "cosine"],
+)
+@pytest.mark.parametrize("shape", [(64,), (1, 64)])
+def test_results_stay_where_the_function_ends(function: Any, least: float, most: float, shape: tuple[int, ...]) -> None:
+    """Drawing by a probability above 1 is an error."""
+    x = torch.zeros(shape).fill_diagonal_(200.0) if len(shape) == 2 else torch.arange(64.0) * 1e3
+    x = x.new_zeros(64) if function is torch.cos else x
+    for seed in range(3):
+        moved = noisy(lambda: function(x), seed)
+        assert bool(((moved >= least) & (moved <= most)).all())
+        assert moved.stride() == function(x).stride()
+        noisy(lambda: torch.bernoulli(function(x).abs()), seed)
+    in_place = noisy(lambda: x.clone().fill_(200.0).sigmoid_(), 0)
+    assert bool((in_place <= 1).all())
+    assert not bool((in_place == 1).all())
+
+
 def test_masks_that_a_backward_checks_stay() -> None:
     leaf = X.clone().requires_grad_()
     for seed in range(5):
