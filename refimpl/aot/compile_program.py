@@ -198,7 +198,7 @@ def functional_program(
     )
     merge_repeated_draws(program.graph_module)
     _mark_mutated(program, plan.slot_values(args))
-    _mark_writable(program, plan.slot_values(args), num_static=config.num_params_buffers)
+    _mark_writable(program, plan.slot_values(args))
     return program
 
 
@@ -308,12 +308,12 @@ def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
         primals[group.position].meta["is_mutated_input"] = True
 
 
-def _mark_writable(program: FunctionalProgram, values: Sequence[Any], *, num_static: int) -> None:
-    """Programs write in place to what they have computed and to data: of what eager keeps nothing of, partitioners save copies.
-    Not of parameters and buffers: those are written after the backward, and keeping them takes no memory."""
+def _mark_writable(program: FunctionalProgram, values: Sequence[Any]) -> None:
+    """Programs write in place to what they have computed, to data and to buffers: of what eager keeps nothing of, partitioners
+    save copies. Not of parameters: those are written after the backward, and keeping them takes no memory."""
     slots = program.slot_placeholders()
     for position, value in enumerate([*values, *program.traced.captured]):
-        if position < num_static or not isinstance(value, torch.Tensor) or isinstance(value, torch.nn.Parameter):
+        if not isinstance(value, torch.Tensor) or isinstance(value, torch.nn.Parameter):
             continue
         for dense in program.traced.dense_positions(position):
             node = slots[dense]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from refimpl.aot.aot_function import aot_function
+from refimpl.aot.aot_function import aot_function, aot_module
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, partition_options
 from refimpl.tests.joint_graphs import calls
 
@@ -211,3 +211,26 @@ def test_of_parameters_no_copies_are_saved() -> None:
         lambda x: x.sigmoid() + 1, lambda graph, _: graph, partition_fn=min_cut_rematerialization_partition
     )
     assert [saved.data_ptr() for saved in compiled(x).grad_fn.saved_tensors] == [x.data_ptr()]
+
+
+class Annealed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(1, 2, 4))
+        self.register_buffer("scale", torch.linspace(-1, 1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[1:] * self.weight[1:] * (self.get_buffer("scale") * 2)[1:].cos()
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_buffers_that_eager_does_not_save_may_be_written_before_the_backward(partitioner: Any) -> None:
+    gradients = []
+    for is_compiled in (False, True):
+        module = Annealed()
+        call = aot_module(module, lambda graph, _: graph, partition_fn=partitioner) if is_compiled else module
+        x = torch.linspace(-1, 1, 4).requires_grad_()
+        result = call(x)
+        module.get_buffer("scale").mul_(0.5)
+        gradients.append(torch.autograd.grad(result.sum(), [x, module.weight]))
+    torch.testing.assert_close(gradients[1], gradients[0])

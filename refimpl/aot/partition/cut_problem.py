@@ -69,7 +69,7 @@ class CutProblem:
             return float(SCALAR_BYTES) if isinstance(value, (torch.SymInt, int)) else _LAST_RESORT
         if value is not None and not isinstance(value, torch.Tensor):
             return 1.0  # an object of a class: a reference
-        if number in self._static and not joint.is_mutated_input(number):
+        if number in self._static and not self._is_copied(number):
             return _STATIC
         cost = float(self._prices.bytes_of(number))
         is_there = number in self._returned or self._prices.is_written_anyway(number)
