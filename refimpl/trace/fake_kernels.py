@@ -31,6 +31,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.elementwise_layouts import result_strides
 from refimpl.trace.index_layouts import indexed_strides
+from refimpl.trace.rolled_layouts import rolled_strides
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 from refimpl.trace.transform_layouts import transformed_strides
@@ -191,6 +192,7 @@ class FakeKernelsState:
             result_strides(func, result.shape, args)
             or indexed_strides(func, result.shape, args)
             or transformed_strides(func, result.shape, args)
+            or rolled_strides(func, result.shape, args)
         )
         if strides is None or strides == result.stride():
             return result

@@ -10,23 +10,37 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.layouts import row_major
+from refimpl.trace.decompositions.layouts import in_format, row_major
+from refimpl.trace.elementwise_layouts import contiguous_strides
+from refimpl.trace.rolled_layouts import rolled_strides
 
 _FUNCTIONAL = torch.nn.functional
 _ROW_MAJOR = (_FUNCTIONAL.one_hot,)
 _MAX_POOL1D = (_FUNCTIONAL.max_pool1d, torch.max_pool1d)  # by another kernel where there are no gradients
 _RESAMPLING = (_FUNCTIONAL.interpolate, _FUNCTIONAL.upsample, _FUNCTIONAL.upsample_nearest)
+_ROLLS = (torch.roll, torch.Tensor.roll)
 _MODE = 3  # the place of this argument
 
 
 def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """What the function gave for its arguments, copied where eager mode gives row-major results, whatever the argument is."""
+    """What the function gave for its arguments, copied where eager mode gives row-major results, whatever the argument is, or, of
+    what is rolled, channels last."""
     if function in _ROW_MAJOR or (function in _MAX_POOL1D and _is_without_gradient(result)):
         return row_major(result)
     if function in _RESAMPLING and result.dim() == 3 and not _are_means(args, kwargs):
         # (batch, channels, size): others may have the channels last
         return row_major(result)
+    if function in _ROLLS:
+        return _rolled(result, *args, **kwargs)
     return result
+
+
+def _rolled(result: torch.Tensor, input: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
+    numbers = [[each] if isinstance(each, (int, torch.SymInt)) else each or () for each in (shifts, dims)]
+    strides = rolled_strides(torch.ops.aten.roll.default, result.shape, (input, *numbers))
+    if strides is None or strides == contiguous_strides(result.shape):
+        return result
+    return in_format(result, torch.channels_last if result.dim() == 4 else torch.channels_last_3d)
 
 
 def _are_means(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -189,7 +189,8 @@ class OperatorState:
                 if target in _INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
                     return _INDEXING[target](*args)
                 if kind == "call_method":
-                    return getattr(args[0], target)(*args[1:], **kwargs)
+                    result = getattr(args[0], target)(*args[1:], **kwargs)
+                    return laid_out(getattr(torch.Tensor, target, None), args, kwargs, result)
                 return laid_out(target, args, kwargs, target(*args, **kwargs))
         except GraphBreak:
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from refimpl.trace.decompositions.registry import aten
+from refimpl.trace.rolled_layouts import is_like_channels_last
 from refimpl.trace.size_checks import is_known
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -22,20 +23,9 @@ def suggested_format(x: torch.Tensor) -> torch.memory_format:
 
 
 def _is_like_channels_last(x: torch.Tensor) -> bool:
-    """Whether each dimension, from the channels outwards, steps over all of the one before. A size of 1 counts by its stride."""
-    if x.is_contiguous() and x.stride(1) != 1:  # spares the comparisons below their guards
+    if x.is_contiguous() and x.stride(1) != 1:  # spares the comparisons their guards
         return False
-    shape, strides = x.shape, x.stride()
-    if strides[1] == 0:
-        return False
-    least: int | torch.SymInt = 0
-    for dim in (1, *range(x.ndim - 1, 1, -1), 0):
-        if shape[dim] == 0 or strides[dim] < least:
-            return False
-        if dim == 0 and least == strides[1]:  # of one channel and one position: as well contiguous
-            return False
-        least = strides[dim] * (shape[dim] if shape[dim] > 1 else 1)
-    return True
+    return is_like_channels_last(x.shape, x.stride())
 
 
 def laid_out_as(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

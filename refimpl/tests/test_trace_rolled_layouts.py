@@ -1,0 +1,64 @@
+"""What is rolled lies in traces as the kernel lays it, whatever the fake kernel says."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+import refimpl
+from refimpl.trace.rolled_layouts import rolled_strides
+
+aten = torch.ops.aten
+
+
+def test_strides_are_those_of_the_kernel() -> None:
+    draw = random.Random(0)
+    kept = 0
+    for _ in range(1000):
+        count = draw.randint(1, 5)
+        order = draw.sample(range(count), count)
+        x = torch.ones([draw.choice([1, 2, 3, 4]) for _ in range(count)]).permute(order)
+        if count > 3 and draw.random() < 0.7:
+            x = x.to(memory_format=torch.channels_last if count == 4 else torch.channels_last_3d)
+        if draw.random() < 0.3:
+            dim = draw.randrange(count)
+            x = x.narrow(dim, 0, 1).expand(*x.shape[:dim], 2, *x.shape[dim + 1 :])
+        if draw.random() < 0.3:
+            x = x[..., :2]
+        dims = draw.sample(range(-count, 0), draw.choice([0, 1, 1, 2, count]) % (count + 1))
+        shifts = [draw.randint(-3, 3) for _ in dims] or [1]
+        expected = x.roll(shifts, dims)
+        found = rolled_strides(aten.roll.default, x.shape, (x, shifts, dims))
+        assert found == expected.stride(), (x.shape, x.stride(), shifts, dims)
+        kept += not expected.is_contiguous()
+    assert kept > 30
+
+
+def test_a_program_is_told_how_a_rolled_image_lies() -> None:
+    def program(x: Any) -> Any:
+        y, z = x.roll(1, 0), torch.roll(x, shifts=(1, 2), dims=(2, -1))
+        return y * z, *(each.permute(0, 2, 3, 1).is_contiguous() for each in (y, z, x.roll(1)))
+
+    for images in (torch.rand(2, 3, 4, 5), torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)):
+        for backend in ("aot_eager", "triton"):
+            expected, actual = program(images), refimpl.compile(program, backend=backend)(images)
+            assert actual[1:] == expected[1:]
+            assert actual[0].stride() == expected[0].stride()
+            assert torch.equal(actual[0], expected[0])
+
+
+def test_a_gradient_through_a_roll_lies_as_in_eager() -> None:
+    x = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+
+    def gradient(x: Any) -> Any:
+        rolled = x.roll(1, 0)
+        return torch.autograd.grad(rolled, x, torch.ones_like(rolled))[0]
+
+    graph = refimpl.make_fx(gradient, tracing_mode="fake")(x).graph
+    rolls = [node for node in graph.nodes if node.target is aten.roll.default]
+    assert [node.meta["val"].stride() for node in rolls] == [x.stride()] * 2
+    assert not any(node.target is aten.clone.default for node in graph.nodes)
+    rolled = refimpl.compile(lambda x: x.roll(1, 0), backend="aot_eager")(x)
+    assert torch.autograd.grad(rolled, x, torch.ones_like(rolled))[0].stride() == x.stride()

@@ -1,0 +1,55 @@
+"""Strides of `roll` on a CPU, whose kernel joins two parts for each dimension: channels last where both are, else contiguous.
+
+Counterpart: torch/_refs/__init__.py roll
+Differs: follows the kernel; the fake kernel gives contiguous results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl.trace.elementwise_layouts import contiguous_strides
+
+aten = torch.ops.aten
+
+
+def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
+    """Strides of what `roll` gives; None for other operators and devices, symbolic numbers, and no elements."""
+    if func is not aten.roll.default or 0 in shape:
+        return None
+    x, shifts, *rest = args
+    dims = rest[0] if rest else ()
+    if x.device.type != "cpu" or any(type(number) is not int for number in (*shape, *x.stride(), *shifts, *dims)):
+        return None
+    strides = x.stride()
+    for shift, dim in zip(shifts, dims, strict=False):  # of no dimensions the tensor is rolled as a row
+        first = shift % shape[dim]
+        parts = [(*shape[:dim], size, *shape[dim:][1:]) for size in (first, shape[dim] - first)]
+        is_kept = all(is_like_channels_last(part, strides) for part in parts)
+        strides = _channels_last_strides(shape) if is_kept else contiguous_strides(shape)
+    return strides if len(dims) else contiguous_strides(shape)
+
+
+def is_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each dimension, from the channels outwards, steps over all of the one before. A size of 1 counts by its stride.
+
+    Of four or five dimensions; else it is not.
+    """
+    if len(shape) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[dim] == 0 or strides[dim] < least:
+            return False
+        if dim == 0 and least == strides[1]:  # of one channel and one position: as well contiguous
+            return False
+        least = strides[dim] * (shape[dim] if shape[dim] > 1 else 1)
+    return True
+
+
+def _channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    batch, *inner, channels = contiguous_strides((shape[0], *shape[2:], shape[1]))
+    return batch, channels, *inner
