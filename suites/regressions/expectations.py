@@ -33,6 +33,8 @@ _EXCEPTIONS: dict[str, dict[str, str | None]] = {
     "fuzzed/foreach_lerp_backward": {"aot_eager": "pass", "inductor": "pass"},
     # Inductor checks the argument's shape.
     "found/data_set_elsewhere_after_write": {"inductor": "fail_to_run"},
+    # Inductor's kernel reads the memory as well.
+    "fuzzed/max_pool1d_negated": {"inductor": "pass"},
     # Inductor hands the result out itself, not a view of it.
     "found/result_written_after_break": {"inductor": "pass"},
     # The knapsack sees Inductor's decomposed graph, and spares the mask in it.
