@@ -32,7 +32,7 @@ _OPERATORS = MappingProxyType(
 )
 
 
-class _PythonKernelsBelowAutogradMode(TorchDispatchMode):
+class PythonKernelsBelowAutogradMode(TorchDispatchMode):
     """In two dimensions the operator has a kernel in Python for autograd, which is passed by; its fake kernel is one too."""
 
     @classmethod
@@ -72,5 +72,5 @@ def interpolation_by_operator(
     sizes = given
     if size is None:
         sizes = [torch.sym_int(extent * factor) for extent, factor in zip(input.shape[2:], given, strict=True)]
-    with no_python_dispatcher(), _PythonKernelsBelowAutogradMode():
+    with no_python_dispatcher(), PythonKernelsBelowAutogradMode():
         return operator(input, sizes, *([] if is_nearest else [bool(align_corners)]), *factors)

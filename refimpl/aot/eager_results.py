@@ -6,19 +6,18 @@ Counterpart: none; torch's traces give copies, strides, random numbers and gradi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
-from refimpl._torch import TorchDispatchMode, has_python_kernels, running_autograd_node
+from refimpl._torch import TorchDispatchMode, has_python_kernels, no_python_dispatcher, pytree, running_autograd_node
 from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
-from refimpl.aot.eager_interpolation import interpolation_by_operator
+from refimpl.aot.eager_interpolation import PythonKernelsBelowAutogradMode, interpolation_by_operator
+from refimpl.aot.gradient_layouts import eager_layouts
 from refimpl.aot.history import steps_behind
 from refimpl.trace.function_layouts import laid_out
-from refimpl.trace.output_checks import repeats_elements
 
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
@@ -28,6 +27,16 @@ _ATTENTION = (torch.nn.functional.scaled_dot_product_attention, torch.nn.functio
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
 _CENTER = 5  # the place of this argument
+_MARGIN_LOSSES = (  # whose kernels in Python count labels behind the end, and lay gradients out otherwise
+    torch.nn.functional.multi_margin_loss,
+    torch.nn.functional.multilabel_margin_loss,
+    torch.ops.aten.multi_margin_loss,
+    torch.ops.aten.multi_margin_loss.default,
+    torch.ops.aten.multilabel_margin_loss,
+    torch.ops.aten.multilabel_margin_loss.default,
+    torch.ops.aten.multilabel_margin_loss_forward,
+    torch.ops.aten.multilabel_margin_loss_forward.default,
+)
 _GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
 
 _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")  # of whole tensors
@@ -38,7 +47,7 @@ class EagerResultsMode(TorchFunctionMode):
     numbers, also within attention; between recurrent layers something is dropped.
 
     Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
-    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Interpolation is an operator.
+    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Interpolation and margin losses are operators.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -56,6 +65,9 @@ class EagerResultsMode(TorchFunctionMode):
             result = interpolation_by_operator(*args, **kwargs)
             if result is not None:
                 return laid_out(func, args, kwargs, result)
+        if func in _MARGIN_LOSSES and has_python_kernels():
+            with no_python_dispatcher(), PythonKernelsBelowAutogradMode():
+                return func(*args, **kwargs)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
             args, kwargs = _with_numbers(*args, **kwargs)
         if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
@@ -68,7 +80,7 @@ class EagerResultsMode(TorchFunctionMode):
 
 def _differentiated(outputs: Any = (), *_: Any, **named: Any) -> list[torch.Tensor]:
     """The tensors among the first argument of torch.autograd.grad, or of Tensor.backward."""
-    return [value for value in tree_leaves(outputs) if isinstance(value, torch.Tensor)]
+    return [value for value in pytree.tree_leaves(outputs) if isinstance(value, torch.Tensor)]
 
 
 def _has_one(args: Any, kwargs: Any) -> bool:
@@ -92,16 +104,20 @@ def _with_numbers(
 
 
 def _by_places(value: Any) -> Any:
-    """An expanded tensor as a view of its memory, of which every place has one gradient."""
-    if not isinstance(value, torch.Tensor) or not repeats_elements(value):
+    """A tensor as a view of its memory, of which every place has one gradient, and which that is laid out as; a contiguous one
+    is left as it is."""
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
         return value
     return value.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
-def eager_gradients(outputs: Sequence[torch.Tensor]) -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def eager_gradients(outputs: Sequence[torch.Tensor]) -> Iterator[None]:
     """To be entered around the recording of a backward from these."""
-    has_extrema = any(step.name() in _STEPS_OF_EXTREMA for step in steps_behind(outputs))
-    return _EagerGradientsMode() if has_extrema else contextlib.nullcontext()
+    steps = steps_behind(outputs)
+    has_extrema = any(step.name() in _STEPS_OF_EXTREMA for step in steps)
+    with eager_layouts(steps), _EagerGradientsMode() if has_extrema else contextlib.nullcontext():
+        yield
 
 
 class _EagerGradientsMode(TorchDispatchMode):

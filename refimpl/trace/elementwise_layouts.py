@@ -149,6 +149,11 @@ def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tup
     return tuple(strides)
 
 
+def kept_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides of `empty_like` a tensor that has these."""
+    return tuple(strides) if _is_dense(shape, strides) else elementwise_strides(shape, [(tuple(shape), tuple(strides))])
+
+
 def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tuple[int, ...] | None:
     """Strides of an operator's result, where this module knows better than the fake kernel; None where it does not.
 
@@ -177,8 +182,7 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
         own, strides = layouts[0]
         if own != tuple(shape):
             return None
-        is_kept = func not in _BY_FIRST and _is_dense(shape, strides)
-        return strides if is_kept else elementwise_strides(shape, layouts[:1])
+        return elementwise_strides(shape, layouts[:1]) if func in _BY_FIRST else kept_strides(shape, strides)
     if tensors[0].device.type == "cpu":
         dtype = common_dtype(*args)
         if func in _IN_FLOATS and kind_of(dtype) in (BOOL, INT):
@@ -198,7 +202,12 @@ def _is_repeated_half(tensor: torch.Tensor) -> bool:
 def in_layout_of(func: OpOverload, out: torch.Tensor, args: Iterable[Any]) -> torch.Tensor:
     """What a decomposition of the operator gave, in the layout that the operator gives."""
     strides = result_strides(func, out.shape, args)
-    if strides is None or out.numel() == 0 or _agree(out.shape, out.stride(), strides):
+    if strides is None or out.numel() == 0:
+        return out
+    if func in _LIKE_FIRST and out.stride() != strides:
+        memory = aten.empty_strided.default(out.shape, strides, dtype=out.dtype, device=out.device)
+        return aten.copy.default(memory, out)
+    if _agree(out.shape, out.stride(), strides):
         return out
     order = sorted(range(out.ndim), key=lambda dim: -strides[dim])
     inverse = [order.index(dim) for dim in range(out.ndim)]

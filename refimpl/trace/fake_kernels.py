@@ -31,6 +31,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.elementwise_layouts import result_strides
 from refimpl.trace.index_layouts import indexed_strides
+from refimpl.trace.padding_layouts import padded_strides
 from refimpl.trace.rolled_layouts import rolled_strides
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
@@ -193,6 +194,7 @@ class FakeKernelsState:
             or indexed_strides(func, result.shape, args)
             or transformed_strides(func, result.shape, args)
             or rolled_strides(func, result.shape, args)
+            or padded_strides(func, result.shape, args)
         )
         if strides is None or strides == result.stride():
             return result

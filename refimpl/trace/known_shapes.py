@@ -132,6 +132,11 @@ def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any,
     return x.new_empty((*x.shape[:2], *output_size))
 
 
+def _margin_loss_backward(grad: torch.Tensor, x: torch.Tensor, *others: Any) -> Any:
+    """Upstream has no kernel; it takes the one in C++ where sizes are plain ints."""
+    return x.new_empty(x.shape)
+
+
 RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
         aten.linalg_lstsq.default: _linalg_lstsq,
@@ -165,6 +170,8 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
         ),
         aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
         aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
+        aten.multi_margin_loss_backward.default: _margin_loss_backward,
+        aten.multilabel_margin_loss_backward.default: _margin_loss_backward,
     }
 )
 

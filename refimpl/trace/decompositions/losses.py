@@ -51,7 +51,7 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
 @pointwise(aten.mse_loss_backward.default)
 def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     two = torch.full((), 2.0, dtype=x.dtype, device=x.device)
-    return _per_loss(two, reduction, x.numel()) * (x - target) * grad
+    return row_major(_per_loss(two, reduction, x.numel()) * (x - target) * grad)
 
 
 @pointwise(aten.smooth_l1_loss.default)
@@ -69,8 +69,8 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
     grad = _per_loss(grad, reduction, x.numel())
     sign = torch.sign(difference)
     if beta == 0:
-        return grad * sign
-    return grad * torch.where(torch.abs(difference) >= beta, sign, difference / beta)
+        return row_major(grad * sign)
+    return row_major(grad * torch.where(torch.abs(difference) >= beta, sign, difference / beta))
 
 
 @pointwise(aten.huber_loss.default, is_of_one_dtype=True)
