@@ -396,6 +396,32 @@ def test_a_part_lets_go_of_what_no_other_needs() -> None:
     assert [one() is None for one in seen] == [True, True]
 
 
+def test_sizes_are_read_of_what_a_part_does_not_need_and_of_what_another_has_let_go_of() -> None:
+    sizes: list[list[int]] = []
+
+    def backend(graph_module: torch.fx.GraphModule, examples: Any) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            sizes.append([arg.size(0) for arg in args if not isinstance(arg, int)])
+            return graph_module(*args)
+
+        return run
+
+    def program(x: Any, y: Any) -> Any:
+        return x * 2 + y, (x * y).sin(), y.cos()
+
+    compiled = compile_aot(program, backend=backend, dynamic=True)
+    for count in (3, 4):
+        x, y = torch.full((count,), 0.5, requires_grad=True), torch.full((count,), 2.0, requires_grad=True)
+        sizes.clear()
+        results = compiled(x, y)
+        for index in (1, 0, 2):
+            arguments = [y] if index == 2 else [x, y]
+            expected = torch.autograd.grad(program(x, y)[index].sum(), arguments)
+            torch.testing.assert_close(torch.autograd.grad(results[index].sum(), arguments), expected)
+        assert len(sizes) == 4
+        assert all(size == count for one in sizes for size in one)
+
+
 def test_a_gradient_by_what_is_kept_is_not_differentiated() -> None:
     x, y = torch.full((2,), 0.5, requires_grad=True), torch.full((2,), 2.0, requires_grad=True)
     (gradient,) = torch.autograd.grad(compile_aot(saved_results)(x, y)[0].sum(), x, create_graph=True)

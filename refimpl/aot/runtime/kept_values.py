@@ -17,6 +17,7 @@ from refimpl.aot.errors import FreedGraph, StaleValue
 from refimpl.aot.op_facts import memory_owners
 from refimpl.aot.partial_backward import tangents_behind
 from refimpl.aot.partition.joint import is_tangent
+from refimpl.functionalize.geometry import has_symbols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class Keeping:
     """Whether backwards of parts may run for good one after the other. Autograd then keeps nothing."""
     has_parts: bool
     """Whether they then read nothing that they do not need, and no zeros for what does not arrive."""
+    has_symbols: bool
+    """Whether sizes are symbols: a compiler may read them of any value, also of one whose elements are not needed."""
 
 
 def keeping_of(
@@ -56,7 +59,15 @@ def keeping_of(
     if any(together != everything for together in analysis.freed_together):
         has_parts = is_divisible and not any(analysis.given_unread)
         needs = tuple([by if by and has_parts else everything for by in readers])
-        return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=True, has_parts=has_parts)
+        return Keeping(
+            needs=needs,
+            freed_together=analysis.freed_together,
+            is_divided=True,
+            has_parts=has_parts,
+            has_symbols=any(
+                node.meta["val"].layout is torch.strided and has_symbols(node.meta["val"]) for node in saved
+            ),
+        )
     if not is_divisible:
         return None
     owners = memory_owners(nodes[:-1])
@@ -66,7 +77,9 @@ def keeping_of(
     needs = tuple([by if seen and 0 < len(by) < count else None for by, seen in zip(readers, is_seen, strict=True)])
     if all(by is None for by in needs):
         return None
-    return Keeping(needs=needs, freed_together=analysis.freed_together, is_divided=False, has_parts=False)
+    return Keeping(
+        needs=needs, freed_together=analysis.freed_together, is_divided=False, has_parts=False, has_symbols=False
+    )
 
 
 def _readers(backward: torch.fx.GraphModule) -> tuple[list[frozenset[int]], int]:
@@ -124,6 +137,8 @@ class KeptValuesState:
         has_hooks = has_saved_tensors_hooks()
         self.is_divided = keeping.is_divided and not has_hooks
         self._freed_together = keeping.freed_together
+        self._has_symbols = keeping.has_symbols
+        self._sizes: dict[int, torch.Tensor] = {}  # of values that are not kept any more, where their sizes may be read
         self._freed: frozenset[int] = frozenset()  # incoming gradients whose backward cannot run any more
         self._count = len(tensors)
         self._values: list[KeptValue] = []
@@ -149,16 +164,16 @@ class KeptValuesState:
         """All tensors in order. Raises StaleValue, FreedGraph.
 
         read: the incoming gradients whose backward runs, of which those that have not arrived are zeros. Where the backward is
-        divided, None is in the place of what it does not need.
+        divided, None is in the place of what it does not need, or where sizes are symbols, what has the sizes.
         """
         if not self._freed.isdisjoint(arrived):
             raise FreedGraph
-        tensors: list[torch.Tensor | None] = [None] * self._count
+        tensors: list[torch.Tensor | None] = [self._sizes.get(index) for index in range(self._count)]
         for kept in self._values:
             is_needed = not kept.needed_by.isdisjoint(read)
             if is_needed:
                 kept.check()
-            if is_needed or not self.is_divided:
+            if is_needed or not self.is_divided or self._has_symbols:
                 tensors[kept.index] = kept.tensor
         others = iter(saved)
         for index in range(self._count):
@@ -170,4 +185,15 @@ class KeptValuesState:
 
     def _free(self, arrived: Collection[int]) -> None:
         self._freed = self._freed.union(*[self._freed_together[one] for one in arrived])
-        self._values = [kept for kept in self._values if not kept.needed_by <= self._freed]
+        left = [kept for kept in self._values if not kept.needed_by <= self._freed]
+        if self._has_symbols:
+            gone = [kept for kept in self._values if kept.needed_by <= self._freed]
+            self._sizes.update({k.index: _sizes_of(k.tensor) for k in gone if k.tensor.layout is torch.strided})
+        self._values = left
+
+
+def _sizes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor like another, without elements."""
+    size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+    end = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1
+    return torch.empty(max(end, 0), dtype=tensor.dtype, device="meta").as_strided(size, stride, offset)
