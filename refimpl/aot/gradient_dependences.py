@@ -5,20 +5,27 @@ Counterpart: none; torch's aot_autograd gives zeros where eager mode gives None
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from refimpl.aot.history import steps_behind
 from refimpl.aot.replay import has_custom_function
+from refimpl.trace.tracker import Tracked
+
+_aten = torch.ops.aten
+_ZEROS = frozenset({_aten.zeros.default, _aten.zeros_like.default, _aten.new_zeros.default})
+_FULL = frozenset({_aten.full.default, _aten.full_like.default})
 
 
 def gradient_dependences(
     joint: torch.fx.GraphModule, tangents: Sequence[torch.fx.Node], first_gradient: int, num_gradients: int
 ) -> tuple[frozenset[int], ...]:
     """Of every gradient that the joint graph returns, the indices of the tangents it is computed from."""
-    bits = _tangents_read(joint.graph, tangents)
+    bits = _read(joint.graph, {node: 1 << index for index, node in enumerate(tangents)})
     returned: Any = joint.graph.output_node().args[0]
     gradients = returned[first_gradient : first_gradient + num_gradients]
     return tuple(
@@ -27,40 +34,125 @@ def gradient_dependences(
     )
 
 
+class AnswersState:
+    """What backwards of the user's gave when they were recorded: they may have effects, and are called once."""
+
+    def __init__(self, find: Callable[[torch.Tensor], Tracked | None]) -> None:
+        self._find = find
+        self._found: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # by step: what arrived, and what it returned
+        self._read: dict[Any, list[set[int]]] = {}  # by step: what arrived that each gradient is computed of
+
+    @contextlib.contextmanager
+    def recorded(self, outputs: Iterable[torch.Tensor]) -> Iterator[None]:
+        """Within, the backwards behind these outputs are called and remembered."""
+        with _called_instead(steps_behind(list(outputs)), self._ask):
+            yield
+
+    @contextlib.contextmanager
+    def given_again(self, steps: Iterable[Any]) -> Iterator[None]:
+        """Within, these known steps give what they gave, but what was computed of what does not arrive alone."""
+        with _called_instead(steps, self._answer):
+            yield
+
+    def known_steps(self, graph: torch.fx.Graph) -> set[Any]:
+        """The steps whose gradients are computed of what arrives, or zeros: of no other can one output's part be told."""
+        sources: dict[Any, int] = {}
+        first, total = {}, 0
+        for step, (gradients, _) in self._found.items():
+            first[step] = total
+            for index, gradient in enumerate(gradients, total):
+                tracked = None if gradient is None else self._find(gradient)
+                if tracked is not None:
+                    sources[tracked.node] = sources.get(tracked.node, 0) | 1 << index
+            total += len(gradients)
+        bits = _read(graph, sources)
+        for step, (gradients, returned) in self._found.items():
+            found = [self._find(t) for t in _as_tuple(returned) if isinstance(t, torch.Tensor)]
+            of_step = [0 if t is None else bits.get(t.node, 0) >> first[step] for t in found]
+            read = [{i for i in range(len(gradients)) if one >> i & 1} for one in of_step]
+            if all(one or (t is not None and _is_zeros(t.node)) for one, t in zip(read, found, strict=True)):
+                self._read[step] = read
+        return set(self._read)
+
+    def _ask(self, step: Any, *gradients: Any) -> Any:
+        returned = type(step).apply(step, *gradients)
+        self._found[step] = gradients, returned
+        return returned
+
+    def _answer(self, step: Any, *gradients: Any) -> Any:
+        arrived, returned = self._found[step]
+        missing = {i for i, gradient in enumerate(gradients) if gradient is None and arrived[i] is not None}
+        read = iter(self._read[step])
+        left = [
+            t if isinstance(t, torch.Tensor) and not _is_lost(next(read), missing) else None
+            for t in _as_tuple(returned)
+        ]
+        return tuple(left)
+
+
+def _is_lost(read: set[int], missing: set[int]) -> bool:
+    return bool(read) and read <= missing
+
+
+def _as_tuple(returned: Any) -> tuple[Any, ...]:
+    return returned if isinstance(returned, tuple) else (returned,)
+
+
+def _is_zeros(node: torch.fx.Node) -> bool:
+    return node.target in _ZEROS or (node.target in _FULL and bool(node.args[1] == 0))
+
+
+@contextlib.contextmanager
+def _called_instead(steps: Iterable[Any], call: Callable[..., Any]) -> Iterator[None]:
+    """Autograd looks up `apply` of a step of the user's when it runs it."""
+    custom = [step for step in steps if has_custom_function(step, 1)]
+    for step in custom:
+        step.apply = functools.partial(call, step)
+    try:
+        yield
+    finally:
+        for step in custom:
+            del step.apply
+
+
 def given_unread(
     graph: torch.fx.Graph,
     outputs: Sequence[torch.Tensor],
     tangents: Sequence[torch.Tensor],
     gradients: Sequence[tuple[torch.Tensor, torch.Tensor]],
     node_of: Callable[[torch.Tensor], Any],
+    answers: AnswersState,
 ) -> tuple[frozenset[int], ...]:
     """Of every gradient, the indices of the tangents that autograd gives one for without reading them: that of `x ** 0` is zeros.
 
-    gradients: of which leaf each is, and what was recorded for it. To be called while nothing is recorded.
+    gradients: of which leaf each is, and what was recorded for it; answers: of the backwards of the user's, which are not called
+    again. To be called while nothing is recorded.
     """
-    bits = _tangents_read(graph, [node_of(tangent) for tangent in tangents])
+    bits = _read(graph, {node_of(tangent): 1 << index for index, tangent in enumerate(tangents)})
+    known = answers.known_steps(graph)
     found: list[set[int]] = [set() for _ in gradients]
     for index, (output, tangent) in enumerate(zip(outputs, tangents, strict=True)):
         unread = [g for g, (_, value) in enumerate(gradients) if not bits.get(node_of(value), 0) >> index & 1]
         steps = set(steps_behind([output])) if unread else set()
-        if any(has_custom_function(step, 1) for step in steps):
-            continue  # a backward of the user's is asked once
+        if any(has_custom_function(step, 1) and step not in known for step in steps):
+            continue
         for g in unread:
             leaf = gradients[g][0]
             if torch.autograd.graph.get_gradient_edge(leaf).node not in steps:
                 continue
-            (gradient,) = torch.autograd.grad(output, leaf, tangent, allow_unused=True, retain_graph=True)
+            with answers.given_again(steps):
+                (gradient,) = torch.autograd.grad(output, leaf, tangent, allow_unused=True, retain_graph=True)
             if gradient is not None:
                 found[g].add(index)
     return tuple(map(frozenset, found))
 
 
-def _tangents_read(graph: torch.fx.Graph, tangents: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
-    """By node, bits of the tangents it is computed from."""
-    bits = {node: 1 << index for index, node in enumerate(tangents)}
+def _read(graph: torch.fx.Graph, sources: dict[Any, int]) -> dict[Any, int]:
+    """By node, the bits of the sources it is computed from."""
+    bits = dict(sources)
     for node in graph.nodes:
         if node.op == "call_function":
-            found = 0
+            found = bits.get(node, 0)
             for argument in node.all_input_nodes:
                 found |= bits.get(argument, 0)
             bits[node] = found

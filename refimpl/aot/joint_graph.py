@@ -34,7 +34,7 @@ from refimpl.aot.eager_results import EagerResultsMode, eager_gradients
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
-from refimpl.aot.gradient_dependences import given_unread
+from refimpl.aot.gradient_dependences import AnswersState, given_unread
 from refimpl.aot.gradient_histories import note_history
 from refimpl.aot.history import freed_together, is_new_leaf
 from refimpl.aot.input_analysis import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
@@ -227,7 +227,9 @@ class _JointTraceState:
         self._left = self._left_places()
         with paused_recordings():
             infos, changes, outputs = self._analyse(results, arguments, derived)
-        backward = self._backward()
+        answers = AnswersState(self.recording.tracker.find)
+        with answers.recorded(self._forward.differentiable.values()):
+            backward = self._backward()
         make_gradients_plain(self.builder.graph)
         gradients: list[Any] = [None] * len(infos)
         if backward is not None:
@@ -241,7 +243,7 @@ class _JointTraceState:
         if len(outs) > 1 and backward is not None and self.tangents and self.outer is None:
             pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
             with paused_recordings():
-                unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of)
+                unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of, answers)
         index = iter(range(len(returned)))
         differentiable = tuple(self._forward.differentiable)
         tangents = [] if backward is None else [differentiable[o] for o in backward.outputs]

@@ -189,6 +189,60 @@ def test_a_gradient_that_reads_nothing_is_given(dynamic: bool) -> None:
         assert found == [[[0, 0], None], [[-1, -1], [-1, -1]], [None, [0, 0]], [None, None]]
 
 
+class Masks(torch.autograd.Function):
+    """Of two results; nothing is made of what does not arrive for the first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *others: Any) -> Any:
+        mask = x > 0
+        ctx.mark_non_differentiable(mask)
+        ctx.save_for_backward(mask)
+        ctx.set_materialize_grads(False)
+        return x * mask, x * 2, mask
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (mask,) = ctx.saved_tensors
+        return None if grad_outputs[0] is None else grad_outputs[0] * mask, None, None
+
+
+class GivesZeros(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, *others: Any) -> Any:
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Any:
+        return torch.zeros_like(grad_outputs[0]), None, None
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function", [torch.angle, torch.round, lambda x: x.clamp(5, 6), lambda x: x**0, torch.clone])
+@pytest.mark.parametrize("custom", [Masks, GivesZeros])
+def test_a_gradient_that_reads_nothing_is_given_through_a_user_s_function(custom: Any, function: Any, way: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = function(x)
+        first, second = custom.apply(y, torch.ones(2), 3)[:2]
+        return first, second, y * 1, x * 2
+
+    def gradient(function: Any, used: int) -> Any:
+        x = torch.tensor([-0.5, 0.5], requires_grad=True)
+        return torch.autograd.grad(function(x)[used].sum(), x, allow_unused=True)
+
+    compiled = WAYS[way](program)
+    for used in range(4):
+        assert same(gradient(compiled, used), gradient(program, used)), used
+
+
+def test_a_gradient_inside_of_the_program_is_zeros_through_a_user_s_function() -> None:
+    def program(x: torch.Tensor) -> Any:
+        (gradient,) = torch.autograd.grad(Masks.apply(torch.angle(x))[0].sum(), [x], allow_unused=True)
+        return gradient * 0
+
+    x = torch.tensor([-0.5, 0.5], requires_grad=True)
+    assert same(WAYS["captured"](program)(x), program(x))
+
+
 class Ignores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
