@@ -88,9 +88,11 @@ def _with_dim(x: torch.Tensor, dim: int | None, count: int) -> Layout:
 
 
 def _of_reflections(step: Any, gradients: Gradients, incoming: Gradients) -> Sequence[Strides]:
-    """As `zeros_like` of the arguments."""
-    arguments = (_saved(step, "input"), _saved(step, "tau"))
-    return [None if x is None else kept_strides(tuple(x.shape), x.stride()) for x in arguments]
+    """As `zeros_like` of what holds the reflections; what they are applied to is left."""
+    is_product = step.name() == "LinalgHouseholderProductBackward0"
+    arguments = [_saved(step, name) for name in (("input", "tau") if is_product else ("self", "input2"))]
+    strides = [None if x is None else kept_strides(tuple(x.shape), x.stride()) for x in arguments]
+    return strides if is_product else [*strides, None]
 
 
 _RULES: Mapping[str, Rule] = MappingProxyType(
@@ -99,5 +101,6 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "ProdBackward0": _of_product,
         "ProdBackward1": _of_product,
         "LinalgHouseholderProductBackward0": _of_reflections,
+        "OrmqrBackward0": _of_reflections,
     }
 )

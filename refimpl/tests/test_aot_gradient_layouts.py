@@ -50,6 +50,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]] = {
     "prod, of one number": (lambda x: x.prod(0), [torch.tensor(2.0)]),
     "masked.prod": (lambda x: torch.masked.prod(x, dim=(1, 3)), [BATCH]),
     "householder_product": (torch.linalg.householder_product, [_columns_first(2, 5, 4), _columns_first(2, 3)]),
+    "ormqr": (torch.ormqr, [_columns_first(5, 2), _columns_first(2, 1)[:, 0], _columns_first(5, 3)]),
     "stft": (_unfolded, [_columns_first(3, 32)]),
     "stft, in steps": (_unfolded, [torch.rand(80)[::2]]),
     "multi_margin_loss": (_losses(lambda x, **named: F.multi_margin_loss(x, CLASSES, **named)), [MATRIX]),

@@ -50,6 +50,10 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
     (aten.binary_cross_entropy.default, 2, (None, 0), {}),
     (aten.huber_loss.default, 2, (0,), {}),
     (aten.soft_margin_loss.default, 2, (0,), {}),
+    (aten.binary_cross_entropy_backward.default, 3, (None, 0), {}),
+    (aten.huber_loss_backward.default, 3, (0, 1.0), {}),
+    (aten.mse_loss_backward.default, 3, (0,), {}),
+    (aten.smooth_l1_loss_backward.default, 3, (0, 1.0), {}),
     (aten.poisson.default, 1, (), {}),
     (aten._standard_gamma.default, 1, (), {}),
     (aten.normal.Tensor_Tensor, 2, (), {}),
@@ -64,7 +68,15 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
 _ON_NUMBERS = [(aten.pow.Scalar, 2), (aten.normal.float_Tensor, 2.0)]
 _OF_FLOATS = ("logaddexp", "hypot", "backward", "normal", "poisson", "_standard_gamma", "uniform", "addcdiv")
 _OF_INTEGERS = (aten.gcd.default, aten.lcm.default)
-_OF_ONE_SHAPE = (aten.binary_cross_entropy.default, aten.huber_loss.default, aten.soft_margin_loss.default)
+_OF_ONE_SHAPE = (
+    aten.binary_cross_entropy.default,
+    aten.binary_cross_entropy_backward.default,
+    aten.huber_loss.default,
+    aten.huber_loss_backward.default,
+    aten.mse_loss_backward.default,
+    aten.smooth_l1_loss_backward.default,
+    aten.soft_margin_loss.default,
+)
 
 
 def _operand(rng: random.Random, shape: list[int], *, is_whole: bool) -> torch.Tensor:

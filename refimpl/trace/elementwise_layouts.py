@@ -97,13 +97,20 @@ _ELEMENTWISE_OF_HALVES = frozenset(
 )
 # Of these, those that compute with integers as with floats.
 _IN_FLOATS = frozenset([aten.copysign.Scalar, aten.copysign.Tensor, aten.special_xlog1py.default, aten.xlogy.Tensor])
-# Of these, those whose kernel is given the gradient after the others.
-_GRADIENT_LAST = frozenset([aten.leaky_relu_backward.default, aten.threshold_backward.default])
+# Those whose kernel is given the gradient after the others.
+_GRADIENT_LAST = frozenset(
+    [
+        aten.binary_cross_entropy_backward.default,
+        aten.leaky_relu_backward.default,
+        aten.threshold_backward.default,
+    ]
+)
 # By the first tensor alone, as the kernel of one operand; below, as `empty_like`, which keeps strides along sizes of 1 too.
 _BY_FIRST = frozenset([aten.soft_margin_loss.default])
 _LIKE_FIRST = frozenset(
     [
         aten.binary_cross_entropy.default,
+        aten.binary_cross_entropy_backward.default,
         aten.huber_loss.default,
         aten.log_sigmoid_backward.default,
         aten.uniform.default,
@@ -114,7 +121,10 @@ _IN_FIRST = frozenset([aten.ldexp.Tensor])
 # Whatever the operands are.
 _CONTIGUOUS = frozenset(
     [
+        aten.huber_loss_backward.default,
+        aten.mse_loss_backward.default,
         aten.pow.Scalar,
+        aten.smooth_l1_loss_backward.default,
         aten.normal.Tensor_Tensor,
         aten.normal.float_Tensor,
         aten._standard_gamma.default,
