@@ -111,14 +111,20 @@ def _upsample_aa_backward(
 def _upsample_backward(
     grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
 ) -> Any:
-    """As above; images of three dimensions keep their channels last."""
+    """As above."""
     if all(type(size) is int for size in (*grad_output.shape, *output_size, *input_size)):
         return NotImplemented
-    shape = tuple(input_size)
+    return grad_output.new_empty(tuple(input_size))
+
+
+def _upsample_trilinear_backward(
+    grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
+) -> Any:
+    """As above; alone among those of three dimensions, channels that are last stay there."""
+    result = _upsample_backward(grad_output, output_size, input_size)
     last = torch.channels_last_3d
-    is_last = len(shape) == 5 and grad_output.is_contiguous(memory_format=last) and not grad_output.is_contiguous()
-    result = grad_output.new_empty(shape)
-    return result.contiguous(memory_format=last) if is_last else result
+    is_last = grad_output.is_contiguous(memory_format=last) and not grad_output.is_contiguous()
+    return result.contiguous(memory_format=last) if is_last and result is not NotImplemented else result
 
 
 def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
@@ -160,7 +166,6 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
                 aten.upsample_linear1d_backward.default,
                 aten.upsample_bilinear2d_backward.default,
                 aten.upsample_bicubic2d_backward.default,
-                aten.upsample_trilinear3d_backward.default,
                 aten.upsample_nearest1d_backward.default,
                 aten.upsample_nearest3d_backward.default,
                 aten._upsample_nearest_exact1d_backward.default,
@@ -168,6 +173,7 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
             ),
             _upsample_backward,
         ),
+        aten.upsample_trilinear3d_backward.default: _upsample_trilinear_backward,
         aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
         aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
         aten.multi_margin_loss_backward.default: _margin_loss_backward,

@@ -3,6 +3,13 @@
 Separable in the spatial dimensions: one dimension after the other is read at positions, weighted, and summed; the gradient
 adds through the same positions. Positions are computed in float32 (float64 for float64 inputs), as the kernels do.
 
+Note [Sizes that are kept]
+A scale that is given need not be that of the sizes: three elements times 1.25 are three, and are not one eighth apart from where
+they were. On a CPU most kernels copy then, and some do not: the linear ones read an element twice, with weights of 1 and 0 (so
+that infinity is NaN, and its neighbours are what they are); the nearest ones copy, and repeat where a size is doubled, in every
+gradient, but among the forward kernels only in those that are chosen for small images and for channels last; the cubic one copies
+in its gradient alone, where all sizes are kept; the exact nearest ones go by the scale.
+
 Counterpart: torch/_decomp/decompositions.py, upsample_*, max_unpool*, affine_grid_generator
 Differs: linear, bilinear, trilinear and bicubic share one rule, and have their gradients.
 """
@@ -16,6 +23,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype
 from refimpl.trace.decompositions.registry import aten, register, rule
@@ -53,6 +61,9 @@ def _source(
 def _linear(
     size: Any, out: Any, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
 ) -> Taps:
+    if follows_cpu(device) and size == out:  # Note [Sizes that are kept]
+        here = torch.arange(out, device=device)
+        return [(here, None), (here, torch.zeros(out, dtype=dtype, device=device))]
     source = torch.clamp(_source(size, out, scale, align_corners, dtype, device), min=0)
     lower = torch.clamp(cast(source, torch.int64), max=size - 1)
     upper = torch.clamp(lower + 1, max=size - 1)
@@ -66,7 +77,7 @@ def _cubic(
     """Keys' convolution with a = -0.75 over four neighbours, the border repeated."""
     a = -0.75
     source = _source(size, out, scale, align_corners, dtype, device)
-    floor = torch.floor(source)
+    floor = torch.clamp(torch.floor(source), max=size - 1)
     t = torch.clamp(source - floor, min=0, max=1)
 
     def near(d: Tensor) -> Tensor:
@@ -118,6 +129,26 @@ def _all_taps(
     ]
 
 
+def _scales_that_count(
+    scales: Sequence[float | None], input_size: Sequence[Any], output_size: Sequence[Any]
+) -> list[float | None]:
+    """The scales, without those that nearest kernels pass by: of sizes that are kept or doubled."""
+    return [
+        None if scale is None or out == size or out == 2 * size else scale
+        for scale, size, out in zip(scales, input_size, output_size, strict=True)
+    ]
+
+
+def _copies_nearest(x: Tensor, output_size: Sequence[Any]) -> bool:
+    """Whether the kernel that a CPU chooses for the nearest elements of an image copies what is kept or doubled."""
+    if len(output_size) == 1 or not follows_cpu(x.device):
+        return False
+    if len(output_size) == 2 and sum(output_size) <= 128:
+        return True
+    last = torch.channels_last if len(output_size) == 2 else torch.channels_last_3d
+    return x.shape[1] > 3 and x.is_contiguous(memory_format=last)
+
+
 def _are_sizes_of(spatial: int, input_size: Sequence[Any], output_size: Sequence[Any]) -> bool:
     """Whether both are of an image of so many spatial dimensions, none of them empty."""
     if len(input_size) != spatial + 2 or len(output_size) != spatial:
@@ -139,6 +170,8 @@ def _upsample(
     if not _are_sizes_of(spatial, x.shape, output_size):
         return NotImplemented  # eager raises
     align_corners, scales = _options(rest, named, has_corners, spatial)
+    if taps_of is _AT_START and any(scales) and _copies_nearest(x, output_size):
+        scales = _scales_that_count(scales, x.shape[2:], output_size)
     dtype = computation_dtype(x.dtype) if has_corners else x.dtype
     z = cast(x, dtype)
     all_taps = _all_taps(taps_of, x.shape[2:], output_size, align_corners, scales, dtype, x.device)
@@ -162,13 +195,19 @@ def _upsample_backward(
     if tuple(grad.shape) != (*input_size[:2], *output_size):
         return NotImplemented  # eager raises
     align_corners, scales = _options(rest, named, has_corners, spatial)
+    if follows_cpu(grad.device):
+        if taps_of is _AT_START:
+            scales = _scales_that_count(scales, input_size[2:], output_size)
+        elif taps_of is _cubic and all(size == out for size, out in zip(input_size[2:], output_size, strict=True)):
+            return aten.clone.default(grad, memory_format=torch.contiguous_format)
     dtype = computation_dtype(grad.dtype)
     z = cast(grad, dtype)
     all_taps = _all_taps(taps_of, input_size[2:], output_size, align_corners, scales, dtype, grad.device)
     for dim, taps in enumerate(all_taps, start=2):
         z = _add_back(z, dim, input_size[dim], taps)
     out = cast(z, grad.dtype)
-    return row_major(out) if taps_of is _cubic else laid_out_as(out, grad)
+    is_row_major = taps_of is _cubic or (spatial == 3 and taps_of is not _linear)
+    return row_major(out) if is_row_major else laid_out_as(out, grad)
 
 
 def _options(rest: Sequence[Any], named: dict[str, Any], has_corners: bool, n: int) -> tuple[bool, list[Any]]:
