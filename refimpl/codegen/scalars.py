@@ -7,7 +7,7 @@ Indices are sympy expressions of axis symbols and of symbolic sizes, in elements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,13 +82,13 @@ def operands(scalar: Scalar) -> tuple[Scalar, ...]:
             return ()
 
 
-def walk(*roots: Scalar) -> Iterator[Scalar]:
-    """Every expression below these once, operands first."""
+def walk(*roots: Scalar, known: Collection[int] = ()) -> Iterator[Scalar]:
+    """Every expression below these once, operands first, without those of `known` identities and what is below them alone."""
     done: set[int] = set()
     stack: list[tuple[Scalar, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         scalar, is_open = stack.pop()
-        if id(scalar) in done:
+        if id(scalar) in done or id(scalar) in known:
             continue
         if is_open:
             done.add(id(scalar))

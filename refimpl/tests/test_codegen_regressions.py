@@ -584,18 +584,6 @@ def test_a_kernel_of_a_loss_asks_for_probabilities_as_eager_does(dtype: torch.dt
     assert all(graph.kernels and not graph.fallbacks for graph in made)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-def test_a_conjugate_in_place_has_memory_of_its_own(dtype: torch.dtype) -> None:
-    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made, out = x.clone(), torch.empty_like(x)
-        return made.conj_physical_(), torch.conj_physical(x, out=out)
-
-    x = torch.arange(3.0).to(dtype) * (1 + 2j if dtype.is_complex else 1)
-    results = _compiled(function)(x)
-    torch.testing.assert_close(results, function(x))
-    assert len({tensor.data_ptr() for tensor in (x, *results)}) == 3
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_what_is_moved_keeps_the_bits_of_nan(dtype: torch.dtype) -> None:
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +21,9 @@ from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.loop_ir import Buffer
 from refimpl.codegen.lowering.graph import LoweredGraph, lower_graph
 from refimpl.codegen.options import CodegenOptions
+from refimpl.codegen.printing import values
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
+from refimpl.codegen.scalars import Scalar, walk
 from refimpl.codegen.schedule import ScheduledKernel, schedule
 from refimpl.codegen.sizes import SizeFacts
 from refimpl.codegen.tensors import Stored
@@ -329,3 +331,26 @@ def test_places_beyond_int32_are_reached(rows: int) -> None:
     actual, graphs = _compiled(lambda x: (x + 1, x.sum(0)), x)
     torch.testing.assert_close(actual, (x + 1, x.sum(0)))
     assert all("tl.int64" in kernel.source for kernel in graphs[0].kernels)
+
+
+def test_the_values_of_a_large_kernel_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of one of many parts is a choice among as many values, each of them below the next."""
+    looked_at: list[Scalar] = []
+
+    def counted(*roots: Scalar, known: Collection[int] = ()) -> Iterator[Scalar]:
+        for part in walk(*roots, known=known):
+            looked_at.append(part)
+            yield part
+
+    monkeypatch.setattr(values, "walk", counted)
+
+    def steps(count: int) -> int:
+        looked_at.clear()
+        x = torch.arange(float(count), requires_grad=True)
+        compiled = compile_aot(
+            lambda x: x.unbind(0)[1] * 2, backend=compile_graph, decompositions=codegen_decompositions()
+        )
+        assert torch.autograd.grad(compiled(x), x)[0].tolist() == [0.0, 2.0, *[0.0] * (count - 2)]
+        return len(looked_at)
+
+    assert 0 < steps(200) < 2.5 * steps(100)

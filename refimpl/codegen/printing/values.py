@@ -165,9 +165,8 @@ class _DependenceState:
 
     def of(self, scalar: Scalar) -> bool:
         """Whether the value differs along the axes."""
-        for part in walk(scalar):
-            if id(part) not in self.known:
-                self.known[id(part)] = self._own(part)
+        for part in walk(scalar, known=self.known):
+            self.known[id(part)] = self._own(part)
         return self.known[id(scalar)]
 
     def _own(self, part: Scalar) -> bool:
