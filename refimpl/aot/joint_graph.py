@@ -30,6 +30,7 @@ from refimpl.aot.backward_provenance import copy_forward_provenance, note_autogr
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.decomposed_views import DecomposedViewsState
+from refimpl.aot.detached_bases import DetachedBasesMode
 from refimpl.aot.eager_results import EagerResultsMode, eager_gradients
 from refimpl.aot.errors import GradientInProgram
 from refimpl.aot.fake_arguments import unrelated_alias, with_history
@@ -286,6 +287,7 @@ class _JointTraceState:
         assignments = self._assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
         with contextlib.ExitStack() as stack:
             stack.enter_context(EagerResultsMode())
+            stack.enter_context(DetachedBasesMode(self.recording.tracker))
             if self.records_assignments:
                 stack.enter_context(assignments)
             if self.follows_geometry:

@@ -11,6 +11,8 @@ import torch
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.pipeline import compile_aot
 from refimpl.tests.capturing import MODES, same
 
 
@@ -126,6 +128,96 @@ def test_gradients_of_what_is_made_in_a_segment_pass_its_hooks(program: Callable
             torch.stack([result.sum() for result in results]).sum().backward()
             found.append((x.grad, [r.detach() for r in results], [r.grad for r in results if r.retains_grad]))
         torch.testing.assert_close(found[1], found[0])
+
+
+def detached_after_a_write(x: Any) -> Any:
+    v = x.neg()
+    w = v[1:]
+    v[:1].mul_(2)
+    other = x * 2
+    other.add_(1)
+    v.detach_()
+    return w, v, other
+
+
+def detached_after_a_history_is_seen(x: Any) -> Any:
+    v = x.neg()
+    w = v[1:]
+    v.mul_(2)
+    u = w.sin()
+    v.detach_()
+    return w, v, u
+
+
+def detached_by_a_function(x: Any) -> Any:
+    v = x.neg()
+    w = v[1:]
+    v.mul_(2)
+    torch.detach_(v)
+    return w.exp(), v
+
+
+def detached_in_a_function(x: Any) -> Any:
+    v = x.neg()
+    return detaches(v).exp(), v
+
+
+def detaches(v: Any) -> Any:
+    w = v[1:]
+    for _ in range(2):
+        v.mul_(2)
+    v.detach_()
+    return w
+
+
+def detached_unwritten(x: Any) -> Any:
+    v = x.neg()
+    w = v[1:]
+    v.detach_()
+    return w, v
+
+
+DETACHED = (
+    detached_after_a_write,
+    detached_after_a_history_is_seen,
+    detached_by_a_function,
+    detached_in_a_function,
+    detached_unwritten,
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", DETACHED)
+def test_what_a_view_keeps_of_a_base_that_is_detached(program: Callable[..., Any], mode: str) -> None:
+    def gradients(function: Any) -> list[Any]:
+        x = torch.linspace(0.1, 1, 4, requires_grad=True)
+        results = [r for r in function(x) if r.requires_grad]
+        return [torch.autograd.grad(r.sum(), x, allow_unused=True, retain_graph=True) for r in results]
+
+    captured = with_options(program, CaptureOptions(backend=aot_eager, breaks_at=MODES[mode]))
+    for _ in range(2):
+        assert same(gradients(captured), gradients(program))
+
+
+@pytest.mark.parametrize("program", DETACHED)
+def test_a_trace_does_not_detach_what_has_views(program: Callable[..., Any]) -> None:
+    x = torch.linspace(0.1, 1, 4, requires_grad=True)
+    with pytest.raises(UnsupportedByRefimpl, match="detach_"):
+        compile_aot(program)(x)
+
+
+def test_a_trace_detaches_what_has_no_views() -> None:
+    def program(x: Any) -> Any:
+        v = x.neg()
+        v[1:].mul_(2)
+        v.detach_()
+        return v * x
+
+    found = []
+    for function in (program, compile_aot(program)):
+        x = torch.linspace(0.1, 1, 4, requires_grad=True)
+        found.append(torch.autograd.grad(function(x).sum(), x))
+    assert same(found[1], found[0])
 
 
 def test_what_is_not_used_otherwise_stays_in_one_graph() -> None:

@@ -73,7 +73,7 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
-from refimpl.capture.symbolic.watched_gradients import keep_inputs_apart
+from refimpl.capture.symbolic.watched_gradients import keep_detached_apart, keep_inputs_apart
 
 _RULES = {
     **BUILTIN_RULES,
@@ -152,6 +152,7 @@ class SymbolicCalls(SymbolicBase):
         what = treatment(target)
         match what:
             case Treatment.NODE:
+                keep_detached_apart(self.state, target, args)
                 return self._node(target, args, kwargs)
             case Treatment.STATE:
                 if "autocast" in target.__name__ and not self.state.open_regions:

@@ -89,6 +89,7 @@ class OperatorState:
     by_fake: dict[int, TensorValue]
     offset: Callable[[], int]  # of the instruction of the first frame that runs
     written_at: int  # what `offset` was at the last write to a tensor
+    writes: dict[int, int]  # what it was at the last write to a tensor or a view of it, by id of its fake
 
     @abstractmethod
     def see(self, value: Any) -> Any:
@@ -166,6 +167,8 @@ class OperatorState:
             self.graph.has_effects = True
         if is_written:
             self.written_at = self.offset()
+            changed = [leaf for leaf, version in zip(given, versions, strict=True) if _version_of(leaf) != version]
+            self.writes.update({id(leaf if leaf._base is None else leaf._base): self.written_at for leaf in changed})
         out = fake_kwargs.get("out")
         if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
             raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # one that writes, that is

@@ -134,6 +134,7 @@ class CaptureState(OperatorState):
         self.open_regions: list[tuple[RegionValue, int]] = []  # with where the segment was when they were entered
         self.offset = lambda: 0
         self.written_at = 0
+        self.writes = {}
         self.stops: frozenset[int] = frozenset()  # instructions that the segment must not pass, as was found before
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
         if is_any_autocast_on():

@@ -17,7 +17,7 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
-from refimpl.capture.symbolic.watched_gradients import WATCHING_METHODS, apart
+from refimpl.capture.symbolic.watched_gradients import WATCHING_METHODS, apart, before_the_write
 
 Method = Callable[[Any, Any, list[Any]], Value]
 
@@ -32,7 +32,7 @@ _READ_DATA = frozenset(
 )
 _MOST_ITEMS = 64  # that are read out of a tensor by `tolist`
 _UNSUPPORTED = _names_in(
-    """backward register_post_accumulate_grad_hook requires_grad_ detach_ set_ resize_ resize_as_
+    """backward register_post_accumulate_grad_hook requires_grad_ set_ resize_ resize_as_
     share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ as_subclass new_tensor cuda to_sparse
     map_ map2_ apply_ module_load record_stream __array__ __dlpack__
     is_inference _is_view is_shared is_pinned is_coalesced"""
@@ -58,6 +58,8 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
         raise apart(
             domain.state, receiver, GraphBreak("unsupported_operation", what=f"method {name}", kind=receiver.kind)
         )
+    if name == "detach_":
+        raise before_the_write(domain.state, receiver)
     if name in _UNSUPPORTED:
         unsupported(f"method {name}", receiver)
     if name in ("dim", "ndimension"):

@@ -16,12 +16,15 @@ from refimpl.capture.symbolic.values import SequenceValue, TensorValue
 
 WATCHING_METHODS = frozenset({"register_hook", "retain_grad"})
 _GRAD = torch.autograd.grad
+_DETACH = (torch.detach_, torch.Tensor.detach_)
 
 
 class Progress(Protocol):
     """How far the segment is."""
 
     written_at: int
+    writes: dict[int, int]
+    by_fake: dict[int, TensorValue]
     stops: frozenset[int]
 
     def offset(self) -> int: ...
@@ -54,6 +57,24 @@ def keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs:
             reason = apart(state, value, GraphBreak("call_of_skipped_function", what="grad"))
             if reason.restart_at is not None:
                 raise reason
+
+
+def before_the_write(state: Progress, value: TensorValue) -> GraphBreak:
+    """The reason to stop at `detach_`; at the last write to the tensor where it has views with histories.
+
+    In eager mode the history of a view from before is made anew from the base when it is first asked for: here after `detach_`.
+    """
+    reason = GraphBreak("unsupported_operation", what="method detach_", kind=value.kind)
+    if any(other.fake._base is value.fake and other.fake.requires_grad for other in state.by_fake.values()):
+        return reason.restarting_at(state.writes.get(id(value.fake)))
+    return reason
+
+
+def keep_detached_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
+    """Raises GraphBreak before a call of `torch.detach_`."""
+    value = state.see(args[0]) if target in _DETACH and args else None
+    if isinstance(value, TensorValue):
+        raise before_the_write(state, value)
 
 
 def for_arriving_gradients(tensor: Any, hook: Any) -> Any:
