@@ -26,7 +26,7 @@ class DetachedBasesMode(TorchFunctionMode):
         self._tracker = tracker
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _DETACHING and args and history_of(args[0]) is not None:
+        if func in _DETACHING and args and _is_made_in_program(args[0]):
             if any(tensor._base is args[0] and tensor.requires_grad for tensor, _ in self._tracker.items()):
                 raise UnsupportedByRefimpl(
                     seen="detach_() of a tensor with a history, and with views that have it too",
@@ -34,3 +34,9 @@ class DetachedBasesMode(TorchFunctionMode):
                     do="use detach(), or compile what comes before apart",
                 )
         return func(*args, **(kwargs or {}))
+
+
+def _is_made_in_program(tensor: torch.Tensor) -> bool:
+    """Or written to: its history goes on behind what an argument's begins with."""
+    step: Any = history_of(tensor)
+    return step is not None and not getattr(getattr(step, "_forward_cls", None), "begins_history", False)
