@@ -108,17 +108,22 @@ def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
 
 
 def with_open_rows(func: Any, args: Any, result: Any) -> Any:
-    """`result` of a layer or group norm, whose mean is found by differences: where the largest number minus the smallest
-    one overflows, these are infinite in one order of the row and not in another, and the mean is. The rest is not touched: a
-    deviation and an output that are numbers are wrong there.
+    """`result` of a layer or group norm, whose mean is found by differences: where the largest number minus the smallest one
+    overflows, these are infinite in one order of the row and not in another, and the mean is; deviation and output are NaN then.
+    Where those are NaN in eager they stay so: no order gives right numbers.
     """
     x, (output, mean, deviation) = args[0], result
     if not x.numel() or not mean.numel() or x.dtype not in _ROWS:
         return result
     rows = x.detach().double().nan_to_num(0.0, 0.0, 0.0).reshape(*mean.shape, -1)
     is_open = rows.amax(-1) - rows.amin(-1) > _BEYOND
+    if not bool(is_open.any()):
+        return result
     another = torch.where(mean.isnan(), math.inf, math.nan).to(mean.dtype)
-    return output, torch.where(is_open, another, mean), deviation
+    everywhere = is_open[..., None].expand(rows.shape).reshape(x.shape)
+    bent = torch.where(everywhere, math.nan, output)
+    bent = bent if bent.stride() == output.stride() else torch.empty_like(output).copy_(bent)
+    return bent, torch.where(is_open, another, mean), torch.where(is_open, math.nan, deviation)
 
 
 def _is_in_training(func: Any, args: Any) -> bool:

@@ -211,7 +211,11 @@ def test_rows_whose_numbers_lie_too_far_apart_have_no_mean_in_one_order(*, is_gr
 
     own = norm()[1].flatten()
     for seed in range(2):
-        _, mean, _ = noisy(norm, seed)
+        output, mean, deviation = noisy(norm, seed)
+        assert output.stride() == norm()[0].stride()
+        assert output.reshape(4, 4)[[1, 3]].isnan().all()
+        assert deviation.flatten()[[1, 3]].isnan().all()
+        assert output.reshape(4, 4)[0].isfinite().all()
         assert mean.stride() == norm()[1].stride()
         assert mean.isfinite().flatten().tolist() == [True, False, True, False]
         assert (mean.flatten().isnan() != own.isnan())[[1, 3]].all()
