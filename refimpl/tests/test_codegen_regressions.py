@@ -164,6 +164,9 @@ def test_zeros_have_the_sign_and_results_the_layout_of_eager_s() -> None:
 
 def test_places_in_memory_are_read_of_the_base_of_a_view() -> None:
     _check(lambda x: (x * 3 + 1)[:, 4].as_strided((4, 4), (0, 1)) + 1, torch.rand(7, 7))
+    _check(lambda x: (x * 3 + 1).split(4)[1].as_strided((4, 4), (0, 1), 0) + 1, torch.rand(7, 7))
+    _check(lambda x: x.diagonal(-1).as_strided((3, 2), (0, 2)) * 2, torch.arange(3.0).view(1, 3))
+    _check(lambda x: x.view(0, 5).as_strided((1,), (1,)) * 2, torch.arange(9.0)[2:].as_strided((0, 3), (3, 1)))
 
 
 def test_a_number_of_groups_divides_sizes_that_are_symbols() -> None:

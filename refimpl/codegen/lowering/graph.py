@@ -499,7 +499,8 @@ def _bases(graph: torch.fx.Graph) -> set[torch.fx.Node]:
         base = node.args[0]
         while isinstance(base, torch.fx.Node) and base not in found:
             found.add(base)
-            base = base.args[0] if _is_view(base) else None
+            call = _call_of(base)
+            base = call.args[0] if _is_view(call) else None
     return found
 
 

@@ -169,7 +169,8 @@ def _diagonal(
 ) -> Tensor:
     rank = len(x.shape)
     first, second = _dim(dim1, rank), _dim(dim2, rank)
-    down, right = max(-offset, 0), max(offset, 0)
+    is_empty = shape_of(fake_of(node))[-1] == ZERO
+    down, right = (0, 0) if is_empty else (max(-offset, 0), max(offset, 0))  # an empty diagonal begins where its tensor does
 
     def move(indices: Indices) -> Indices:
         rest = list(indices[:-1])
@@ -202,7 +203,10 @@ def _flip(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequence[i
 
 @RULES.rule(aten.view.default, aten.reshape.default, aten._unsafe_view.default)
 def _view(state: LoweringState, node: torch.fx.Node, x: Tensor, size: Any) -> Tensor:
-    return view(node, x, reshaping(x.shape, shape_of(fake_of(node))))
+    shape = shape_of(fake_of(node))
+    if isinstance(x, Stored) and ZERO in shape:  # no element has a place, but where memory begins may be asked for
+        return Stored(x.buffer, shape, tuple(map(to_index, fake_of(node).stride())), x.offset, is_whole=False)
+    return view(node, x, reshaping(x.shape, shape))
 
 
 def reshaping(old: Indices, new: Indices) -> Callable[[Indices], Indices]:
