@@ -101,6 +101,37 @@ def not_reached(x: Any) -> Any:
     return w
 
 
+def written_view(x: Any) -> Any:
+    v = (x * 2)[1:]
+    v.register_hook(lambda g: g * 3)
+    v.neg_()
+    v.register_hook(lambda g: g * 5)
+    return v
+
+
+def written_views(x: Any) -> Any:
+    v = x.sin().view(2, 2)
+    u = v[1]
+    u.register_hook(lambda g: g * 3)
+    v.register_hook(lambda g: g * 5)
+    v.neg_()
+    return u
+
+
+def written_result_that_is_a_view(x: Any) -> Any:
+    v = torch.nn.functional.conv_transpose1d(torch.ones(1, 3), x.view(1, 1, 4))
+    v.register_hook(lambda g: g * 3)
+    v.neg_()
+    return v
+
+
+def written_tensor(x: Any) -> Any:
+    v = x * 2
+    v.register_hook(lambda g: g * 3)
+    v.neg_()
+    return v
+
+
 PROGRAMS = (
     hooked,
     kept,
@@ -112,6 +143,9 @@ PROGRAMS = (
     written_input,
     a_view,
     not_reached,
+    written_view,
+    written_views,
+    written_tensor,
 )
 
 
@@ -128,6 +162,15 @@ def test_gradients_of_what_is_made_in_a_segment_pass_its_hooks(program: Callable
             torch.stack([result.sum() for result in results]).sum().backward()
             found.append((x.grad, [r.detach() for r in results], [r.grad for r in results if r.retains_grad]))
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_hook_does_not_stay_with_what_an_operator_gives_as_a_view_and_is_written() -> None:
+    captured = with_options(written_result_that_is_a_view, CaptureOptions(backend=aot_eager))
+    found = []
+    for function in (written_result_that_is_a_view, captured):
+        x = torch.linspace(0.1, 1, 4, requires_grad=True)
+        found.append(torch.autograd.grad(function(x).sum(), x))
+    assert same(found[1], found[0])
 
 
 def detached_after_a_write(x: Any) -> Any:

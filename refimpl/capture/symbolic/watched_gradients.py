@@ -47,6 +47,22 @@ def apart(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak
     return reason.restarting_at(behind)
 
 
+def before_the_view(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak:
+    """The reason to stop at a hook; where the tensor is a view that the segment has made, at the instruction that made it or
+    the first other view of that base.
+
+    A graph returns the only view of what it computes as a tensor of its own. A write in place makes the history of a view anew,
+    without its hooks, and takes that of a tensor of its own further, with them.
+    """
+    base = None if value.fake.is_inference() else value.fake._base
+    if base is not None and value.fake.requires_grad and value.made_at is not None:
+        views = [other for other in state.by_fake.values() if other.fake._base is base and other.made_at is not None]
+        made_at = min(view.made_at for view in (value, *views) if view.made_at is not None)
+        if made_at not in state.stops:
+            return reason.restarting_at(made_at)
+    return apart(state, value, reason)
+
+
 def keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Raises GraphBreak before a call of `torch.autograd.grad` whose inputs are made in the segment and used in it."""
     given = kwargs.get("inputs", args[1] if len(args) > 1 else None) if target is _GRAD else None
