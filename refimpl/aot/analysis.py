@@ -126,6 +126,7 @@ class OutputInfo:
         False  # a view made without gradients of what is then written to: autograd forbids its gradient
     )
     has_history: bool = False
+    was_view: bool = False  # the only view of an intermediate, that the graph gives as a tensor of its own
     is_inference: bool = False
     becomes_inference: bool = False  # made where the program has switched inference mode on itself
 

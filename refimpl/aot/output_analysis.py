@@ -178,6 +178,7 @@ class OutputAnalysisState:
             is_put=is_put,
             is_before_writes=is_early and not is_put,
             has_history=has_history,
+            was_view=has_history and kind is OutputKind.FRESH and not is_put and result._is_view(),
             is_inference=is_put and torch.is_inference_mode_enabled() and self._is_inference(node),
             becomes_inference=not torch.is_inference_mode_enabled()
             and result.is_inference()

@@ -173,6 +173,37 @@ def test_a_hook_does_not_stay_with_what_an_operator_gives_as_a_view_and_is_writt
     assert same(found[1], found[0])
 
 
+def made_elsewhere(x: Any) -> Any:
+    return x[0] * 3, (x * 2)[1:]
+
+
+def written_view_of_a_graph_before(x: Any) -> Any:
+    w, v = made_elsewhere(x)
+    v.register_hook(lambda g: g * 3)
+    v.neg_()
+    return w * v
+
+
+def view_of_a_graph_before(x: Any) -> Any:
+    w, v = made_elsewhere(x)
+    v.neg_()
+    v.register_hook(lambda g: g * 3)
+    w.register_hook(lambda g: g * 5)
+    w.neg_()
+    return w * v
+
+
+def test_a_hook_on_a_view_of_a_graph_before_is_refused_once_it_is_written() -> None:
+    x = torch.linspace(0.1, 1, 4, requires_grad=True)
+    captured = with_options(written_view_of_a_graph_before, CaptureOptions(backend=aot_eager))
+    result = captured(x)
+    with pytest.raises(UnsupportedByRefimpl, match="hook on a view"):
+        result.sum().backward()
+    captured = with_options(view_of_a_graph_before, CaptureOptions(backend=aot_eager))
+    found = [torch.autograd.grad(f(x).sum(), x) for f in (view_of_a_graph_before, captured)]
+    assert same(found[1], found[0])
+
+
 def detached_after_a_write(x: Any) -> Any:
     v = x.neg()
     w = v[1:]
