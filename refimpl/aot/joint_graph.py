@@ -373,7 +373,7 @@ class _JointTraceState:
         return contextlib.nullcontext() if self.outer is None else self.outer
 
     def _annotate(self, node: torch.fx.Node) -> None:
-        node.meta["grad_mode"] = torch.is_grad_enabled()
+        node.meta["grad_mode"] = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         mark_draw(node)
         note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:

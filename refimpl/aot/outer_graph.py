@@ -66,7 +66,7 @@ class OuterGraphMode(TorchDispatchMode):
         result = func(*args, **kwargs)
         if isinstance(func, OpOverload) and (_has_tensor(result) or func._schema.is_mutable):
             node = self.graph.call_function(func, node_args, node_kwargs)
-            node.meta["grad_mode"] = torch.is_grad_enabled()
+            node.meta["grad_mode"] = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
             self._track_result(result, node)
         return result
 

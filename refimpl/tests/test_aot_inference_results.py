@@ -43,6 +43,12 @@ def left_again(x: Any) -> Any:
     return y, z
 
 
+def views_with_gradients_on(x: Any) -> Any:
+    with torch.inference_mode(), torch.enable_grad():
+        whole, (first, last) = x.t(), x.split(1)
+    return whole, first, last, whole[1:]
+
+
 WAYS: dict[str, Callable[[Any], Any]] = {
     "compiled": compile_aot,
     "captured": lambda f: with_options(f, CaptureOptions(backend=aot_eager)),
@@ -52,7 +58,9 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("has_gradient", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("program", [negated, views_of_results_and_inputs, views_alone, left_again])
+@pytest.mark.parametrize(
+    "program", [negated, views_of_results_and_inputs, views_alone, left_again, views_with_gradients_on]
+)
 def test_results_are_what_eager_makes_them(program: Callable[..., Any], way: str, has_gradient: bool) -> None:
     found = []
     for function in (program, WAYS[way](program)):
@@ -62,7 +70,15 @@ def test_results_are_what_eager_makes_them(program: Callable[..., Any], way: str
         storages = [t.untyped_storage().data_ptr() for t in (x, *results)]
         found.append(
             [
-                (t.tolist(), t.is_inference(), t.requires_grad, t.stride(), t.storage_offset(), storages.index(storage))
+                (
+                    t.tolist(),
+                    t.is_leaf,
+                    t.is_inference(),
+                    t.requires_grad,
+                    t.stride(),
+                    t.storage_offset(),
+                    storages.index(storage),
+                )
                 for t, storage in zip((x, *results), storages, strict=True)
             ]
         )
