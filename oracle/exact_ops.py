@@ -97,6 +97,11 @@ BOUNDED_DOMAIN_OPS = frozenset(
     cholesky_solve cholesky_inverse linalg_eigh _linalg_eigh
     igamma igammac i0 polygamma digamma lgamma special_zeta zeta""".split()  # noqa: SIM905
 )
+# x times (1 + t) / 2, t a sigmoid function that is rounded near -1: what is left of the difference is a rounding of 1, however
+# small the result. -> where the argument x stands.
+SATURATES = {"gelu": 0, "gelu_backward": 1}
+SATURATED_AT = 8.0  # t is -1 beyond, in float64 too
+
 # Their results end at numbers that these dtypes have, where no kernel goes beyond: what draws by them, or takes a logarithm of
 # 1 - x, would refuse or be NaN. Moved results stay inside.
 BOUNDED_RESULTS: dict[str, tuple[float, float]] = {

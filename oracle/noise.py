@@ -34,6 +34,8 @@ from oracle.exact_ops import (
     LOGARITHMS_OF_SUMS,
     RING_OPS,
     ROUNDED_AS_FIRST_INPUT,
+    SATURATED_AT,
+    SATURATES,
     WINDOWS,
 )
 from oracle.partial_sums import LINEAR_SUMS, OF_ROWS, with_open_overflows, with_open_rows, with_open_statistics
@@ -71,6 +73,7 @@ class _OpKind:
     is_logarithm_of_sum: bool = False
     is_linear_sum: bool = False
     is_of_rows: bool = False
+    saturates: int | None = None  # where the argument of the sigmoid function in it stands
     bounds: tuple[float, float] | None = None  # of the results, all of which are moved
     rounds_as_first_input: bool = False
     accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
@@ -149,6 +152,8 @@ class RoundingNoise(TorchDispatchMode):
             return result
         if kind.interpolates and self.scale and isinstance(result, torch.Tensor):
             result = self._moved_by_coordinates(result, args[0])
+        if kind.saturates is not None and self.scale and _is_movable(result):
+            return self._moved_by_saturation(self._moved(result), args[kind.saturates], args[0])
         if kind.is_logarithm_of_sum and self.scale and _is_movable(result):
             return self._moved_by_unit(self._moved(result))
         if kind.is_window and self.scale and _is_movable(result) and not kind.written:
@@ -227,6 +232,18 @@ class RoundingNoise(TorchDispatchMode):
         shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
         shift = torch.where(result == 0, -shift.abs(), shift) * (eps * self.scale * self._factor)
         return result.add_(torch.where(result.isfinite(), shift, 0.0))
+
+    def _moved_by_saturation(self, result: torch.Tensor, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """Moved, in place, by what an epsilon of the sigmoid function in it makes of the result; of the gradient, `first`, the
+        function's derivative 1 - t * t has the factor x (1 + x * x)."""
+        size = x.detach().abs().clamp_max(SATURATED_AT)
+        if first is not x:
+            size = first.detach().abs() * (1 + size * (1 + size * size) / 2)
+        eps = torch.finfo(torch.float64 if result.dtype is torch.float64 else torch.float32).eps
+        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
+        shift = shift * size * (eps * self.scale)
+        is_inside = result.isfinite() & (x.abs() <= SATURATED_AT)
+        return result.add_(torch.where(is_inside, shift, 0.0))
 
     def _moved_as_first_input(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
@@ -399,6 +416,7 @@ def _classify(func: Any) -> _OpKind:
         is_logarithm_of_sum=namespace == "aten" and name in LOGARITHMS_OF_SUMS and not written,
         is_linear_sum=namespace == "aten" and name in LINEAR_SUMS and not written,
         bounds=BOUNDED_RESULTS.get(name) if namespace == "aten" else None,
+        saturates=SATURATES.get(name) if namespace == "aten" and not written else None,
         is_of_rows=namespace == "aten" and name in OF_ROWS and not written,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),

@@ -328,6 +328,23 @@ def test_results_stay_where_the_function_ends(function: Any, least: float, most:
     assert not bool((in_place == 1).all())
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_what_is_left_of_a_difference_from_one_moves_by_a_rounding_of_one(approximate: str) -> None:
+    """Of float64 there is no wider computation that would tell eager's own error: relative to the result it is large."""
+    x = torch.tensor([-4.75, -3.0, 2.0, -9.0, 30.0, -torch.inf], dtype=torch.float64)
+    calls = (
+        lambda: torch.nn.functional.gelu(x, approximate=approximate),
+        lambda: torch.ops.aten.gelu_backward(x.clone(), x, approximate=approximate),
+    )
+    for call in calls:
+        plain = call()
+        moves = torch.stack([(noisy(call, seed) - plain).abs() for seed in range(8)]).amax(0)
+        assert bool((moves[:2] > 1e-16).all())
+        assert bool((moves[:3] < 1e-13).all())
+        assert bool((moves[3:5] <= 1e-13 * plain[3:5].abs()).all())  # nothing is left there
+        assert torch.equal(noisy(call, 0)[5], plain[5]) or bool(plain[5].isnan())
+
+
 def test_masks_that_a_backward_checks_stay() -> None:
     leaf = X.clone().requires_grad_()
     for seed in range(5):
