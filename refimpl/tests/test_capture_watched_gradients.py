@@ -109,6 +109,22 @@ def written_view(x: Any) -> Any:
     return v
 
 
+def unbound(x: Any) -> Any:
+    v = (x * 2)[1:]
+    w = v.sin()
+    torch.Tensor.register_hook(v, lambda g: g * 3)
+    u = v.cos()
+    torch.Tensor.retain_grad(u)
+    return w, u, u.exp()
+
+
+def unbound_and_written(x: Any) -> Any:
+    v = (x * 2)[1:]
+    torch.Tensor.register_hook(v, lambda g: g * 3)
+    v.neg_()
+    return v
+
+
 def written_views(x: Any) -> Any:
     v = x.sin().view(2, 2)
     u = v[1]
@@ -146,6 +162,8 @@ PROGRAMS = (
     written_view,
     written_views,
     written_tensor,
+    unbound,
+    unbound_and_written,
 )
 
 

@@ -73,7 +73,7 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
-from refimpl.capture.symbolic.watched_gradients import keep_detached_apart, keep_inputs_apart
+from refimpl.capture.symbolic.watched_gradients import keep_detached_apart, keep_inputs_apart, keep_watched_apart
 
 _RULES = {
     **BUILTIN_RULES,
@@ -149,6 +149,7 @@ class SymbolicCalls(SymbolicBase):
             return assumed_result(self, target, args, kwargs)
         if self.is_array_call(target):
             return self.call_numpy(target, args, kwargs)
+        keep_watched_apart(self.state, target, args)
         what = treatment(target)
         match what:
             case Treatment.NODE:

@@ -17,7 +17,7 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
-from refimpl.capture.symbolic.watched_gradients import WATCHING_METHODS, apart, before_the_view, before_the_write
+from refimpl.capture.symbolic.watched_gradients import WATCHING_METHODS, before_the_write, before_watching
 
 Method = Callable[[Any, Any, list[Any]], Value]
 
@@ -55,8 +55,7 @@ def call_of_tensor(domain: Any, receiver: TensorValue, name: str, args: list[Any
     if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
         raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
     if name in WATCHING_METHODS:
-        reason = GraphBreak("unsupported_operation", what=f"method {name}", kind=receiver.kind)
-        raise (before_the_view if name == "register_hook" else apart)(domain.state, receiver, reason)
+        raise before_watching(domain.state, receiver, name)
     if name == "detach_":
         raise before_the_write(domain.state, receiver)
     if name in _UNSUPPORTED:

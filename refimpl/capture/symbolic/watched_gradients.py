@@ -16,6 +16,7 @@ from refimpl.capture.symbolic.values import SequenceValue, TensorValue
 from refimpl.errors import UnsupportedByRefimpl
 
 WATCHING_METHODS = frozenset({"register_hook", "retain_grad"})
+_UNBOUND = (torch.Tensor.register_hook, torch.Tensor.retain_grad)
 _GRAD = torch.autograd.grad
 _DETACH = (torch.detach_, torch.Tensor.detach_)
 
@@ -62,6 +63,19 @@ def before_the_view(state: Progress, value: TensorValue, reason: GraphBreak) -> 
         if made_at not in state.stops:
             return reason.restarting_at(made_at)
     return apart(state, value, reason)
+
+
+def before_watching(state: Progress, value: TensorValue, name: str) -> GraphBreak:
+    """The reason to stop at a method that looks at gradients."""
+    reason = GraphBreak("unsupported_operation", what=f"method {name}", kind=value.kind)
+    return before_the_view(state, value, reason) if name == "register_hook" else apart(state, value, reason)
+
+
+def keep_watched_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
+    """Raises GraphBreak before a call of such a method as a function."""
+    value = state.see(args[0]) if args and any(target is method for method in _UNBOUND) else None
+    if isinstance(value, TensorValue):
+        raise before_watching(state, value, target.__name__)
 
 
 def keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
