@@ -307,3 +307,22 @@ def test_a_result_of_a_kernel_in_python_may_be_asked_for_its_gradient(*, dynamic
     x = torch.arange(2.0, requires_grad=True)
     compiled = refimpl.compile(program, backend="aot_eager", dynamic=dynamic)
     assert [made.requires_grad for made in compiled(x)] == [made.requires_grad for made in program(x)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, scale: x.mul_(scale),
+        lambda x, scale: torch.rsub(scale, x),
+        lambda x, scale: torch.where(x == scale, x, scale),
+        lambda x, scale: torch._foreach_mul([x], scale)[0],
+        lambda x, scale: torch.mul(x, scale, out=torch.empty_like(x)),
+    ],
+    ids=["in place", "untagged", "where", "list", "out"],
+)
+@pytest.mark.parametrize("small", [torch.float8_e5m2, torch.float8_e4m3fn])
+def test_a_complex_tensor_takes_8_bit_floats_without_dimensions(program: Any, small: torch.dtype) -> None:
+    scale = torch.tensor(2.0).to(small)
+    expected, actual = (call(torch.arange(3.0).to(torch.complex128), scale) for call in (program, compile_aot(program)))
+    assert actual.dtype is expected.dtype
+    assert torch.equal(actual, expected)

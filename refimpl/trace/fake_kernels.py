@@ -33,6 +33,7 @@ from refimpl.trace.elementwise_layouts import result_strides
 from refimpl.trace.index_layouts import indexed_strides
 from refimpl.trace.padding_layouts import padded_strides
 from refimpl.trace.rolled_layouts import rolled_strides
+from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 from refimpl.trace.transform_layouts import transformed_strides
@@ -177,7 +178,7 @@ class FakeKernelsState:
         """The fake kernel's result, in the layout that the kernel gives it."""
         check_sizes(func, args, kwargs)
         layouts = _layouts([kwargs.get(name) for name in _out_names(func)])
-        result = func(*args, **kwargs)
+        result = func(*with_plain_scalars(func, args), **kwargs)
         for out, shape, stride, offset in layouts:
             if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout

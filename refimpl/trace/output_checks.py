@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_fake_mode, written_arguments
+from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import is_known
 
 _MOST_BYTES = 1 << 26  # of all tensors of a call that is tried
@@ -174,7 +175,7 @@ def _results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
         return []
     fresh = {name: pytree.tree_map(_empty_like, value) if name in outs else value for name, value in kwargs.items()}
     try:
-        made = func(*args, **fresh)
+        made = func(*with_plain_scalars(func, args), **fresh)
     except _EAGERS_ERRORS:
         return []
     return [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]

@@ -170,7 +170,8 @@ def _diagonal(
     rank = len(x.shape)
     first, second = _dim(dim1, rank), _dim(dim2, rank)
     is_empty = shape_of(fake_of(node))[-1] == ZERO
-    down, right = (0, 0) if is_empty else (max(-offset, 0), max(offset, 0))  # an empty diagonal begins where its tensor does
+    offset = 0 if is_empty else offset  # an empty diagonal begins where its tensor does
+    down, right = max(-offset, 0), max(offset, 0)
 
     def move(indices: Indices) -> Indices:
         rest = list(indices[:-1])
