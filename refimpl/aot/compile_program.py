@@ -310,10 +310,13 @@ def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
 
 def _mark_writable(program: FunctionalProgram, values: Sequence[Any]) -> None:
     """Programs write in place to what they have computed, to data and to buffers: of what eager keeps nothing of, partitioners
-    save copies. Not of parameters: those are written after the backward, and keeping them takes no memory."""
+    save copies. Not of parameters: those are written after the backward, and keeping them takes no memory; nor of other
+    leaves that require a gradient, which autograd lets nobody write to."""
     slots = program.slot_placeholders()
     for position, value in enumerate([*values, *program.traced.captured]):
-        if not isinstance(value, torch.Tensor) or isinstance(value, torch.nn.Parameter):
+        if not isinstance(value, torch.Tensor) or (value.requires_grad and value.is_leaf):
+            continue
+        if isinstance(value, torch.nn.Parameter):  # frozen
             continue
         for dense in program.traced.dense_positions(position):
             node = slots[dense]

@@ -126,13 +126,15 @@ def kept_by(function: Callable[..., Any], x: torch.Tensor) -> int:
     """How many elements are kept for backward, but for arguments."""
     kept: dict[int, int] = {}
 
+    argument = x.clone().requires_grad_()
+
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_leaf:
+        if tensor.data_ptr() != argument.data_ptr():
             kept[tensor.data_ptr()] = tensor.numel()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        function(x.clone().requires_grad_())
+        function(argument)
     return sum(kept.values())
 
 
