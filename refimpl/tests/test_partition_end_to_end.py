@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -205,8 +206,9 @@ def test_data_that_eager_saves_are_saved_as_they_are(partitioner: Any) -> None:
         torch.autograd.grad(result.sum(), w)
 
 
-def test_of_parameters_no_copies_are_saved() -> None:
-    x = torch.nn.Parameter(torch.linspace(-1, 1, 4))
+@pytest.mark.parametrize("make", [torch.nn.Parameter, torch.Tensor.requires_grad_], ids=["parameter", "leaf"])
+def test_of_leaves_that_require_a_gradient_no_copies_are_saved(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = make(torch.linspace(-1, 1, 4))
     compiled = aot_function(
         lambda x: x.sigmoid() + 1, lambda graph, _: graph, partition_fn=min_cut_rematerialization_partition
     )
