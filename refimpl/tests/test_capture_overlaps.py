@@ -147,6 +147,10 @@ def squares(m: Any) -> Any:
     return m[:16].view(4, 4)
 
 
+def block(m: Any, start: int) -> Any:
+    return m[start : start + 4].view(2, 2)
+
+
 READ_AFTERWARDS: dict[str, Callable[[Any], Any]] = {
     "bias is the variance": lambda m: norm(m, 6, 9, bias=9),
     "weight meets the mean": lambda m: norm(m, 6, 9, weight=4),
@@ -169,6 +173,8 @@ READ_BEFORE: dict[str, Callable[[Any], Any]] = {
     "filled with an element": lambda m: squares(m)[:, 1:].fill_(m[2]),
     "square": lambda m: m.mul_(m),
     "bounded by itself": lambda m: torch.clamp(m, m, 2 * m, out=m),
+    "product added to what is there": lambda m: torch.addmm(block(m, 0), block(m, 4), block(m, 8), out=block(m, 0)),
+    "running sum in place": lambda m: torch.cumsum(m, 0, out=m),
     "product beside it": lambda m: torch.mm(m[:4].view(2, 2), m[:4].view(2, 2), out=m[4:8].view(2, 2)),
 }
 

@@ -52,8 +52,17 @@ def reads_what_it_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         for other, value in given.items()
         if other != name and not (other == "value" and func in _OF_A_NUMBER)
         for read in pytree.tree_leaves(value)
-        if _is_strided(read)
+        if _is_strided(read) and not (other == "self" and _is_in_place(func, given[name], read))
     )
+
+
+def _is_in_place(func: OpOverload, written: torch.Tensor, read: torch.Tensor) -> bool:
+    """Whether the call is the operator's own form in place: `torch.addmm(x, a, b, out=x)`, which adds to what is there."""
+    short = func._schema.name.removeprefix(f"{func.namespace}::")
+    if short.endswith("_") or not hasattr(getattr(torch.ops, func.namespace), f"{short}_"):
+        return False
+    a, b = _Places.of(written), _Places.of(read)
+    return a is not None and a == b and not shares_places(written)
 
 
 def _written(func: OpOverload, given: dict[str, Any]) -> tuple[str, ...]:
