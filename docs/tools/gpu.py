@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -26,6 +24,7 @@ import tarfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,7 @@ def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
 
 def missing(names: Sequence[str]) -> list[str]:
     """Modules that this Python does not have."""
-    return [name for name in names if importlib.util.find_spec(name) is None]
+    return [name for name in names if util.find_spec(name) is None]
 
 
 def write_entry_points(folder: Path) -> None:
@@ -154,7 +153,7 @@ def write_entry_points(folder: Path) -> None:
 def environment(output: Path) -> dict[str, str]:
     """Of every part: the checkout first, then its entry points where it is not installed."""
     paths = [str(ROOT)]
-    if not importlib.metadata.entry_points(group="torch_oracle.commands"):
+    if not metadata.entry_points(group="torch_oracle.commands"):
         write_entry_points(output / "entry-points")
         paths.append(str(output / "entry-points"))
     paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in paths]
