@@ -186,17 +186,33 @@ def halved(x: Tensor) -> Any:
     return x.chunk(2)
 
 
+def chunked_twice(x: Tensor) -> Any:
+    return *x.chunk(2), *x.chunk(2)[1:], x.chunk(2)[1].t()
+
+
+def intermediate_chunked_twice(x: Tensor) -> Any:
+    y = x * 1
+    return *y.chunk(2), *y.chunk(2), y
+
+
 @pytest.mark.parametrize(
     ("program", "dtype"),
-    [(chunked, torch.float32), (chunked_intermediate, torch.float32), (halved, torch.float8_e4m3fn)],
+    [
+        (chunked, torch.float32),
+        (chunked_intermediate, torch.float32),
+        (chunked_twice, torch.float32),
+        (intermediate_chunked_twice, torch.float32),
+        (halved, torch.float8_e4m3fn),
+    ],
 )
 def test_results_of_one_view_call_have_one_step_of_autograd(program: Program, dtype: torch.dtype) -> None:
     def observed(function: Program) -> Any:
         x = torch.arange(16.0).reshape(4, 4).to(dtype).requires_grad_()
         results = leaves(function(x))
-        steps = [id(r.grad_fn) for r in results]
+        steps, objects = [id(r.grad_fn) for r in results], [id(r) for r in results]
         (gradient,) = torch.autograd.grad(results, x, [torch.ones(r.shape).to(dtype) for r in results])
-        return [steps.index(step) for step in steps], gradient.tolist(), [r.tolist() for r in results]
+        first_of = [[group.index(member) for member in group] for group in (steps, objects)]
+        return first_of, gradient.tolist(), [r.tolist() for r in results]
 
     assert observed(compile_aot(program)) == observed(program)
 

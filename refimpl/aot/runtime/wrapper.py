@@ -215,12 +215,17 @@ def _output_makers(infos: Sequence[OutputInfo]) -> list[OutputMaker | None]:
         alike = [i for i in range(index + 1, len(infos)) if makers[i] is not None and _is_of_one_base(infos[i], info)]
         parting = {i: common_call(info.steps, infos[i].steps) for i in alike if _is_plain_view(infos[i])}
         at = max((place for place in parting.values() if place is not None), default=None)
-        members = [i for i, place in parting.items() if place is not None and place == at]
+        members = _of_one_call([i for i, place in parting.items() if place is not None and place == at], infos)
         if at is not None:
             makers[index] = _shared_maker(infos, [index, *members], at)
             for i in members:
                 makers[i] = None
     return makers
+
+
+def _of_one_call(members: Sequence[int], infos: Sequence[OutputInfo]) -> list[int]:
+    """Without those that an earlier one is equal to: they are results of a second, equal call."""
+    return [i for place, i in enumerate(members) if all(infos[i].steps != infos[j].steps for j in members[:place])]
 
 
 def _is_plain_view(info: OutputInfo) -> bool:
