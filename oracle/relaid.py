@@ -98,7 +98,8 @@ def _by_copies(
 ) -> Any:
     """What an operator gives, and writes, where it does so, with the values that it gives for copies of its operands.
 
-    Of the operands themselves if what is written lies in the memory of another one, or is not plain.
+    Of the operands themselves if what is written lies in the memory of another one, or is not plain, or if the operator refuses
+    the copies: `_linalg_check_errors` wants the numbers of a batch without gaps.
     """
     written = {id(tensor): tensor for tensor in _written(func, args, kwargs)}
     if written and not _are_apart(written, _tensors((args, kwargs))):
@@ -116,7 +117,10 @@ def _by_copies(
     operands = (args, kwargs) if written else _converted(func, args, kwargs)
     other_args, other_kwargs = map_tensors(operands, copy)
     result = func(*args, **kwargs)
-    other = func(*other_args, **other_kwargs)
+    try:
+        other = func(*other_args, **other_kwargs)
+    except RuntimeError:
+        return result
     pairs = [(tensor, copies[key]) for key, tensor in written.items()]
     for mine, its in (*pairs, *zip(tree_leaves(result), tree_leaves(other), strict=True)):
         if id(mine) not in written and not _is_plain(mine):

@@ -63,6 +63,20 @@ def test_scalar_loops_of_elementwise_gradients_are_taken() -> None:
         assert gradient()[:32].isfinite().all()
 
 
+def test_an_operator_that_refuses_gaps_reads_the_operands_themselves() -> None:
+    """The check of a batch of decompositions; the program around it is still asked for its other zeros."""
+    numbers, matrices = torch.linspace(-0.3, -0.1, 16), torch.eye(4).repeat(2, 1, 1)
+
+    def program() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.nn.functional.softshrink(numbers), torch.inverse(matrices)
+
+    assert not program()[0].signbit().any()
+    with other_kernels():
+        zeros, inverses = program()
+    assert zeros.signbit().all()
+    assert torch.equal(inverses, matrices)
+
+
 def _bounded_in_place(zeros: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     return zeros.clamp_(min=others)
 
