@@ -65,3 +65,14 @@ def test_a_number_that_the_graph_gives_back_is_an_input_s_offset() -> None:
         result = compiled(x)
         assert (result is x, x.shape, x.storage_offset()) == (True, (size, 1), start)
         assert x.flatten().tolist() == list(range(start, start + size))
+
+
+def test_places_are_counted_in_32_bits_up_to_a_size_that_is_computed_of_a_larger_number() -> None:
+    """Loops run to what fits, and count in the dtype of the number: the place of a maximum stays one of 32 bits."""
+
+    def first_of_equal_columns(n: int, x: torch.Tensor) -> torch.Tensor:
+        return torch.argmax(torch.ones(n % 5 + 1, n % 5 + 3) * x.sum(), 0)
+
+    compiled = refimpl.compile(first_of_equal_columns, backend="triton", dynamic=True)
+    for n in (2, 3, 2**35 + 1, -7):
+        torch.testing.assert_close(compiled(n, torch.ones(4)), first_of_equal_columns(n, torch.ones(4)))

@@ -391,7 +391,10 @@ class _Printer:
         if self.inner.lines:
             assert self.r is not None
             stop = self.values.indices.text(self.reduced_size)
-            lane_lines = self._places(self.r, "rstart + ", ".to(tl.int64)" if self.index_dtype == torch.int64 else "")
+            start, cast = "rstart + ", ".to(tl.int64)" if self.index_dtype == torch.int64 else ""
+            if not cast and any(text in stop for size, text in self.names.sizes.items() if not self._is_narrow(size)):
+                start, cast = "(rstart + ", ").to(tl.int32)"  # rstart is as wide as what it runs to
+            lane_lines = self._places(self.r, start, cast)
             self.outer.lines += self.starts
             self.outer.lines.append(f"for rstart in range(0, {stop}, RBLOCK):")
             self.outer.lines += [f"    {line}" for line in [*lane_lines, *self.inner.lines]]
