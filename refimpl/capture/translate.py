@@ -314,6 +314,8 @@ class _Ended:
             for holds in module.meta["input_guards"]:
                 self.state.guard(GuardKind.INPUTS, graph.sources[0], InputFacts(holds, tuple(graph.sources)))
             compiled = _without_module(compiled, module)
+        elif emitter.outputs:
+            compiled = graph.inputs_given(emitter.outputs)
         return Segment(
             check_slots=self.state.guards.reader(emitter.sources), after=self.after,
             inputs=len(graph.sources), sources=tuple(emitter.sources), call=compiled,

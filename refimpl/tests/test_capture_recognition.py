@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
+import refimpl
 from refimpl.capture.recognition import Treatment, treatment
 from refimpl.tests.capturing import captured_with, same
 
@@ -115,3 +119,60 @@ def test_a_loss_that_is_given_a_function_is_one_graph() -> None:
     captured, _, _ = captured_with(program, fullgraph=True)
     args = torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
     assert same(captured(*args), program(*args))
+
+
+@torch.library.custom_op("recognition::doubled", mutates_args=())
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("recognition::tripled", mutates_args=())
+def _tripled(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+for _times in (_doubled, _tripled):
+    _times.register_fake(torch.empty_like)
+
+
+@pytest.mark.parametrize(
+    "operators",
+    [
+        (torch.ops.aten.sin, torch.ops.aten.cos),
+        (torch.ops.aten.sin.default, torch.ops.aten.cos.default),
+        (functools.partial(torch.ops.aten.sub, torch.ones(2)), functools.partial(torch.ops.aten.mul, torch.ones(2))),
+        (_doubled, _tripled),
+        (lambda x: np.sum(x.numpy()), lambda x: np.prod(x.numpy())),
+        (np.floor, np.ceil),
+        (np.sum, np.prod),
+    ],
+    ids=lambda pair: str(pair[0]),
+)
+@pytest.mark.parametrize("way", [lambda found: found, lambda found: [found], lambda found: {"found": found}])
+def test_another_operator_is_not_the_one_that_was_captured(
+    operators: tuple[Any, Any], way: Callable[[Any], Any]
+) -> None:
+    """Operators share one class, as functions of numpy do: what is called is known by itself alone."""
+
+    def program(holder: Any, x: Any) -> Any:
+        found = holder[0] if type(holder) is list else holder["found"] if type(holder) is dict else holder
+        return found(x)
+
+    x: Any = torch.tensor([0.5, 1.75])
+    if isinstance(operators[0], np.ufunc) or operators[0] is np.sum:
+        x = x.numpy()
+    compiled, recorder, _ = captured_with(program)
+    for operator_ in (*operators, *operators):
+        np.testing.assert_array_equal(compiled(way(operator_), x), operator_(x))
+    assert len(recorder.graphs) == 2
+
+
+@pytest.mark.parametrize("read", [lambda x: x.numpy(), lambda x: (x.numpy(), x), lambda x: np.add.reduce(x.numpy())])
+def test_an_array_over_the_memory_of_an_input_needs_no_graph(read: Callable[[torch.Tensor], Any]) -> None:
+    x = torch.tensor([1.0, 2.0])
+    compiled = refimpl.compile(read, backend="eager")
+    for _ in range(2):
+        found, expected = tree_leaves(compiled(x)), tree_leaves(read(x))
+        assert [type(leaf) for leaf in found] == [type(leaf) for leaf in expected]
+        assert [leaf.tolist() for leaf in found] == [leaf.tolist() for leaf in expected]
+        x += 1

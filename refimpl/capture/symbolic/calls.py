@@ -89,6 +89,7 @@ _RULES = {
     **CLASS_RULES,
     **CONTROL_FLOW_RULES,
 }
+_ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
 _MODULE_CALL = torch.nn.Module.__call__
 
@@ -121,6 +122,8 @@ class SymbolicCalls(SymbolicBase):
             return eaten
         if config.ignore_logging_functions and any(target is ignored for ignored in config.ignore_logging_functions):
             return ConstantValue(None)
+        if function.source is not None and self._is_answered(target):
+            self.state.guard(GuardKind.ID, function.source, target)  # operators and numpy's functions share one class
         rule = _RULES.get(id(target))
         if rule is not None:
             return rule(self, frame, args, kwargs)
@@ -186,6 +189,10 @@ class SymbolicCalls(SymbolicBase):
                 if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
                     return self.call_special_with(function, "__call__", args, kwargs)
                 raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
+
+    def _is_answered(self, target: Any) -> bool:
+        """Whether what a call becomes follows from the object that is called, and not from code that is interpreted."""
+        return id(target) in _RULES or self.is_array_call(target) or treatment(target) in _ANSWERED
 
     def _has_rules(self, method: Any, receiver: Any) -> bool:
         """Whether `list.append(receiver, ...)` is what `receiver.append(...)` is."""
