@@ -4,7 +4,9 @@ Kernels of one operator need not agree on the sign of a zero: the vector loop of
 -0, and which of the two an element falls to is its position. Nor on more than that: the vector loop of a float64 remainder gives
 NaN where the quotient overflows, the scalar one the remainder; mkldnn's products of bfloat16 take denormal numbers for zero.
 Operands with gaps in memory are read by the scalar loops, and so are those that are broadcast where no element has a neighbour
-in memory, which copies without gaps are not: clamp gives another zero for these where bounds are zeros.
+in memory, which copies without gaps are not: clamp gives another zero for these where bounds are zeros. The numbers behind the last
+whole vector are computed by scalar loops as well, all of them in a short tensor: the gradient of hardswish is NaN where a vector
+loop reads NaN, and the incoming gradient where a scalar one does.
 
 Of gradients only the loops of elementwise operators count. Kernels of reductions differ in what they read, and eager has a known
 bug there: its backward of a batch norm takes the gaps of a strided weight for numbers in one of them, and not in the others.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -50,6 +53,9 @@ _ELEMENTWISE = {"aten::hardswish", "aten::_prelu_kernel"} | {
     )
 }
 
+# Elements that vector loops take at once divide it: two vectors of 64 bytes at most.
+_WHOLE_VECTORS = 128
+
 # Operators of lists that are not.
 _NOT_ELEMENTWISE = {f"aten::_foreach_{name}" for name in ("max", "mm", "norm", "powsum")}
 
@@ -75,7 +81,8 @@ class StridedOperands(TorchDispatchMode):
 
 
 class DenseOperands(TorchDispatchMode):
-    """Within it, elementwise aten operators read dense copies of their operands, of the shape that these have together.
+    """Within it, elementwise aten operators read dense copies of their operands, of the shape that these have together, and nothing
+    but whole vectors: numbers are added behind the last one.
 
     As with StridedOperands results lie in memory as they do without the mode, and the backward pass is part of it. Operators of
     lists see the tensors themselves.
@@ -88,15 +95,23 @@ class DenseOperands(TorchDispatchMode):
         if _is_elementwise(func) and not _is_of_lists(func):
             read = [value for argument, value in _arguments(func, args, kwargs) if not argument.is_out]
             shape = _common_shape(_tensors(read))
-            if shape is not None:
+            if shape is not None and _counts_its_elements(func):
                 return _by_copies(func, args, kwargs, functools.partial(_dense_copy, shape=shape))
+            if shape is not None:
+                copied = functools.partial(_whole_vectors, shape=shape)
+                return _by_copies(func, args, kwargs, copied, functools.partial(_without_padding, shape=shape))
         return func(*args, **kwargs)
 
 
 def _by_copies(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], copied: Callable[[torch.Tensor], torch.Tensor]
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    copied: Callable[[torch.Tensor], torch.Tensor],
+    restored: Callable[[torch.Tensor], torch.Tensor] = lambda result: result,
 ) -> Any:
-    """What an operator gives, and writes, where it does so, with the values that it gives for copies of its operands.
+    """What an operator gives, and writes, where it does so, with the values that it gives for copies of its operands; `restored` of
+    what it gives for these has the shape of what it gives for the operands.
 
     Of the operands themselves if what is written lies in the memory of another one, or is not plain, or if the operator refuses
     the copies: `_linalg_check_errors` wants the numbers of a batch without gaps.
@@ -125,8 +140,8 @@ def _by_copies(
     for mine, its in (*pairs, *zip(tree_leaves(result), tree_leaves(other), strict=True)):
         if id(mine) not in written and not _is_plain(mine):
             continue
-        if _is_plain(its) and mine.shape == its.shape:
-            mine.copy_(its)
+        if _is_plain(its) and mine.shape == restored(its).shape:
+            mine.copy_(restored(its))
     return result
 
 
@@ -245,6 +260,26 @@ def _dense_copy(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     if tensor.dim() <= len(shape) and all(size in (1, wanted) for size, wanted in sizes):
         tensor = tensor.expand(shape)
     return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _whole_vectors(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """`_dense_copy` in one dimension, the last number repeated until all are in whole vectors."""
+    dense = _dense_copy(tensor, shape)
+    if not _is_plain(dense) or not dense.numel() or dense.shape != shape:
+        return dense
+    flat = dense.reshape(-1)
+    return torch.cat([flat, flat[-1:].expand(-flat.numel() % _WHOLE_VECTORS)])
+
+
+def _without_padding(result: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    count = math.prod(shape)
+    is_padded = result.shape == (count + -count % _WHOLE_VECTORS,)
+    return result[:count].reshape(shape) if is_padded else result
+
+
+def _counts_its_elements(func: Any) -> bool:
+    """Losses: their means have a share for each element."""
+    return any(argument.name == "reduction" for argument in func._schema.arguments)
 
 
 def _is_plain(value: Any) -> bool:

@@ -52,6 +52,29 @@ def test_vector_loops_read_copies_of_what_is_broadcast() -> None:
         assert torch.clamp(numbers, low, high).signbit().all()
 
 
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 100), (0, 3)])
+def test_vector_loops_take_the_numbers_behind_the_last_whole_vector(shape: tuple[int, ...]) -> None:
+    """The scalar loop gives the incoming gradient of a NaN, the vector loop NaN."""
+    numbers = torch.full(shape, torch.nan, requires_grad=True)
+    written = torch.zeros(shape)
+    with DenseOperands():
+        (gradient,) = torch.autograd.grad(torch.nn.functional.hardswish(numbers).sum(), numbers)
+        torch.add(torch.ones(shape), torch.ones(shape[-1:]), out=written)
+    assert gradient.shape == shape
+    assert gradient.isnan().all()
+    assert written.tolist() == torch.full(shape, 2.0).tolist()
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"])
+def test_means_over_elements_count_those_that_there_are(name: str) -> None:
+    numbers, targets = torch.full((3,), 0.5, requires_grad=True), torch.ones(3)
+    loss = getattr(torch.nn.functional, name)(numbers, targets)
+    (gradient,) = torch.autograd.grad(loss, numbers, retain_graph=True)
+    with DenseOperands():
+        (other,) = torch.autograd.grad(loss, numbers)
+    assert other.tolist() == gradient.tolist()
+
+
 def test_scalar_loops_of_elementwise_gradients_are_taken() -> None:
     numbers = torch.full((36,), torch.nan, requires_grad=True)
 
