@@ -4,9 +4,9 @@ Kernels of one operator need not agree on the sign of a zero: the vector loop of
 -0, and which of the two an element falls to is its position. Nor on more than that: the vector loop of a float64 remainder gives
 NaN where the quotient overflows, the scalar one the remainder; mkldnn's products of bfloat16 take denormal numbers for zero.
 Operands with gaps in memory are read by the scalar loops, and so are those that are broadcast where no element has a neighbour
-in memory, which copies without gaps are not: clamp gives another zero for these where bounds are zeros. The numbers behind the last
-whole vector are computed by scalar loops as well, all of them in a short tensor: the gradient of hardswish is NaN where a vector
-loop reads NaN, and the incoming gradient where a scalar one does.
+in memory, which copies without gaps are not: clamp gives another zero for these where bounds are zeros. The numbers behind the
+last whole vector are computed by scalar loops as well, all of them in a short tensor: the gradient of hardswish is NaN where a
+vector loop reads NaN, and the incoming gradient where a scalar one does.
 
 Of gradients only the loops of elementwise operators count. Kernels of reductions differ in what they read, and eager has a known
 bug there: its backward of a batch norm takes the gaps of a strided weight for numbers in one of them, and not in the others.
@@ -81,8 +81,8 @@ class StridedOperands(TorchDispatchMode):
 
 
 class DenseOperands(TorchDispatchMode):
-    """Within it, elementwise aten operators read dense copies of their operands, of the shape that these have together, and nothing
-    but whole vectors: numbers are added behind the last one.
+    """Within it, elementwise aten operators read dense copies of their operands, of the shape that these have together, and
+    nothing but whole vectors: numbers are added behind the last one.
 
     As with StridedOperands results lie in memory as they do without the mode, and the backward pass is part of it. Operators of
     lists see the tensors themselves.
@@ -110,8 +110,9 @@ def _by_copies(
     copied: Callable[[torch.Tensor], torch.Tensor],
     restored: Callable[[torch.Tensor], torch.Tensor] = lambda result: result,
 ) -> Any:
-    """What an operator gives, and writes, where it does so, with the values that it gives for copies of its operands; `restored` of
-    what it gives for these has the shape of what it gives for the operands.
+    """What an operator gives, and writes, where it does so, with the values that it gives for copies of its operands.
+
+    `restored` of what it gives for these has the shape of what it gives for the operands.
 
     Of the operands themselves if what is written lies in the memory of another one, or is not plain, or if the operator refuses
     the copies: `_linalg_check_errors` wants the numbers of a batch without gaps.
