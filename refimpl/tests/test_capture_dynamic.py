@@ -147,3 +147,37 @@ def test_a_view_without_elements_has_its_own_strides() -> None:
     x = torch.ones(1, requires_grad=True)[1::2]
     captured, _, _ = captured_with(seen)
     assert captured(x) == seen(x)
+
+
+def joined(data: Any, leaf: Any) -> Any:
+    first = torch.cat([data, leaf], 0).select(0, 0)
+    return first.neg_()
+
+
+def repeated(data: Any, leaf: Any) -> Any:
+    return data.repeat(2)[: leaf.shape[0]] + leaf
+
+
+def tailed(data: Any, leaf: Any) -> Any:
+    """The backward multiplies by what may be calculated of the data once more, and reads their size."""
+    return torch.cat([data, data.exp() * (leaf + 1)])
+
+
+@pytest.mark.parametrize("program", [joined, repeated, tailed])
+@pytest.mark.parametrize(
+    "change", [lambda data: data.resize_(0), lambda data: data.zero_(), lambda data: data.resize_(9)]
+)
+def test_what_only_sizes_were_read_of_may_change_before_the_backward(program: Any, change: Any) -> None:
+    """Autograd keeps the sizes alone, so does the backward."""
+    compiled = compile(program, backend="aot_eager")
+    for size in (1, 2, 3, 2):
+        gradients: list[torch.Tensor] = []
+        for run in (program, compiled):
+            data, leaf = torch.arange(1.0, size + 1), torch.ones(1 if program is joined else size, requires_grad=True)
+            result = run(data, leaf)
+            change(data)
+            if program is not tailed:
+                with torch.no_grad():
+                    leaf.zero_()
+            gradients += torch.autograd.grad(result.sum(), leaf)
+        assert torch.equal(*gradients)

@@ -21,12 +21,11 @@ from refimpl.aot.partition.flow import INFINITE, FlowNetworkBuilder
 from refimpl.aot.partition.joint import JointGraph, is_tangent
 from refimpl.aot.partition.prices import RecomputePrices
 from refimpl.aot.partition.rules import Prices
-from refimpl.aot.partition.sizes import SCALAR_BYTES
 
 # Saving numbers other than integers: allowed, but only where nothing else is possible.
 _LAST_RESORT = 2.0**16
-# A parameter is in memory anyway. Not nothing, so that a cut does not save what it need not.
-_STATIC = 1e-3
+# A parameter is in memory anyway, and a size takes none of a device. Not nothing, so that a cut does not save what it need not.
+_FREE = 1e-3
 # Views whose arguments say where in the storage they lie: of a copy, they would be another view.
 _ABSOLUTE_VIEWS = frozenset({"aten::as_strided", "aten::_reshape_alias"})
 # Layers that are alike would all change side at one price. Later ones are a little dearer, so that they change one by one.
@@ -66,11 +65,11 @@ class CutProblem:
         if joint.is_view(number) and not self._is_copied(number):
             return INFINITE
         if joint.is_scalar(number):
-            return float(SCALAR_BYTES) if isinstance(value, (torch.SymInt, int)) else _LAST_RESORT
+            return _FREE if isinstance(value, (torch.SymInt, int)) else _LAST_RESORT
         if value is not None and not isinstance(value, torch.Tensor):
             return 1.0  # an object of a class: a reference
         if number in self._static and not self._is_copied(number):
-            return _STATIC
+            return _FREE
         cost = float(self._prices.bytes_of(number))
         is_there = number in self._returned or self._prices.is_written_anyway(number)
         return cost * (1 + self._extra_write) if not is_there or self._is_copied(number) else cost

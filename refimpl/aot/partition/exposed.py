@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import torch
 
+from refimpl.aot.op_facts import facts_of
 from refimpl.aot.partition.joint import JointGraph, is_tangent
+
+# Of these autograd keeps the number, and the tensor may be given another size.
+_OF_GEOMETRY = frozenset({f"aten::sym_{name}" for name in ("size", "stride", "numel", "storage_offset")})
 
 # In the meta of a placeholder: the program may write to it before the backward runs.
 IS_WRITABLE = "is_writable_input"
@@ -33,6 +37,8 @@ def exposed_memory(joint: JointGraph) -> frozenset[int]:
         read = node.all_input_nodes
         is_late[node] = is_tangent(node) or any(is_late[source] for source in read)
         is_late[node] |= node.op != "placeholder" and node.meta.get("partitioner_tag") == "is_backward"
+        if node.op == "call_function" and facts_of(node.target).name in _OF_GEOMETRY:
+            continue
         if is_late[node] or "recompute" in node.meta:
             numbers = [joint.number_of.get(joint.resolve(source)) for source in read if not is_late[source]]
             exposed.difference_update(joint.owner[i] for i in numbers if i is not None)
