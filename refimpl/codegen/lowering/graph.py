@@ -37,6 +37,7 @@ from refimpl.codegen.scalars import Load, walk
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.trace.operand_dtypes import operands_fit
 
 RULES: dict[Any, Rule] = {
     **attention.RULES,
@@ -235,6 +236,8 @@ class _GraphLowering:
             function, reason = None, "an argument that is no strided tensor and no whole number"
         if _is_on_meta(value) or any(_is_on_meta(source.meta.get("val")) for source in node.all_input_nodes):
             function, reason = None, "tensors on the meta device"
+        if function is not None and not operands_fit(node.target, arguments, keywords):
+            function, reason = None, "operands of dtypes that the operator refuses"
         if function is not None:
             mark = len(self.state.steps), len(self.state.buffers)
             if self.measured:

@@ -449,7 +449,10 @@ def _logical(function: str) -> Any:
 
 def _bitwise(function: str) -> Any:
     def lower(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
-        return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=promoted(x, y))
+        dtype = promoted(x, y)
+        if dtype.is_floating_point:
+            raise NotLowered(f"bitwise_{function} of {dtype}")
+        return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=dtype)
 
     return lower
 

@@ -23,6 +23,7 @@ import torch
 from refimpl.codegen.indices import ONE, ZERO
 from refimpl.codegen.loop_ir import ReductionKind
 from refimpl.codegen.lowering.state import (
+    HALF,
     KERNEL_DTYPES,
     LoweringState,
     NotLowered,
@@ -367,6 +368,8 @@ def _avg_pool(
 ) -> Tensor:  # fmt: skip
     shape = shape_of(fake_of(node))
     rank = _rank_of(node)
+    if rank == 3 and x.dtype in HALF and x.device.type == "cpu":
+        raise NotLowered(f"avg_pool3d of {x.dtype} on the CPU, which eager refuses")
     windows = _steps(x.shape, shape, rank, kernel, list(stride), padding, counts_padding=count_include_pad)
     return _means(state, node, x, windows, divisor_override)
 

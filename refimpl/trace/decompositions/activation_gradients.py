@@ -46,7 +46,7 @@ def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
     return grad * s * (1 + x * (1 - s))
 
 
-@pointwise(aten.mish_backward.default)
+@pointwise(aten.mish_backward.default, result_of=1)
 def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
     t = torch.tanh(torch.log1p(torch.exp(x)))
     return grad * (t + x * torch.sigmoid(x) * (1 - t * t))

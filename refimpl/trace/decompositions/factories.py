@@ -131,6 +131,8 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
         out_device = (start if isinstance(start, torch.Tensor) else end).device
     if steps < 0:
         return NotImplemented  # eager raises
+    if not dtype.is_complex and any(isinstance(x, torch.Tensor) and x.is_complex() for x in (start, end)):
+        return NotImplemented  # eager raises
     if kind_of(dtype) in ("int", "bool") or any(isinstance(x, torch.Tensor) and x.ndim for x in (start, end)):
         return NotImplemented  # integers are truncated from steps that kernels round each in its own way
     inner = computation_dtype(dtype)

@@ -44,7 +44,7 @@ def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 @rule(aten.index_fill.int_Tensor)
 def index_fill_tensor(x: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
-    if value.ndim != 0:
+    if value.ndim != 0 or (value.is_complex() and not x.is_complex()):
         return NotImplemented  # eager raises
     return _index_filled(x, dim, index, cast(value, x.dtype))
 
@@ -162,7 +162,7 @@ def _inside(x: Tensor, indices: Sequence[Tensor | None], *, is_from_end: bool = 
 
 @rule(aten._unsafe_masked_index.default)
 def unsafe_masked_index(x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Any) -> Tensor:
-    if x.numel() == 0:
+    if x.numel() == 0 or mask.dtype is not torch.bool:
         return NotImplemented
     return masked_fill(aten.index.Tensor(x, _inside(x, indices)), ~mask, fill)
 
@@ -171,6 +171,8 @@ def unsafe_masked_index(x: Tensor, mask: Tensor, indices: Sequence[Tensor | None
 def unsafe_masked_index_put_accumulate(
     x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor
 ) -> Tensor:
+    if mask.dtype is not torch.bool:
+        return NotImplemented
     if x.numel() == 0:
         return aten.clone.default(x)
     inside = _inside(x, indices, is_from_end=True)
@@ -195,6 +197,8 @@ def embedding(
 def embedding_dense_backward(
     grad: Tensor, indices: Tensor, num_weights: Any, padding_idx: Any, scale_grad_by_freq: bool
 ) -> Tensor:
+    if not (grad.is_floating_point() or grad.is_complex()):
+        return NotImplemented
     width = grad.shape[-1]
     dtype = computation_dtype(grad.dtype)
     rows, index = cast(grad, dtype).reshape(indices.numel(), width), indices.reshape(-1)

@@ -16,7 +16,6 @@ from refimpl.trace.decompositions.indexing import checked
 from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     FLOAT,
-    FLOATS_AND_COMPLEX,
     cast,
     computation_dtype,
     kind_of,
@@ -42,13 +41,13 @@ def _per_loss(grad: Tensor, reduction: int, count: Any) -> Tensor:
     return grad / count if reduction == MEAN else grad
 
 
-@pointwise(aten.mse_loss.default, accepts=FLOATS_AND_COMPLEX)
+@pointwise(aten.mse_loss.default)
 def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     difference = x - target
     return reduce_loss(difference * difference, reduction)
 
 
-@pointwise(aten.mse_loss_backward.default)
+@pointwise(aten.mse_loss_backward.default, result_of=1)
 def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     two = torch.full((), 2.0, dtype=x.dtype, device=x.device)
     return row_major(_per_loss(two, reduction, x.numel()) * (x - target) * grad)
@@ -63,7 +62,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float
     return reduce_loss(torch.where(distance < beta, quadratic, distance - 0.5 * beta), reduction)
 
 
-@pointwise(aten.smooth_l1_loss_backward.default)
+@pointwise(aten.smooth_l1_loss_backward.default, result_of=1)
 def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
     difference = x - target
     grad = _per_loss(grad, reduction, x.numel())
@@ -90,7 +89,7 @@ def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor
     return reduce_loss(torch.log1p(torch.exp(-target * x)), reduction)
 
 
-@pointwise(aten.soft_margin_loss_backward.default)
+@pointwise(aten.soft_margin_loss_backward.default, result_of=1)
 def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     z = torch.exp(-target * x)
     return -target * z / (1 + z) * _per_loss(grad, reduction, x.numel())
@@ -134,6 +133,10 @@ def _positive_part(x: Tensor) -> Tensor:
     return torch.where(x > 0, x, 0)
 
 
+def _is_half_on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu" and computation_dtype(x.dtype) is not x.dtype
+
+
 @rule(aten.multi_margin_loss.default)
 def multi_margin_loss(
     x: Tensor,
@@ -144,7 +147,7 @@ def multi_margin_loss(
     reduction: int = MEAN,
 ) -> Tensor:
     """For each sample, the mean over wrong classes j of max(0, margin - x[target] + x[j]) ** p."""
-    if kind_of(x.dtype) != FLOAT or x.ndim > 2 or x.numel() == 0:
+    if kind_of(x.dtype) != FLOAT or x.ndim > 2 or x.numel() == 0 or _is_half_on_cpu(x):
         return NotImplemented
     z = cast(torch.atleast_2d(x), computation_dtype(x.dtype))
     index = torch.atleast_1d(target).unsqueeze(1)
@@ -163,7 +166,7 @@ def multi_margin_loss(
 @rule(aten.multilabel_margin_loss_forward.default)
 def multilabel_margin_loss_forward(x: Tensor, target: Tensor, reduction: int) -> Any:
     """Labels stand at the front of each row of `target` up to the first -1; every other class is wrong."""
-    if kind_of(x.dtype) != FLOAT or x.ndim > 2 or x.numel() == 0:
+    if kind_of(x.dtype) != FLOAT or x.ndim > 2 or x.numel() == 0 or _is_half_on_cpu(x):
         return NotImplemented
     z = cast(torch.atleast_2d(x), computation_dtype(x.dtype))
     labels = torch.atleast_2d(target)

@@ -119,8 +119,7 @@ def fused_rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
     rstd = torch.rsqrt(torch.mean(z * z, inner, keepdim=True) + small)
     y = z * rstd
     y = y if weight is None else y * cast(weight, dtype)
-    out_dtype = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
-    return cast(y, out_dtype), cast(rstd, dtype)
+    return cast(y, x.dtype), cast(rstd, dtype)
 
 
 @rule(aten._fused_rms_norm_backward.default)
@@ -507,6 +506,8 @@ def batch_norm_backward(
 
 @rule(aten.native_dropout_backward.default)
 def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    if mask.dtype is not torch.bool:
+        return NotImplemented  # eager multiplies in a common type
     dtype = computation_dtype(grad.dtype)
     if not grad.is_floating_point():
         return grad * mask * scale  # a zero of integers has no sign

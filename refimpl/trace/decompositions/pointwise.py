@@ -278,6 +278,8 @@ def ldexp(x: Tensor, other: Tensor) -> Tensor:
             2.0, cast(torch.clamp(cast(other, torch.int32), -_ALL_OF_FLOAT32, _ALL_OF_FLOAT32), torch.float64)
         )
         return in_layout_of(aten.ldexp.Tensor, cast(cast(x, torch.float64) * power, x.dtype), (x, other))
+    if kind_of(x.dtype) == "float" and kind_of(other.dtype) == "bool" and not has_composite_kernel(aten.ldexp.Tensor):
+        return NotImplemented  # eager raises
     dtype = torch.result_type(x, other)
     dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
     return (x * torch.pow(2.0, other)).to(

@@ -61,6 +61,7 @@ def pointwise(
     result: torch.dtype | None = None,
     integers_become_floats: bool = False,
     is_of_one_dtype: bool = False,
+    result_of: int | None = None,
 ) -> Callable[[RuleT], RuleT]:
     """Registers a rule whose tensors arrive in the type the op computes in and whose results are rounded to the op's type.
 
@@ -69,6 +70,7 @@ def pointwise(
     result: the type of the result where it is always the same.
     integers_become_floats: bool and integer operands are computed in the default float type.
     is_of_one_dtype: tensors of several dtypes are left to the op, whose result is not of their common dtype.
+    result_of: the position of the tensor whose type the result is of; the op refuses what that type cannot hold.
     """
 
     def decorate(function: RuleT) -> RuleT:
@@ -88,12 +90,15 @@ def pointwise(
             def enter(x: Any) -> Any:
                 return cast(x, inner) if isinstance(x, torch.Tensor) else x
 
+            final = result or (dtype if result_of is None else args[result_of].dtype)
+            if not torch.can_cast(dtype, final) and result is None:
+                return NotImplemented
             out = function(*map(enter, args), **{name: enter(x) for name, x in kwargs.items()})
             if out is NotImplemented:
                 return NotImplemented
             if isinstance(out, tuple):
-                return tuple(cast(x, result or dtype) for x in out)
-            return in_layout_of(overloads[0], cast(out, result or dtype), args)
+                return tuple(cast(x, final) for x in out)
+            return in_layout_of(overloads[0], cast(out, final), args)
 
         return rule(*overloads)(promoted)  # type: ignore[return-value]
 

@@ -10,6 +10,7 @@ an error, also where upstream lets a later registration win.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.errors import RefimplError
+from refimpl.trace.operand_dtypes import CONDITIONS, operands_fit
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)
@@ -35,7 +37,17 @@ def register(overload: OpOverload, function: Rule) -> None:
             f"{overload} has two decompositions: seen {_described(function)}, "
             f"expected none beside {_described(decomposition_table[overload])}. Remove one of them."
         )
-    decomposition_table[overload] = function
+    decomposition_table[overload] = _for_fitting(overload, function) if overload in CONDITIONS else function
+
+
+def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
+    """The rule for operands of dtypes that the op takes; of others it raises, as eager does."""
+
+    @functools.wraps(function)
+    def of_fitting(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs) if operands_fit(overload, args, kwargs) else NotImplemented
+
+    return of_fitting
 
 
 def _described(function: Rule) -> str:

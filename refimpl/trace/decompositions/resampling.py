@@ -258,7 +258,7 @@ def max_unpool3d(
 def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Any]) -> Tensor:
     """Each value at its index of a flattened channel, zeros elsewhere."""
     n = len(output_size)
-    if x.numel() == 0 or x.shape != indices.shape:
+    if x.numel() == 0 or x.shape != indices.shape or not x.is_floating_point() or indices.dtype is not torch.int64:
         return NotImplemented
     batch = list(x.shape[: x.ndim - n])
     length = 1

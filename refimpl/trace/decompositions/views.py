@@ -14,7 +14,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.layouts import in_format, laid_out_as, row_major, suggested_format, with_strides_of
-from refimpl.trace.decompositions.promotion import common_dtype
+from refimpl.trace.decompositions.promotion import cast, common_dtype
 from refimpl.trace.decompositions.registry import aten, register, rule
 
 Tensor = torch.Tensor
@@ -174,7 +174,7 @@ def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim
     matrix = x.movedim(dims, (0, 1))
     steps = torch.arange(src.shape[-1], device=x.device)
     row, column = (steps, steps + offset) if offset >= 0 else (steps - offset, steps)
-    out = aten.index_put.default(matrix, [row, column], src.movedim(-1, 0)).movedim((0, 1), dims)
+    out = aten.index_put.default(matrix, [row, column], cast(src, x.dtype).movedim(-1, 0)).movedim((0, 1), dims)
     return with_strides_of(x, out)
 
 
