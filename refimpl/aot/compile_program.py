@@ -46,6 +46,7 @@ from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
 from refimpl.aot.scalar_masks import BoolRead
 from refimpl.aot.settings import current_settings
 from refimpl.aot.subclasses import dense_count
+from refimpl.aot.watched_views import as_it_is_with_watched_views
 from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -131,6 +132,10 @@ def compile_program(
     call = compile_graphs(program, config)
     if program.analysis.refused:
         call = _as_it_is_under_hooks(call, function)
+    traced, mutated = program.traced, program.analysis.mutated_inputs
+    call = as_it_is_with_watched_views(
+        call, function, args, plan=traced.plan, mutated=mutated, captured=traced.captured
+    )
     return CompiledProgram(call=call, program=program)
 
 
