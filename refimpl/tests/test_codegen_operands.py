@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import refimpl
 from refimpl.aot.partition.options import partition_options
 from refimpl.aot.partition.rules import Prices
 from refimpl.backends.partition import partition_for_kernels
@@ -128,6 +129,27 @@ def test_a_result_that_a_call_reads_through_an_unsafe_view_is_stored_once() -> N
     results, graph = _compiled(repeated, x, w)
     torch.testing.assert_close(results, repeated(x, w))
     assert [len(printed.written) for printed in graph.printed] == [1], graph.source
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_what_no_kernel_reads_is_copied_by_calls(dtype: torch.dtype) -> None:
+    """Of symbolic sizes nobody knows that what is repeated has the strides that a call is to read."""
+    compiled = refimpl.compile(lambda x: F.pixel_unshuffle(x, 2), backend="triton")
+    for shape in ((4, 4, 2), (2, 2, 2)):
+        x = torch.tensor(1 - 2j, dtype=dtype).expand(shape).requires_grad_()
+        y, expected = compiled(x), F.pixel_unshuffle(x, 2)
+        torch.testing.assert_close(y, expected, rtol=0, atol=0, check_stride=True)
+        of_compiled, of_eager = (torch.autograd.grad(out, x, out.detach())[0] for out in (y, expected))
+        torch.testing.assert_close(of_compiled, of_eager, rtol=0, atol=0, check_stride=True)
+
+
+def test_operands_of_dtypes_that_are_not_promoted_are_left_to_the_operator() -> None:
+    x = torch.arange(4).to(torch.float8_e4m3fn)
+    with pytest.raises(RuntimeError) as expected:
+        torch.mul(x, torch.arange(4.0))
+    with pytest.raises(RuntimeError) as actual:
+        refimpl.compile(torch.mul, backend="triton")(x, torch.arange(4.0))
+    assert str(actual.value) == str(expected.value)
 
 
 def test_cheap_functions_of_what_is_in_memory_are_computed_again() -> None:

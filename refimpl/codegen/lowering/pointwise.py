@@ -9,6 +9,7 @@ import sympy
 import torch
 
 from refimpl.codegen.lowering.state import (
+    KERNEL_DTYPES,
     LoweringState,
     NotLowered,
     RuleTable,
@@ -77,6 +78,8 @@ def promoted(*operands: Any) -> torch.dtype:
 
 def _stand_in(operand: Any) -> Any:
     if isinstance(operand, (Stored, Computed)):
+        if operand.dtype not in KERNEL_DTYPES:  # some of which are not promoted at all
+            raise NotLowered(f"an argument of {operand.dtype}")
         return torch.empty([1] * min(len(operand.shape), 1), dtype=operand.dtype, device="meta")
     if isinstance(operand, sympy.Basic):
         return 1 if operand.is_integer else 1.0

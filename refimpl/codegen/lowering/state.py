@@ -139,7 +139,9 @@ class LoweringState:
             return tensor
         buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device, strides)
         if ZERO in tensor.shape:
-            return self._empty(buffer, origins)
+            return self._empty(buffer, origins, "no elements")
+        if isinstance(tensor, Stored) and tensor.dtype not in KERNEL_DTYPES:
+            return self._copied_by_a_call(tensor, buffer, origins)
         axes = [new_axis(size) for size in tensor.shape]
         indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
         kept = tuple(axis for axis in axes if axis.size != ONE)
@@ -246,7 +248,7 @@ class LoweringState:
         shape = [ONE if dim in dims else size for dim, size in enumerate(tensor.shape)]
         buffer = self.new_buffer(shape, dtype, tensor.device)
         if ZERO in shape:
-            return self._empty(buffer, origins)
+            return self._empty(buffer, origins, "no elements")
         kept = tuple(axis for dim, axis in enumerate(axes) if dim not in dims and axis.size != ONE)
         reduced = tuple(axis for dim, axis in enumerate(axes) if dim in dims and axis.size != ONE)
         is_empty = any(axis.size == ZERO for axis in reduced)
@@ -364,8 +366,27 @@ class LoweringState:
 
         return Computed(tensor.shape, tensor.dtype, tensor.device, value, 4)
 
-    def _empty(self, buffer: Buffer, origins: tuple[str, ...]) -> Stored:
-        """A buffer without elements, which no kernel fills."""
+    def _copied_by_a_call(self, tensor: Stored, buffer: Buffer, origins: tuple[str, ...]) -> Stored:
+        """What no kernel reads, in a buffer with strides of its own."""
+        reason = f"a copy of {tensor.dtype}"
+        target = self._empty(buffer, origins, reason)
+        self.steps.append(
+            Extern(
+                target=torch.ops.aten.copy_.default,
+                arguments=(target.as_operand(), tensor.as_operand()),
+                keywords={},
+                outputs=(Output(),),
+                is_list=False,
+                reads=frozenset([buffer.name, tensor.buffer.name]),
+                writes=frozenset([buffer.name]),
+                origin=", ".join(origins),
+                reason=reason,
+            )
+        )
+        return target
+
+    def _empty(self, buffer: Buffer, origins: tuple[str, ...], reason: str) -> Stored:
+        """A buffer that no kernel fills."""
         sizes, steps = (
             tuple(SizeExpression(number) for number in numbers) for numbers in (buffer.shape, buffer.strides)
         )
@@ -379,7 +400,7 @@ class LoweringState:
                 reads=frozenset(),
                 writes=frozenset(),
                 origin=", ".join(origins),
-                reason="no elements",
+                reason=reason,
             )
         )
         return whole(buffer)
