@@ -63,6 +63,7 @@ def _calls_of_any_type(make: Make) -> list[Row]:
         _row(aten.isin.Tensor_Scalar, x, 2, invert=True),
         _row(aten.lift.default, x),
         _row(aten.remainder.Scalar_Tensor, 7, x + 1),
+        _row(aten.remainder.Scalar_Tensor, 7.3, make() + 1),
         _row(aten._reshape_alias.default, x, [2, 12], [12, 1]),
         _row(aten.scatter.reduce, square, 0, index, make(2, 3), reduce="add"),
         _row(aten.scatter.reduce, square, 0, index, make(2, 3), reduce="multiply"),

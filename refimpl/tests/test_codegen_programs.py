@@ -289,6 +289,59 @@ def test_numbers_are_those_of_the_dtype() -> None:
         assert torch.equal(b.signbit(), a.signbit())
 
 
+ROUNDED: dict[str, Callable[..., Any]] = {
+    "constants": lambda x, i, s: (torch.full((3,), 2.7, dtype=x.dtype).float(), x.new_full((3,), 2.999).long()),
+    "sums": lambda x, i, s: (x + 2.7, 2.7 - x, x - s, x + i, torch.add(x, i, alpha=0.7), torch.rsub(x, 2.7, alpha=0.7)),
+    "products": lambda x, i, s: (x * 2.7, x / 2.7, 2.7 / x, x * s, s * x, x / s, s / x, x * i, i / x, x * i[:1]),
+    "remainders": lambda x, i, s: (
+        x % 2.7,
+        2.7 % x,
+        torch.fmod(x, 2.7),
+        i % x,
+        torch.div(x, 2.7, rounding_mode="floor"),
+    ),
+    "powers": lambda x, i, s: (x**2.7, torch.pow(2.7, x), torch.atan2(x, i)),
+    "comparisons": lambda x, i, s: (x == 2.7, x <= 2.7, x >= -2.7, i.to(x.dtype) == i, x > s),
+    "where": lambda x, i, s: (torch.where(x > 1, 2.7, x), x.clamp(max=2.7), torch.addcmul(x, i, x, value=0.7)),
+    "activations": lambda x, i, s: (
+        F.hardshrink(x, 2.7),
+        torch.ops.aten.hardshrink_backward(x, x, 2.7),
+        torch.hypot(x, s),
+    ),
+}
+"""Of a tensor of a half type, one of integers, and a number in float32 without dimensions."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ROUNDED)
+def test_operands_of_half_types_are_rounded_as_in_eager(name: str, dtype: torch.dtype) -> None:
+    x = torch.cat([torch.tensor([2.7, -2.7, 2.7]), 4 * _x(61, grad=False)]).to(dtype)
+    given = x, 2049 + torch.arange(64, dtype=torch.int32), torch.tensor(2.7)
+    compiled, _ = _compiled(ROUNDED[name], strict=False)
+    for a, b in zip(ROUNDED[name](*given), compiled(*given), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: True - x, lambda x: x & 3, lambda x: torch.isin(x, True), lambda x: torch.fmod(x > 0, True)],
+    ids=["a truth value less a tensor", "bits of floats", "isin", "fmod of truth values"],
+)
+def test_what_eager_refuses_of_numbers_is_refused(function: Callable[..., Any]) -> None:
+    x = _x(3, grad=False)
+    with pytest.raises((RuntimeError, NotImplementedError)) as expected:
+        function(x)
+    with pytest.raises(type(expected.value)):
+        _compiled(function, strict=False)[0](x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_remainder_of_a_number_has_the_dtype_of_a_tensor_without_dimensions(dtype: torch.dtype) -> None:
+    x = torch.tensor(0.3, dtype=dtype)
+    compiled, _ = _compiled(lambda x: 2.7 % x, strict=False)
+    torch.testing.assert_close(compiled(x), 2.7 % x, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_torch_compile_takes_the_backend(*, dynamic: bool) -> None:
     compiled = torch.compile(_norm_chain, backend=triton, dynamic=dynamic)

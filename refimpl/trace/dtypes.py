@@ -10,7 +10,10 @@ Counterpart: torch/_prims_common/__init__.py elementwise_dtypes
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import math
+import struct
 from typing import Any
 
 import torch
@@ -29,6 +32,23 @@ def kind_of(dtype: torch.dtype) -> str:
     if dtype.is_complex:
         return COMPLEX
     return FLOAT if dtype.is_floating_point else INT
+
+
+def rounded_number(number: float, dtype: torch.dtype) -> float:
+    """What a tensor of this float dtype holds for the number; without a tensor, which a trace would record."""
+    if dtype is torch.float64 or not math.isfinite(number):
+        return float(number)
+    single = ctypes.c_float(number).value
+    if dtype is torch.float32 or not math.isfinite(single):
+        return single
+    if dtype is torch.bfloat16:
+        bits = struct.unpack("<I", struct.pack("<f", single))[0]
+        even = bits + 0x7FFF + (bits >> 16 & 1)
+        return struct.unpack("<f", struct.pack("<I", even & 0xFFFF0000))[0]
+    try:
+        return struct.unpack("<e", struct.pack("<e", single))[0]
+    except OverflowError:
+        return math.copysign(math.inf, single)
 
 
 def common_dtype(*operands: Any) -> torch.dtype:

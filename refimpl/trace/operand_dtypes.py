@@ -224,7 +224,7 @@ CONDITIONS: Mapping[Any, Condition] = {
     aten.index_fill.int_Scalar: _one_of("index", torch.int64),
     aten.index_fill.int_Tensor: _one_of("index", torch.int64),
     aten.bitwise_not.default: _first_is(BOOL, INT),
-    aten.isin.Tensor_Tensor: _reals,
+    **dict.fromkeys((aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor), _reals),
     aten.put.default: _one_of("index", torch.int64),
     aten.special_log_ndtr.default: lambda dtypes: dtypes["self"] not in _HALF,
     aten.take.default: _one_of("index", torch.int64),

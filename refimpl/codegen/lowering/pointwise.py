@@ -8,8 +8,8 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl.codegen.lowering.promotion import entering, float_promoted, promoted, rounded
 from refimpl.codegen.lowering.state import (
-    KERNEL_DTYPES,
     LoweringState,
     NotLowered,
     RuleTable,
@@ -54,6 +54,14 @@ def pointwise(node: torch.fx.Node, formula: Formula, *operands: Any, compute: to
     return computed_like(node, value, tensors_of(operands))
 
 
+def _of_common(
+    node: torch.fx.Node, formula: Formula, *operands: Any, dtype: torch.dtype, function: str = ""
+) -> Computed:
+    """The formula of operands that eager converts to this dtype first. Of some functions one is kept: `promotion`."""
+    given = entering(operands, dtype, fake_of(node).device, function)
+    return pointwise(node, formula, *given, compute=opmath(dtype))
+
+
 def _check_number(operand: Any) -> None:
     is_known = isinstance(operand, (Stored, Computed, bool, int, float)) or (
         isinstance(operand, sympy.Basic) and operand.is_integer
@@ -65,43 +73,6 @@ def _check_number(operand: Any) -> None:
 def tensors_of(operands: Sequence[Any]) -> list[Tensor]:
     """The tensors among them."""
     return [operand for operand in operands if isinstance(operand, (Stored, Computed))]
-
-
-def promoted(*operands: Any) -> torch.dtype:
-    """The dtype that operands are converted to, by the rules of torch.result_type."""
-    dtype: Any = None
-    for operand in operands:
-        stand_in = _stand_in(operand)
-        dtype = stand_in if dtype is None else _Promoted.of(dtype, stand_in)
-    return dtype.dtype if isinstance(dtype, torch.Tensor) else torch.result_type(dtype, dtype)
-
-
-def _stand_in(operand: Any) -> Any:
-    if isinstance(operand, (Stored, Computed)):
-        if operand.dtype not in KERNEL_DTYPES:  # some of which are not promoted at all
-            raise NotLowered(f"an argument of {operand.dtype}")
-        return torch.empty([1] * min(len(operand.shape), 1), dtype=operand.dtype, device="meta")
-    if isinstance(operand, sympy.Basic):
-        return 1 if operand.is_integer else 1.0
-    return operand
-
-
-class _Promoted:
-    """Two stand-ins as one of the same category: a tensor with dimensions, one without, or a number."""
-
-    @staticmethod
-    def of(a: Any, b: Any) -> Any:
-        dtype = torch.result_type(a, b)
-        if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor):
-            return a + b
-        dims = max(value.dim() for value in (a, b) if isinstance(value, torch.Tensor))
-        return torch.empty([1] * dims, dtype=dtype, device="meta")
-
-
-def float_promoted(*operands: Any) -> torch.dtype:
-    """The same, and integers become the default float dtype."""
-    dtype = promoted(*operands)
-    return dtype if dtype.is_floating_point else torch.get_default_dtype()
 
 
 def _unary(function: str) -> Formula:
@@ -270,7 +241,7 @@ def _arithmetic(state: LoweringState, node: torch.fx.Node, function: str, x: Any
         if function not in of_booleans:
             raise NotLowered(f"{function} of bool")
         function = of_booleans[function]
-    return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=opmath(dtype))
+    return _of_common(node, lambda a, b: apply(function, a, b), x, y, dtype=dtype, function=function)
 
 
 @RULES.rule(aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar)
@@ -284,11 +255,13 @@ def _add(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, alpha: Any =
 
     def formula(a: Scalar, b: Scalar) -> Scalar:
         if a.dtype.is_floating_point:  # rounded once, as in eager
-            return apply("fma", b, literal(alpha if is_add else -alpha, a.dtype), a)
-        return apply("add" if is_add else "sub", a, apply("mul", literal(alpha, a.dtype), b))
+            return apply("fma", b, literal(factor if is_add else -factor, a.dtype), a)
+        return apply("add" if is_add else "sub", a, apply("mul", literal(factor, a.dtype), b))
 
     _check_number(alpha)
-    return pointwise(node, formula, x, y, compute=opmath(dtype))
+    device = fake_of(node).device
+    factor = rounded(alpha, dtype, device) if device.type == "cpu" and isinstance(alpha, (int, float)) else alpha
+    return _of_common(node, formula, x, y, dtype=dtype, function="add")
 
 
 @RULES.rule(aten.addcmul.default)
@@ -304,7 +277,7 @@ def _addcmul(state: LoweringState, node: torch.fx.Node, x: Any, a: Any, b: Any, 
             return apply("fma", factor, b, x)
         return apply("add", x, apply("mul", factor, b))
 
-    return pointwise(node, formula, x, a, b, compute=opmath(dtype))
+    return _of_common(node, formula, x, a, b, dtype=dtype)
 
 
 @RULES.rule(aten.mul.Tensor, aten.mul.Scalar)
@@ -324,12 +297,12 @@ def _minimum(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
 
 @RULES.rule(aten.div.Tensor, aten.div.Scalar)
 def _div(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
-    return pointwise(node, lambda a, b: apply("div", a, b), x, y, compute=opmath(float_promoted(x, y)))
+    return _of_common(node, lambda a, b: apply("div", a, b), x, y, dtype=float_promoted(x, y), function="div")
 
 
 @RULES.rule(aten.atan2.default)
 def _atan2(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
-    return pointwise(node, lambda a, b: apply("atan2", a, b), x, y, compute=opmath(float_promoted(x, y)))
+    return _of_common(node, lambda a, b: apply("atan2", a, b), x, y, dtype=float_promoted(x, y))
 
 
 @RULES.rule(aten.copysign.Tensor, aten.copysign.Scalar)
@@ -353,9 +326,11 @@ def _signed_bits(size: Scalar, sign: Scalar) -> Scalar:
 @RULES.rule(aten.fmod.Tensor, aten.fmod.Scalar)
 def _fmod(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
     dtype = promoted(x, y)
+    if dtype == torch.bool:
+        raise NotLowered("fmod of bool")
     function = "fmod" if dtype.is_floating_point else "mod"
     _check_divisor(node, dtype, y)
-    return pointwise(node, lambda a, b: apply(function, a, b), x, y, compute=opmath(dtype))
+    return _of_common(node, lambda a, b: apply(function, a, b), x, y, dtype=dtype)
 
 
 def _check_divisor(node: torch.fx.Node, dtype: torch.dtype, y: Any) -> None:
@@ -372,7 +347,7 @@ def _remainder(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any
         raise NotLowered("remainder of bool")
     _check_divisor(node, dtype, y)
     function = "fmod" if dtype.is_floating_point else "mod"
-    return pointwise(node, lambda a, b: _with_sign_of(apply(function, a, b), b), x, y, compute=opmath(dtype))
+    return _of_common(node, lambda a, b: _with_sign_of(apply(function, a, b), b), x, y, dtype=dtype)
 
 
 def _with_sign_of(rest: Scalar, divisor: Scalar) -> Scalar:
@@ -394,7 +369,7 @@ def _div_mode(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, *, roun
         raise NotLowered("rounded division of bool")
     if dtype.is_floating_point:
         formula = _floor_div_float if rounding_mode == "floor" else lambda a, b: apply("trunc", apply("div", a, b))
-        return pointwise(node, formula, x, y, compute=opmath(dtype))
+        return _of_common(node, formula, x, y, dtype=dtype, function="div")
     _check_divisor(node, dtype, y)
     formula = _floor_div_int if rounding_mode == "floor" else lambda a, b: apply("truncdiv", a, b)
     return pointwise(node, formula, x, y, compute=dtype)
@@ -434,7 +409,7 @@ def _comparison(function: str) -> Any:
             info = torch.iinfo(dtype) if dtype != torch.bool else None
             if info is not None and not info.min <= y <= info.max:
                 raise NotLowered(f"{y} compared with {dtype}")
-        return pointwise(node, _condition(function), x, y, compute=opmath(dtype))
+        return _of_common(node, _condition(function), x, y, dtype=dtype)
 
     return lower
 
@@ -533,7 +508,7 @@ def _pow(state: LoweringState, node: torch.fx.Node, x: Any, exponent: Any) -> An
     is_power = dtype == torch.float16 and fake_of(node).device.type == "cpu"
     if isinstance(exponent, float) and exponent in roots and not is_power:
         return pointwise(node, _unary(roots[exponent]), x, compute=opmath(dtype))
-    return pointwise(node, lambda a, b: apply("pow", a, b), x, exponent, compute=opmath(dtype))
+    return _of_common(node, lambda a, b: apply("pow", a, b), x, exponent, dtype=dtype)
 
 
 # ---- numbers, and tensors whose values are of no account

@@ -32,6 +32,7 @@ from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 from refimpl.codegen.strided import strides_of
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 from refimpl.symbolic.functions import FloorDiv
+from refimpl.trace.dtypes import rounded_number
 
 # An index for every dimension, and the symbols in it whose values are read from memory.
 Place = tuple[Indices, list[tuple[sympy.Symbol, Scalar]]]
@@ -495,8 +496,9 @@ def cast(value: Scalar, dtype: torch.dtype) -> Scalar:
     """The value in another dtype, as PyTorch converts; constants are converted here."""
     if value.dtype == dtype:
         return value
-    if isinstance(value, Literal):
-        return literal(value.value, dtype)
+    if isinstance(value, Literal) and _is_folded(value, dtype):
+        number = value.value
+        return literal(rounded_number(number, value.dtype) if isinstance(number, float) else number, dtype)
     if isinstance(value, FromIndex) and dtype in (torch.int32, torch.int64) and value.dtype == torch.int64:
         return FromIndex(value.index, dtype)
     return Apply("cast", (value,), dtype)
@@ -521,8 +523,16 @@ def literal(number: Any, dtype: torch.dtype) -> Scalar:
     if dtype == torch.bool:
         return Literal(bool(value), dtype)
     if dtype.is_floating_point:
-        return Literal(float(value), dtype)
+        return Literal(rounded_number(float(value), dtype) if dtype in HALF else float(value), dtype)
     return Literal(_wrapped(int(value), dtype), dtype)
+
+
+def _is_folded(value: Literal, dtype: torch.dtype) -> bool:
+    """Whether the conversion of a constant is the same on every machine: not of numbers that the integers do not reach."""
+    if not isinstance(value.value, float) or dtype.is_floating_point or dtype == torch.bool:
+        return True
+    info = torch.iinfo(dtype)
+    return info.min <= value.value <= info.max
 
 
 def _wrapped(value: int, dtype: torch.dtype) -> int:

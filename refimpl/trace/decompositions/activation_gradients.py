@@ -98,7 +98,7 @@ def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     return torch.where(x <= -3, 0, torch.where(x >= 3, grad, grad * (x / 3 + 0.5)))
 
 
-@pointwise(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+@pointwise(aten.hardshrink_backward.default, aten.softshrink_backward.default, rounds=(2,))
 def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
     return torch.where((x >= -lambd) & (x <= lambd), 0, grad)
 

@@ -88,7 +88,7 @@ def hardswish(x: Tensor) -> Tensor:
     return x * torch.clamp(x + 3, 0, 6) / 6
 
 
-@pointwise(aten.hardshrink.default)
+@pointwise(aten.hardshrink.default, rounds=(1,))
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     return torch.where((x >= -lambd) & (x <= lambd), 0, x)
 

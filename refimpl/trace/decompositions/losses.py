@@ -79,7 +79,7 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 
     return reduce_loss(loss, reduction)
 
 
-@pointwise(aten.huber_loss_backward.default)
+@pointwise(aten.huber_loss_backward.default, rounds=(4,))
 def huber_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
     return row_major(_per_loss(grad, reduction, x.numel()) * torch.clamp(x - target, -delta, delta))
 

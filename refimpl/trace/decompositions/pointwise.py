@@ -66,14 +66,10 @@ def _from_end(end: Tensor, factor: Any, difference: Tensor) -> Tensor:
     return torch.where(torch.isinf(product), 2 * halves, end + product)
 
 
-@pointwise(aten.rsub.Tensor, accepts=NUMBERS)
-def rsub(x: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
-    return aten.sub.Tensor(other, x, alpha=alpha)
-
-
-@pointwise(aten.rsub.Scalar, accepts=NUMBERS, scalars=(1,))
-def rsub_scalar(x: Tensor, other: float, alpha: float = 1) -> Tensor:
-    return aten.sub.Tensor(other, x, alpha=alpha)  # a number minus a tensor is rsub again in Python
+@rule(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(x: Tensor, other: Any, alpha: float = 1) -> Tensor:
+    """In the operands' own dtypes: the other operator rounds numbers to half types, and alpha, as this one does."""
+    return aten.sub.Tensor(other, x, alpha=alpha)  # `-` would be rsub again in Python
 
 
 @pointwise(
@@ -334,4 +330,4 @@ def bitwise_xor_scalar_tensor(x: int, other: Tensor) -> Tensor:
 
 @rule(aten.remainder.Scalar_Tensor)
 def remainder_scalar_tensor(x: float, other: Tensor) -> Tensor:
-    return torch.remainder(aten.scalar_tensor.default(x, device=other.device, dtype=common_dtype(x)), other)
+    return torch.remainder(aten.scalar_tensor.default(x, device=other.device, dtype=common_dtype(x, other)), other)

@@ -19,7 +19,7 @@ import torch
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.registry import RuleT, aten, rule
-from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, common_dtype, kind_of
+from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, common_dtype, kind_of, rounded_number
 from refimpl.trace.elementwise_layouts import in_layout_of
 
 FLOATS = frozenset({FLOAT})
@@ -58,6 +58,7 @@ def pointwise(
     *overloads: OpOverload,
     accepts: frozenset[str] = FLOATS,
     scalars: Sequence[int] = (),
+    rounds: Sequence[int] = (),
     result: torch.dtype | None = None,
     integers_become_floats: bool = False,
     is_of_one_dtype: bool = False,
@@ -66,7 +67,8 @@ def pointwise(
     """Registers a rule whose tensors arrive in the type the op computes in and whose results are rounded to the op's type.
 
     accepts: the kinds of common dtype that the op has kernels for.
-    scalars: positions of arguments that are numbers and take part in promotion; other numbers do not.
+    scalars: positions of arguments that are numbers and take part in promotion; other numbers do not. Half types round them.
+    rounds: positions of other numbers that eager's kernels round to the op's type.
     result: the type of the result where it is always the same.
     integers_become_floats: bool and integer operands are computed in the default float type.
     is_of_one_dtype: tensors of several dtypes are left to the op, whose result is not of their common dtype.
@@ -87,13 +89,17 @@ def pointwise(
                 dtype = torch.get_default_dtype()
             inner = computation_dtype(dtype)
 
-            def enter(x: Any) -> Any:
-                return cast(x, inner) if isinstance(x, torch.Tensor) else x
+            def enter(x: Any, position: int = -1) -> Any:
+                if isinstance(x, torch.Tensor):
+                    return cast(cast(x, dtype) if inner is not dtype else x, inner)
+                is_rounded = position in (*scalars, *rounds) and inner is not dtype and isinstance(x, (int, float))
+                return rounded_number(x, dtype) if is_rounded and kind_of(dtype) == FLOAT else x
 
             final = result or (dtype if result_of is None else args[result_of].dtype)
             if not torch.can_cast(dtype, final) and result is None:
                 return NotImplemented
-            out = function(*map(enter, args), **{name: enter(x) for name, x in kwargs.items()})
+            entered = [enter(x, position) for position, x in enumerate(args)]
+            out = function(*entered, **{name: enter(x) for name, x in kwargs.items()})
             if out is NotImplemented:
                 return NotImplemented
             if isinstance(out, tuple):
