@@ -14,6 +14,7 @@ import torch
 
 from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.decompositions.vector_norms import norm_by_powers
 
 Tensor = torch.Tensor
 
@@ -148,4 +149,4 @@ def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) ->
         return torch.sum(torch.clamp(torch.ceil(torch.abs(difference)), max=1), -1)  # NaN is no count
     if p == math.inf:
         return torch.amax(torch.nan_to_num(torch.abs(difference), 0.0, math.inf), -1)  # nor is it a maximum
-    return torch.linalg.vector_norm(difference, p, -1)
+    return norm_by_powers(torch.abs(difference), p, [-1])

@@ -12,6 +12,7 @@ import torch
 
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.size_checks import is_known
 
 Tensor = torch.Tensor
 
@@ -30,19 +31,25 @@ def linalg_vector_norm(
         return NotImplemented
     z = torch.abs(cast(x, computation_dtype(x.dtype if dtype is None else dtype)))
     dims = list(range(x.ndim)) if not dim else list(dim)
+    is_single = (x.ndim > 0 or not dim) and all(is_known(x.shape[d]) and x.shape[d] == 1 for d in dims)
+    if is_single and ord != 0:
+        ord = math.inf  # eager raises a single element to no power, which could overflow or vanish
+    return cast(norm_by_powers(z, ord, dims, keepdim), out_dtype)
+
+
+def norm_by_powers(z: Tensor, ord: float, dims: list[int], keepdim: bool = False) -> Tensor:
+    """Of absolute values in the dtype that is computed in, also of single elements."""
     if ord == math.inf:
-        out = torch.amax(z, dims, keepdim)
-    elif ord == -math.inf:
-        out = torch.amin(z, dims, keepdim)
-    elif ord == 0:
-        out = torch.sum(cast(z != 0, z.dtype), dims, keepdim)
-    elif ord == 1:
-        out = torch.sum(z, dims, keepdim)
-    elif ord == 2:
-        out = torch.sqrt(torch.sum(z * z, dims, keepdim))
-    else:
-        out = torch.pow(torch.sum(torch.pow(z, ord), dims, keepdim), 1 / ord)
-    return cast(out, out_dtype)
+        return torch.amax(z, dims, keepdim)
+    if ord == -math.inf:
+        return torch.amin(z, dims, keepdim)
+    if ord == 0:
+        return torch.sum(cast(z != 0, z.dtype), dims, keepdim)
+    if ord == 1:
+        return torch.sum(z, dims, keepdim)
+    if ord == 2:
+        return torch.sqrt(torch.sum(z * z, dims, keepdim))
+    return torch.pow(torch.sum(torch.pow(z, ord), dims, keepdim), 1 / ord)
 
 
 @rule(aten.norm.Scalar)

@@ -1,0 +1,62 @@
+"""Norms of vectors beside eager: of single elements no power is taken, however large or small they are.
+
+Counterpart: none
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from refimpl.codegen.compile import compile_graph
+from refimpl.codegen.decompositions import codegen_decompositions
+from refimpl.pipeline import compile_aot
+from refimpl.trace.decompositions import decomposition_table
+
+aten = torch.ops.aten
+ORDERS = (2, 3, 0.5, 1, 0, -1, -2, math.inf, -math.inf)
+SINGLE = ((8, 1, [1]), (1, 8, [0]), (8, 1, [-1]))
+MORE = ((2, 4, [1]), (8, 1, [0, 1]), (8, 1, None))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64], ids=str
+)
+def test_norms_reach_as_far_as_eagers(dtype: torch.dtype) -> None:
+    limits = torch.finfo(dtype)
+    values = torch.tensor(
+        [-limits.tiny * 2, limits.max / 2, 0.0, -0.0, math.nan, math.inf, -math.inf, -3.7], dtype=dtype
+    )
+    cases = [(values.reshape(rows, columns), dims) for rows, columns, dims in (*SINGLE, *MORE)]
+    cases += [(value.reshape(shape), dims) for value in values for shape, dims in (((), None), ((), [0]), ((1,), None))]
+    for (x, dims), order, keepdim in itertools.product(cases, ORDERS, (False, True)):
+        expected = aten.linalg_vector_norm.default(x, order, dims, keepdim)
+        actual = decomposition_table[aten.linalg_vector_norm.default](x, order, dims, keepdim)
+        rounding = 2e-2 if dtype.itemsize == 2 else 1e-5
+        torch.testing.assert_close(actual, expected, rtol=rounding, atol=0, equal_nan=True)
+        assert actual.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("order", [2, 3, 0.5, 1])
+def test_distances_of_single_columns_are_found_by_powers(order: float) -> None:
+    x = torch.tensor([[2.0**-100], [0.0], [2.0**100]])
+    expected = torch.cdist(x, x, order)
+    actual = decomposition_table[aten._cdist_forward.default](x, x, order, None)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("order", [2, 3, 0.5, math.inf])
+def test_gradients_of_norms_of_single_elements_are_eagers(order: float) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.linalg.vector_norm(x, order, 1), torch.norm(x[0], p=order)
+
+    results = []
+    for called in (function, compile_aot(function, backend=compile_graph, decompositions=codegen_decompositions())):
+        x = torch.tensor([[-1e-30], [1e30], [0.0], [-2.5]], requires_grad=True)
+        row, first = called(x)
+        (row.sum() + first).backward()
+        results.append((row, first, x.grad))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=0, equal_nan=True)
