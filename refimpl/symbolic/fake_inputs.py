@@ -7,6 +7,7 @@ one storage share the fake storage, which is what mutation of one and reading of
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any
 
@@ -79,7 +80,11 @@ class InputFaker:
         if is_traceable_wrapper_subclass(tensor):
             return self._subclass(tensor, source, policy)
         _check_kind(tensor, source)
-        with self.shape_env.suppress_guards(), self.shape_env.origins_off():
+        with contextlib.ExitStack() as stack:
+            if torch.is_inference_mode_enabled() and not tensor.is_inference():  # where nothing made has a history
+                stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(self.shape_env.suppress_guards())
+            stack.enter_context(self.shape_env.origins_off())
             fake = self._sparse(tensor, source, policy) if tensor.is_sparse else self._dense(tensor, source, policy)
             return self._with_autograd(fake, tensor, source)
 

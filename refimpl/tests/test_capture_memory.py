@@ -127,3 +127,22 @@ def test_gradients_of_a_write_reach_views_of_one_base() -> None:
     captured = with_options(program, CaptureOptions(backend=aot_eager, dynamic=True))
     for size in (4, 6, 4):
         assert same(run(captured, size), run(program, size)), size
+
+
+@pytest.mark.parametrize("has_view", [False, True])
+def test_arguments_of_several_sizes_that_are_no_leaves_are_written_to(has_view: bool) -> None:
+    """The write goes by a result that is the argument itself, so that the argument is as it was where the segment ends."""
+
+    def program(x: Any) -> Any:
+        torch.nn.functional.dropout(x, training=False).neg_()
+        return x * 2
+
+    captured = with_options(program, CaptureOptions(backend=aot_eager, dynamic=True))
+    for size in (2, 3):
+        gradients = []
+        for function in (captured, program):
+            leaf = torch.arange(2.0 * size).reshape(2, size).requires_grad_()
+            made = leaf * 3
+            result = function(made[-1] if has_view else made)
+            gradients.append((result.tolist(), torch.autograd.grad(result.sum() + made.sum(), leaf)[0].tolist()))
+        assert gradients[0] == gradients[1]

@@ -146,7 +146,7 @@ for _times in (_doubled, _tripled):
         (np.floor, np.ceil),
         (np.sum, np.prod),
     ],
-    ids=lambda pair: str(pair[0]),
+    ids=["packet", "overload", "partial", "custom operator", "lambda", "ufunc", "function of numpy"],
 )
 @pytest.mark.parametrize("way", [lambda found: found, lambda found: [found], lambda found: {"found": found}])
 def test_another_operator_is_not_the_one_that_was_captured(

@@ -109,18 +109,24 @@ def test_a_trace_that_is_given_up_in_a_region_leaves_no_mode_behind() -> None:
     assert type(result.grad_fn) is type(program(x).grad_fn)
 
 
-@pytest.mark.parametrize("has_gradient", [False, True])
-def test_views_in_inference_mode_require_a_gradient_as_what_they_view_does(has_gradient: bool) -> None:
+def made_and_viewed(x: Any) -> Any:
+    view, made = x[::2], x * 2
+    facts = (x.requires_grad, x.is_leaf, x.is_inference(), view.requires_grad, view.is_leaf, made.requires_grad)
+    return facts, made
+
+
+@pytest.mark.parametrize("kind", ["leaf", "leaf with gradient", "result", "view", "view of a result"])
+def test_in_inference_mode_tensors_are_what_they_are_and_views_require_a_gradient_as_they_do(kind: str) -> None:
     def program(x: Any) -> Any:
         with torch.inference_mode():
-            view, made = x[::2], x * 2
-            return "view" if view.requires_grad else "made" if made.requires_grad else "none"
+            return made_and_viewed(x)[0]
 
-    captured, _, _ = captured_with(program)
-    x = torch.ones(3, requires_grad=has_gradient)
-    assert captured(x) == program(x)
+    x = torch.ones(3, requires_grad=kind not in ("leaf", "view"))
+    x = {"result": x * 1, "view": x.view(3), "view of a result": (x * 1).view(3)}.get(kind, x)
+    assert captured_with(program)[0](x) == program(x)
     with torch.inference_mode():
-        assert captured(x) == program(x)
+        assert captured_with(program)[0](x) == program(x)
+        assert captured_with(made_and_viewed)[0](x)[0] == made_and_viewed(x)[0]
 
 
 def leaves_inference_mode(x: Any) -> Any:

@@ -32,7 +32,7 @@ from refimpl._torch import (
     is_any_autocast_on,
     set_grad_enabled,
 )
-from refimpl.aot.fake_arguments import unrelated_alias
+from refimpl.aot.fake_arguments import unrelated_alias, with_history
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
@@ -289,9 +289,13 @@ class CaptureState(OperatorState):
         return known or self.symbols.setdefault(symbolic.node.expr, NumberValue(symbolic, None, source))
 
     def _kept_geometry(self, fake: torch.Tensor) -> torch.Tensor:
-        """The fake as it is now: a method may give it other sizes."""
+        """The fake as it is now, a leaf or not: a method may give it other sizes."""
         with self._modes_at_entry():
-            return unrelated_alias(fake).requires_grad_(fake.requires_grad)
+            alias = unrelated_alias(fake).requires_grad_(fake.requires_grad)
+            if fake.is_leaf:
+                return alias
+            with torch.enable_grad():
+                return with_history(alias)
 
     @contextlib.contextmanager
     def _modes_at_entry(self) -> Iterator[None]:
