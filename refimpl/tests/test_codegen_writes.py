@@ -304,3 +304,19 @@ def test_deterministic_compilations_add_no_floats_atomically() -> None:
     whole = _x(5, 6, dtype=torch.int64), _x(4, 6, seed=1, dtype=torch.int64)
     compiled = Compiler(options=CodegenOptions(deterministic=True)).compile(function)
     assert torch.equal(compiled(*whole), function(*whole))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.diagonal_scatter(x[0] * 3),
+        lambda x: x.select_scatter(x[0] * 3, 0, 1),
+        lambda x: x.slice_scatter(x[:1] * 3, 0, 1, 2),
+    ],
+    ids=["diagonal_scatter", "select_scatter", "slice_scatter"],
+)
+def test_what_lies_around_what_is_written_is_copied_for_as_strided(
+    write: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    x = torch.arange(20.0).as_strided((2, 2), (5, 2), 6)
+    check(lambda x: write(x).view(2, 2).as_strided((3, 4), (4, 1), 1) * 2, x, strict=False)

@@ -59,6 +59,10 @@ CHEAP = 2
 # Unless it costs no more than this, and computing it reads no more than reading it would: then the kernel that makes it need not
 # write it.
 AFFORDABLE = 12
+# These copy all memory that their argument lies in, before it and between its elements.
+COPIES_OF_MEMORY = [
+    getattr(torch.ops.aten, f"{view}_scatter") for view in ("diagonal", "select", "slice", "as_strided")
+]
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,8 @@ class _GraphLowering:
             function, reason = None, "an argument that is no strided tensor and no whole number"
         if _is_on_meta(value) or any(_is_on_meta(source.meta.get("val")) for source in node.all_input_nodes):
             function, reason = None, "tensors on the meta device"
+        if node in self.bases and getattr(node.target, "overloadpacket", None) in COPIES_OF_MEMORY:
+            function, reason = None, "as_strided, which reads what lies around it"
         if function is not None and not operands_fit(node.target, arguments, keywords):
             function, reason = None, "operands of dtypes that the operator refuses"
         if function is not None:
