@@ -104,6 +104,7 @@ class RoundingNoise(TorchDispatchMode):
         self.moved_ops = 0  # how many calls were moved: 0 says that the program is exact
         self._factor = 1.0  # of the operator at hand
         self._flips_zeros = False  # likewise, and of its results only
+        self._parts_largest = False  # likewise, and of its arguments only
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(
@@ -129,6 +130,7 @@ class RoundingNoise(TorchDispatchMode):
             return self._moved_as_first_input(func, args, kwargs, is_written=bool(kind.written))
         self._factor = noise_factor(func, args, kwargs)
         self._flips_zeros = False
+        self._parts_largest = kind.is_linear_sum or kind.moves_first_input
         if kind.moves_first_input:
             args = (self._moved_input(args[0]), *args[1:])
         if kind.moves_inputs:
@@ -142,7 +144,7 @@ class RoundingNoise(TorchDispatchMode):
             result = with_open_statistics(func, args, result)
         if kind.is_of_rows and self.scale:
             result = with_open_rows(func, args, result)
-        self._flips_zeros = kind.accumulates
+        self._flips_zeros, self._parts_largest = kind.accumulates, False
         for where in kind.written:
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
             for tensor in tree_leaves(target):
@@ -320,6 +322,8 @@ class RoundingNoise(TorchDispatchMode):
         # Infinities and NaN stay. Nothing finite becomes one, nor lets the operator overflow: masks are made as
         # (1 - mask) * finfo.min, and 1 + eps times the smallest number would be -inf.
         limit = info.max * (1.0 - 8.0 * info.eps * max(1.0, self.scale * self._factor))
+        if self._parts_largest:  # it and its negative are added up to a rounding of one of them, not to 0
+            moved = torch.where(moved.abs() > limit, torch.copysign(limit * (1.0 - shift.abs()), wide), moved)
         moved = torch.where(wide.abs() <= info.max, moved.clamp(-limit, limit), wide)
         moved = torch.copysign(moved, wide)  # -0.0 + 0.0 is 0.0
         if self._flips_zeros:

@@ -37,6 +37,8 @@ _SHRUNK = 2.0**-64  # terms of float64
 _BEYOND_SHRUNK = torch.finfo(torch.float64).max * _SHRUNK
 _ROWS = (torch.float32, torch.bfloat16)  # of norms: whose numbers reach as far as what differences are found in
 OF_ROWS = frozenset(["native_layer_norm", "native_group_norm"])
+# Dtypes of images, and what their statistics are added up in.
+_ADDED_UP = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 _FACTORS = ("alpha", "beta")  # of terms, in every such operator
 
 
@@ -84,20 +86,21 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
 def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
     """`result` of a batch norm in training, whose statistics are such sums, and its running statistics, in place.
 
-    Eager adds up in float64 where images are contiguous and have more than a pixel, else in float32, each thread by itself. A
-    channel whose sum overflows in another order has that for its mean, an infinite variance, or NaN, and no numbers.
+    Eager adds up float32 in float64 where images are contiguous and have more than a pixel, else in float32, each thread by
+    itself. A channel whose sum overflows in another order has that for its mean, an infinite variance, or NaN, and no numbers.
     """
     images, running = args[0], args[3:5]
-    if not _is_of(images, torch.float32) or not _is_in_training(func, args) or _is_added_up_in_double(images):
+    if images.dtype not in _ADDED_UP or not _is_in_training(func, args) or _is_added_up_in_double(images):
         return result
+    wide = images.to(_ADDED_UP[images.dtype])
     dims = [dim for dim in range(images.dim()) if dim != 1]
     output, mean, deviation, *rest = result
-    found = mean if mean.numel() else images.sum(dims)
-    total = with_open_overflows(torch.ops.aten.sum.dim_IntList, (images, dims), {}, found)
+    found = mean.to(wide.dtype) if mean.numel() else wide.sum(dims)
+    total = with_open_overflows(torch.ops.aten.sum.dim_IntList, (wide, dims), {}, found)
     is_open = ~total.isfinite()
     variance = torch.where(total.isnan(), math.nan, math.inf)
     for statistic, open_one in zip(running, (total, variance), strict=False):
-        if _is_of(statistic, torch.float32):
+        if isinstance(statistic, torch.Tensor):
             statistic.copy_(torch.where(is_open, open_one, statistic))
     channels = is_open.reshape(1, -1, *[1] * (images.dim() - 2))
     output.copy_(torch.where(channels, math.nan, output))
@@ -133,7 +136,7 @@ def _is_in_training(func: Any, args: Any) -> bool:
 
 
 def _is_added_up_in_double(images: torch.Tensor) -> bool:
-    return images.is_contiguous() and any(size != 1 for size in images.shape[2:])
+    return images.dtype is torch.float32 and images.is_contiguous() and any(size != 1 for size in images.shape[2:])
 
 
 def _is_of(value: Any, dtype: torch.dtype) -> bool:

@@ -151,6 +151,24 @@ def test_finite_terms_may_overflow_to_the_other_infinity_before_an_infinite_one(
         assert not is_right(lambda unbent=unbent: unbent.sum()[None], ones * math.nan, truth)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_the_largest_number_and_its_negative_leave_no_digits_of_the_others(dtype: torch.dtype) -> None:
+    """Both are where noise ends; of the others what comes between the two is lost, in any order something else."""
+    largest = torch.finfo(dtype).max
+    numbers = row(largest, -2.0, -largest, 3.5, dtype=dtype)
+
+    def mean_of_batch() -> torch.Tensor:
+        mean = torch.zeros(1, dtype=dtype)
+        torch.nn.functional.batch_norm(numbers[:, None], mean, mean.clone(), training=True, momentum=1.0)
+        return mean
+
+    product = torch.ones(1, 4, dtype=dtype)
+    for fn in (numbers.sum, numbers.mean, lambda: product @ numbers[:, None], mean_of_batch):
+        seen = {float(noisy(fn, seed)) for seed in range(20)}
+        assert all(map(math.isfinite, seen))
+        assert max(map(abs, seen)) > largest * torch.finfo(dtype).eps / 16
+
+
 def test_arguments_and_strides_stay() -> None:
     a, b = torch.full((2, 3), LARGEST), torch.full((3, 4), -1.0)
     result = noisy(lambda: torch.mm(a, b.t().contiguous().t()), 0)
@@ -163,6 +181,8 @@ OPEN, LARGE, SMALL = [LARGEST, LARGEST, -LARGEST, -LARGEST], [LARGEST, LARGEST, 
 
 
 IMAGES = torch.tensor([[OPEN, LARGE, SMALL]])
+DOUBLE_IMAGES = torch.where(IMAGES.abs() < LARGEST, IMAGES.double(), IMAGES.double().sign() * LARGEST_DOUBLE)
+HALF_IMAGES = IMAGES.clamp(-3e38, 3e38).bfloat16()
 
 
 @pytest.mark.parametrize(
@@ -173,22 +193,31 @@ IMAGES = torch.tensor([[OPEN, LARGE, SMALL]])
         (IMAGES.mT.contiguous().mT, False, False),
         (IMAGES[0].mT.contiguous(), True, True),
         (IMAGES[0].mT.contiguous()[:, :, None], True, True),
+        (DOUBLE_IMAGES, True, True),
+        (DOUBLE_IMAGES.mT.contiguous().mT, False, False),
+        (DOUBLE_IMAGES[0].mT.contiguous(), True, True),
+        (HALF_IMAGES, True, True),
+        (HALF_IMAGES[0].mT.contiguous(), True, True),
     ],
-    ids=["contiguous", "channels last", "evaluation", "no pixels", "one pixel"],
+    ids=[
+        *("contiguous", "channels last", "evaluation", "no pixels", "one pixel"),
+        *("float64", "float64, evaluation", "float64, no pixels", "bfloat16", "bfloat16, no pixels"),
+    ],
 )
 def test_statistics_of_a_batch_norm_are_sums(images: torch.Tensor, *, training: bool, is_open: bool) -> None:
     """Channels: all of NaN and infinity, an infinity in every order, numbers. Of contiguous images eager adds up in float64."""
     seen = []
     for seed in range(2):
-        norm = torch.nn.BatchNorm1d(3, momentum=1.0).train(training)
-        plain = torch.nn.BatchNorm1d(3, momentum=1.0).train(training)
+        norm = torch.nn.BatchNorm1d(3, momentum=1.0, dtype=images.dtype).train(training)
+        plain = torch.nn.BatchNorm1d(3, momentum=1.0, dtype=images.dtype).train(training)
         expected, output = plain(images), noisy(lambda norm=norm: norm(images), seed)
         assert norm.running_mean is not None
         assert norm.running_var is not None
         assert plain.running_mean is not None
         seen.append((norm.running_mean[0].item(), norm.running_var[0].item(), output[:, 0]))
-        assert norm.running_mean[1:].allclose(plain.running_mean[1:])
-        assert output[:, 2].allclose(expected[:, 2], rtol=1e-4, atol=1e-4)
+        rounding = 2e-2 if images.dtype is torch.bfloat16 else 1e-4
+        assert norm.running_mean[1:].allclose(plain.running_mean[1:], rtol=rounding)
+        assert output[:, 2].allclose(expected[:, 2], rtol=rounding, atol=rounding)
         own = plain.running_mean[0].item()
         assert (math.isnan(own) != math.isnan(norm.running_mean[0].item())) is is_open
     assert all(math.isfinite(mean) is not is_open for mean, _, _ in seen)
