@@ -116,6 +116,8 @@ class OutputInfo:
     position: int  # among the forward outputs
     requires_grad: bool = False
     source: int | None = None  # argument, slot, forward output or earlier output that it is or views
+    # How a view is made of the source. Of the only view of an intermediate, which the graph gives as a tensor of its own, how a
+    # view is made of that: it is one for autograd.
     steps: tuple[ReplayStep, ...] = ()
     geometry: Geometry | None = None
     becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
@@ -126,7 +128,6 @@ class OutputInfo:
         False  # a view made without gradients of what is then written to: autograd forbids its gradient
     )
     has_history: bool = False
-    was_view: bool = False  # the only view of an intermediate, that the graph gives as a tensor of its own
     is_inference: bool = False
     becomes_inference: bool = False  # made where the program has switched inference mode on itself
 
@@ -168,6 +169,8 @@ class ProgramAnalysis:
     # Per tangent, those whose backward cannot run once its own has run for good (history.freed_together)
     freed_together: tuple[frozenset[int], ...] = ()
     flat_writes: tuple[FlatWrite, ...] = ()
+    # Positions of what owns its memory for autograd, results and bases of views, whatever the graph has put it into.
+    owned: tuple[int, ...] = ()
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot
 
     @property

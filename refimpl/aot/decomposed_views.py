@@ -1,4 +1,5 @@
-"""Views that a trace decomposes: remembered as the program called them, for autograd knows them by these calls.
+"""Views that a trace decomposes: remembered as the program called them, for autograd knows them by these calls. And views that
+decompositions end in where the program called no view: for autograd those own their memory.
 
 Counterpart: none; upstream's traces for metadata run without decompositions
 """
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import FakeTensor, pytree, storage_key
 from refimpl.functionalize.aliases import DecomposedView, view_of
 from refimpl.trace.recording_mode import RecordingMode
 
@@ -21,17 +23,32 @@ class DecomposedViewsState:
     def __init__(self, recording: RecordingMode) -> None:
         self._recording = recording
         self._calls: dict[torch.fx.Node, DecomposedView] = {}
+        self._owners: set[torch.fx.Node] = set()
 
     @property
     def calls(self) -> Mapping[torch.fx.Node, DecomposedView]:
         """By the node that is the view."""
         return MappingProxyType(self._calls)
 
+    @property
+    def owners(self) -> frozenset[torch.fx.Node]:
+        """What decompositions gave for new tensors, and what `own` was told of."""
+        return frozenset(self._owners)
+
+    def own(self, tensor: torch.Tensor) -> None:
+        """The tensor is in memory of its own in eager mode."""
+        tracked = self._recording.tracker.find(tensor)
+        if tracked is not None:
+            self._owners.add(tracked.node)
+
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """`result` is what a decomposition gave for a call."""
         alias = view_of(func)
-        source = None if alias is None else alias.parameter.of(args, kwargs)
-        if alias is None or not isinstance(source, torch.Tensor):
+        if alias is None:
+            self._record_owners(args, kwargs, result)
+            return
+        source = alias.parameter.of(args, kwargs)
+        if not isinstance(source, torch.Tensor):
             return
         viewed = self._recording.tracker.find(source)
         for index, tensor in enumerate(result if alias.is_list else [result]):
@@ -44,3 +61,14 @@ class DecomposedViewsState:
                 kwargs=self._recording.node_of(kwargs),
                 output_index=index if alias.is_list else None,
             )
+
+    def _record_owners(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        given = {storage_key(tensor) for tensor in _tensors_with_memory((args, kwargs))}
+        for tensor in _tensors_with_memory(result):
+            if storage_key(tensor) not in given:
+                self.own(tensor)
+
+
+def _tensors_with_memory(values: Any) -> list[FakeTensor]:
+    tensors = [value for value in pytree.tree_leaves(values) if type(value) is FakeTensor]
+    return [tensor for tensor in tensors if tensor.layout is torch.strided and not tensor.is_nested]

@@ -6,7 +6,7 @@ Counterpart: none; torch's traces give copies, strides, random numbers and gradi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,14 @@ from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
 from refimpl.aot.eager_interpolation import PythonKernelsBelowAutogradMode, interpolation_by_operator
 from refimpl.aot.gradient_layouts import eager_layouts
 from refimpl.aot.history import steps_behind
-from refimpl.trace.function_layouts import laid_out
+from refimpl.trace.function_layouts import is_pooled_without_gradient, laid_out
 
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
 
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-_ATTENTION = (torch.nn.functional.scaled_dot_product_attention, torch.nn.functional.multi_head_attention_forward)
+_FUNCTIONAL_ATTENTION = torch.nn.functional.scaled_dot_product_attention
+_ATTENTION = (_FUNCTIONAL_ATTENTION, torch.nn.functional.multi_head_attention_forward)
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
 _CENTER = 5  # the place of this argument
@@ -37,6 +38,7 @@ _MARGIN_LOSSES = (  # whose kernels in Python count labels behind the end, and l
     torch.ops.aten.multilabel_margin_loss_forward,
     torch.ops.aten.multilabel_margin_loss_forward.default,
 )
+_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 _GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
 
 _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")  # of whole tensors
@@ -48,7 +50,13 @@ class EagerResultsMode(TorchFunctionMode):
 
     Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
     expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Interpolation and margin losses are operators.
+
+    on_own: told of results that are no views of what nobody sees, as they are for tensors without data.
     """
+
+    def __init__(self, on_own: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self._on_own = on_own
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -75,7 +83,19 @@ class EagerResultsMode(TorchFunctionMode):
         if func in _GRADIENTS:
             with eager_gradients(_differentiated(*args, **kwargs)):
                 return func(*args, **kwargs)
-        return laid_out(func, args, kwargs, func(*args, **kwargs))
+        result = laid_out(func, args, kwargs, func(*args, **kwargs))
+        if _is_computed(func, args, result):
+            self._on_own(result)
+        return result
+
+
+def _is_computed(func: Any, args: Any, result: Any) -> bool:
+    """Whether eager mode's kernels give memory where those in Python, or those for tensors without data, end in a view."""
+    if func is _FUNCTIONAL_ATTENTION and isinstance(result, torch.Tensor):
+        return result.device.type == "cpu"
+    if func in _PRODUCTS and len(args) == 2:
+        return [value.dim() for value in args if isinstance(value, torch.Tensor)] == [1, 2]
+    return is_pooled_without_gradient(func, result)
 
 
 def _differentiated(outputs: Any = (), *_: Any, **named: Any) -> list[torch.Tensor]:

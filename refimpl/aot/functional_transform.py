@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from refimpl._torch import pytree
-from refimpl.aot.analysis import OutputKind, ProgramAnalysis
+from refimpl.aot.analysis import OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.options import AOTConfig
@@ -92,9 +92,12 @@ def _run(program: FunctionalProgram, leaves: list[Any], *, has_views: bool) -> l
 
 
 def _as_computed(analysis: ProgramAnalysis, *, has_views: bool) -> ProgramAnalysis:
-    """Gradients are those of the graph's own ops: nothing is missing that could be asked for. Without views results are new."""
+    """Gradients are those of the graph's own ops: nothing is missing that could be asked for. What the graph computes is taken as
+    it is, and without views so are all results."""
     inputs = tuple(replace(info, requires_grad=True) for info in analysis.inputs)
-    if has_views:
-        return replace(analysis, inputs=inputs)
-    outputs = tuple(replace(info, kind=OutputKind.FRESH) if info.kind in _VIEWS else info for info in analysis.outputs)
-    return replace(analysis, inputs=inputs, outputs=outputs)
+
+    def output(info: OutputInfo) -> OutputInfo:
+        is_new = info.kind is OutputKind.FRESH or (info.kind in _VIEWS and not has_views)
+        return replace(info, kind=OutputKind.FRESH, steps=()) if is_new else info
+
+    return replace(analysis, inputs=inputs, outputs=tuple(map(output, analysis.outputs)), owned=())

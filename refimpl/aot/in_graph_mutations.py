@@ -82,6 +82,7 @@ class _Moved:
             bases=tuple(map(self.position, analysis.bases)),
             num_forward_outputs=analysis.num_forward_outputs - len(self.gone),
             argument_mutations=tuple((i, self._mutation(mutation)) for i, mutation in analysis.argument_mutations),
+            owned=tuple(map(self.position, analysis.owned)),
             flat_writes=tuple(replace(w, position=self.position(w.position)) for w in analysis.flat_writes),
         )
 

@@ -42,7 +42,7 @@ from refimpl.aot.input_analysis import Start, geometry_change_of, is_same, mutat
 from refimpl.aot.input_plan import InputPlan, view_of_base
 from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
-from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState
+from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState, owned_outputs
 from refimpl.aot.repeated_draws import mark_draw, start_draws
 from refimpl.aot.scalar_masks import ScalarMasksMode, refuse_bool_read
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
@@ -264,6 +264,7 @@ class _JointTraceState:
             given_unread=unread,
             freed_together=freed_together(outs),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
+            owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
         if self.outer is not None:
@@ -286,7 +287,7 @@ class _JointTraceState:
     def _run_program(self, arguments: list[Any]) -> list[Any]:
         assignments = self._assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(EagerResultsMode())
+            stack.enter_context(EagerResultsMode(self._decomposed.own))
             stack.enter_context(DetachedBasesMode(self.recording.tracker))
             if self.records_assignments:
                 stack.enter_context(assignments)
@@ -321,7 +322,10 @@ class _JointTraceState:
     ) -> tuple[list[InputInfo], list[tuple[int, InputMutation | None]], list[OutputInfo]]:
         name_writes(self.builder.graph)
         graph = self.builder.graph if self.outer is None else self.outer.graph
-        self._aliases = AliasMap(graph, enlarges=True, decomposed=self._decomposed.calls, follows_autograd=True)
+        known = self._decomposed
+        self._aliases = AliasMap(
+            graph, enlarges=True, decomposed=known.calls, owners=known.owners, follows_autograd=True
+        )
         for position, leaf in enumerate(self.leaves):
             if _accumulated(leaf) != self._accumulated[position]:
                 raise GradientInProgram(position)

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind
+from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind, ReplayStep
 from refimpl.aot.data_assignments import ASSIGNS_DATA
 from refimpl.aot.history import has_gradient_of_base, history_of, is_new_leaf
 from refimpl.aot.input_plan import base_of
-from refimpl.aot.replay import has_custom_function, replay_steps
+from refimpl.aot.replay import alias_step, has_custom_function, replay_steps
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import REINTERPRETING, AliasMap
 from refimpl.functionalize.schemas import SET_OPS
@@ -168,7 +168,7 @@ class OutputAnalysisState:
             kind=kind,
             position=position,
             source=source,
-            steps=() if source is None else self._steps(node),
+            steps=self._step_of_own(result, node, is_put=is_put) if source is None else self._steps(node),
             requires_grad=result.requires_grad,
             geometry=Geometry.of(result),
             becomes_leaf=(
@@ -178,13 +178,21 @@ class OutputAnalysisState:
             is_put=is_put,
             is_before_writes=is_early and not is_put,
             has_history=has_history,
-            was_view=has_history and kind is OutputKind.FRESH and not is_put and result._is_view(),
             is_inference=is_put and torch.is_inference_mode_enabled() and self._is_inference(node),
             becomes_inference=not torch.is_inference_mode_enabled()
             and result.is_inference()
             and result.layout is torch.strided
             and kind is not OutputKind.VIEW_OF_INPUT,
         )
+
+    def _step_of_own(self, result: torch.Tensor, node: Node, *, is_put: bool) -> tuple[ReplayStep, ...]:
+        """What makes a view of what the graph gives, where the program returns a view of what nobody sees."""
+        if is_put or self._roots is None or not self.replays or result.layout is not torch.strided:
+            return ()
+        if not result._is_view() or node in self.aliases.owners:
+            return ()
+        has_gradient = result.requires_grad or bool(node.meta.get("grad_mode", True))
+        return (alias_step(has_gradient=has_gradient),)
 
     def _has_gradient(self, node: Node) -> bool:
         """Of a tensor in inference mode: views of what requires a gradient do, wherever they are put."""
@@ -291,6 +299,13 @@ class OutputAnalysisState:
         if any(step.node.target in SET_OPS for step in steps):
             return False
         return bool(steps) and has_custom_function(history_of(tensor), len(steps))
+
+
+def owned_outputs(infos: Sequence[OutputInfo]) -> tuple[int, ...]:
+    """Positions of the forward outputs that own their memory for autograd: what is computed, and bases of views."""
+    computed = [info.position for info in infos if info.kind is OutputKind.FRESH]
+    viewed = [info.source for info in infos if info.kind is OutputKind.VIEW_OF_INTERMEDIATE]
+    return tuple(sorted({*computed, *(source for source in viewed if source is not None)}))
 
 
 def _is_plain(*tensors: torch.Tensor) -> bool:

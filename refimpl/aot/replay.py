@@ -65,6 +65,18 @@ def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> Repl
     )
 
 
+def alias_step(*, has_gradient: bool) -> ReplayStep:
+    """A view of the whole, made in this mode of gradients. To be called in that which the program is called in."""
+    return ReplayStep(
+        target=_aten.alias.default,
+        arguments=(VIEWED,),
+        keywords=(),
+        element=None,
+        has_gradient=has_gradient,
+        enables_gradients=has_gradient and not torch.is_grad_enabled(),
+    )
+
+
 def replayer(steps: Sequence[ReplayStep]) -> Replay:
     """A function of (base, forward outputs) that gives the view; steps take symbolic numbers from the forward outputs."""
     functions = [_function(step) for step in steps]

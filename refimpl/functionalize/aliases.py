@@ -12,7 +12,7 @@ intermediate view reads the memory as another dtype, or conjugated, at that view
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -91,6 +91,8 @@ class AliasMap:
     enlarges: `resize_` beyond the memory there is makes that memory larger, for all who see it, where sizes are numbers: the
     owners are in `enlarged`, with the bytes they had. Else it gives the tensor other memory, and owners are in `grown`.
 
+    owners: nodes whose tensors own the memory they are in, whatever the graph calls: what is before them nobody sees.
+
     follows_autograd: what `_unsafe_view` makes of an intermediate that nothing else uses owns that memory, as it is the base that
     autograd gives the views of it.
     """
@@ -101,6 +103,7 @@ class AliasMap:
         *,
         enlarges: bool = False,
         decomposed: Mapping[torch.fx.Node, DecomposedView] = _NONE_DECOMPOSED,
+        owners: Collection[torch.fx.Node] = (),
         follows_autograd: bool = False,
     ) -> None:
         self._tensor: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -115,6 +118,7 @@ class AliasMap:
         self.enlarged: dict[torch.fx.Node, int] = {}
         self._enlarges = enlarges
         self._decomposed = decomposed
+        self.owners = owners
         self._follows_autograd = follows_autograd
         attributes: dict[str, torch.fx.Node] = {}
         for node in (graph.graph if isinstance(graph, torch.fx.GraphModule) else graph).nodes:
@@ -296,7 +300,7 @@ class AliasMap:
             self.grown[node] = self._tensor[given]
         elif alias.kind == "same":
             self._be(node, given)
-        elif self._follows_autograd and self._takes_over(node, given):
+        elif node in self.owners or (self._follows_autograd and self._takes_over(node, given)):
             self._own(node)
         else:
             target = METADATA_OPS.get(call.target, call.target)

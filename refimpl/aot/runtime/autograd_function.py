@@ -137,13 +137,7 @@ def differentiable_call(
         refused = [isinstance(g, torch.Tensor) and is_refused(i) for g, i in zip(returned, gradients, strict=True)]
         return _refuse_gradients(returned, refused, [*given.values(), *call.origins]) if any(refused) else returned
 
-    views = frozenset(
-        differentiable.index(i.position) for i in analysis.outputs if i.was_view and i.position in differentiable
-    )
-
     class Compiled(_Step):
-        were_views = views
-
         @staticmethod
         def forward(ctx: Any, holder: list[Any], origins: list[torch.Tensor], *slots: Any) -> tuple[Any, ...]:
             outs = forward(list(slots))
@@ -173,8 +167,6 @@ def differentiable_call(
             return None, None, *gradients_of(ctx, grads)
 
     class CompiledPart(_Step):
-        were_views = views
-
         @staticmethod
         def forward(
             ctx: Any, call: _CallInParts, part: Part, returned: list[torch.Tensor], *slots: Any
@@ -238,8 +230,6 @@ def differentiable_call(
 class _Step(torch.autograd.Function):
     """What a compiled forward and backward are one of, or one for each part."""
 
-    were_views: frozenset[int]  # of the differentiable outputs, those that in eager mode are views
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CallInParts:
@@ -257,14 +247,6 @@ def is_of_graph(tensor: torch.Tensor) -> bool:
     """Whether it is a result of a compiled graph, whose hooks are called with None where only other results have gradients."""
     made_by = getattr(type(history_of(tensor)), "_forward_cls", None)
     return isinstance(made_by, type) and issubclass(made_by, _Step)
-
-
-def was_view(tensor: torch.Tensor) -> bool:
-    """Whether a result of a compiled graph is a view in eager mode, of what nobody sees."""
-    step = history_of(tensor)
-    part = getattr(step, "part", None)
-    index = tensor.output_nr if part is None else part.outputs[tensor.output_nr]
-    return index in type(step)._forward_cls.were_views
 
 
 def _unreached_slots(analysis: ProgramAnalysis) -> list[int]:

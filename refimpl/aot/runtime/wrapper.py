@@ -38,6 +38,7 @@ def runtime_wrapper(
 ) -> FlatCall:
     """A function of the flat list of arguments that returns the flat list of results. One of `inference`, `training` is given."""
     run = _training_run(training, analysis) if training is not None else _inference_run(inference)
+    run = _without_bases(run, [p for p in analysis.owned if p not in analysis.differentiable])
     mutations = [
         (position, step)
         for position, info in enumerate(analysis.inputs)
@@ -60,7 +61,7 @@ def runtime_wrapper(
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
     is_plain = all(
-        info.kind is OutputKind.FRESH and not info.becomes_leaf and not info.becomes_inference
+        info.kind is OutputKind.FRESH and not (info.steps or info.becomes_leaf or info.becomes_inference)
         for info in analysis.outputs
     )
     flat_writes = analysis.flat_writes
@@ -185,6 +186,26 @@ def _training_run(training: DifferentiableCall, analysis: ProgramAnalysis) -> Ca
     return run
 
 
+def _without_bases(
+    run: Callable[[list[Any]], Sequence[Any]], positions: Sequence[int]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """`run`, of whose outputs none at these positions is a view for autograd, of whatever the graph has put it into."""
+    if not positions:
+        return run
+
+    def run_and_part(slots: list[Any]) -> Sequence[Any]:
+        forward = run(slots)
+        views = [p for p in positions if forward[p]._is_view()]
+        if not views:
+            return forward
+        own = list(forward)
+        for p in views:
+            own[p] = forward[p].detach()
+        return own
+
+    return run_and_part
+
+
 def _prologue(
     plan: InputPlan, aot_id: int, captured: Sequence[torch.Tensor]
 ) -> Callable[[list[Any]], list[Any]] | None:
@@ -284,6 +305,8 @@ def _put(info: OutputInfo, place: OutputMaker) -> OutputMaker:
 def _alias_maker(info: OutputInfo) -> OutputMaker:
     position, source, view = info.position, info.source, replayer(info.steps)
     match info.kind:
+        case OutputKind.FRESH if info.steps:
+            return lambda args, slots, forward, results: view(forward[position], forward)
         case OutputKind.FRESH | OutputKind.CONSTANT:
             return lambda args, slots, forward, results: forward[position]
         case OutputKind.INPUT:

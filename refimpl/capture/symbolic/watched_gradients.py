@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 import torch
 
-from refimpl.aot.runtime.autograd_function import is_of_graph, was_view
+from refimpl.aot.runtime.autograd_function import is_of_graph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.symbolic.values import SequenceValue, TensorValue
-from refimpl.errors import UnsupportedByRefimpl
 
 WATCHING_METHODS = frozenset({"register_hook", "retain_grad"})
 _UNBOUND = (torch.Tensor.register_hook, torch.Tensor.retain_grad)
@@ -110,21 +109,7 @@ def keep_detached_apart(state: Progress, target: Any, args: Sequence[Any]) -> No
 
 def for_arriving_gradients(tensor: Any, hook: Any) -> Any:
     """The hook for `register_hook`. On a result of a graph it is left out where gradients arrive at other results alone: in eager
-    mode what has made this one would not run. Raises UnsupportedByRefimpl in backward where the tensor was written to since and
-    is a view in eager mode, which leaves the hook with uses from before the write."""
+    mode what has made this one would not run."""
     if not isinstance(tensor, torch.Tensor) or not is_of_graph(tensor):
         return hook
-    if not was_view(tensor):
-        return lambda gradient: None if gradient is None else hook(gradient)
-    counted, version = tensor.detach(), tensor._version  # they share the count of writes, and no history
-
-    def unless_written(gradient: Any) -> Any:
-        if gradient is not None and counted._version != version:
-            raise UnsupportedByRefimpl(
-                seen="a hook on a view made in an earlier graph, which was written to after register_hook",
-                supported="such hooks on views that are made where the hook is registered",
-                do="register the hook after the write, or on a tensor that is no view",
-            )
-        return None if gradient is None else hook(gradient)
-
-    return unless_written
+    return lambda gradient: None if gradient is None else hook(gradient)
