@@ -423,6 +423,30 @@ def test_nothing_runs_behind_what_has_no_gradient(program: Callable[..., Any], w
         assert same(outcomes(compiled, order), outcomes(program, order)), order
 
 
+def of_no_input(x: torch.Tensor) -> Any:
+    """The view is a leaf that requires a gradient, behind which nothing lies."""
+    y = x * 2
+    with torch.no_grad():
+        view = y.view(-1)
+    return y.sin(), view * 3, view * 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_result_that_leads_to_no_input_has_a_history_as_well(way: str) -> None:
+    def outcome(function: Any, order: tuple[int, ...]) -> list[Any]:
+        x = torch.full((2,), 0.5, requires_grad=True)
+        results = function(x * 1)  # whose history is let go by the first backward
+        facts: list[Any] = [(result.requires_grad, result.is_leaf) for result in results]
+        for used in order:
+            results[used].sum().backward()
+            facts.append(None if x.grad is None else x.grad.clone())
+        return facts
+
+    compiled = WAYS[way](of_no_input)
+    for order in ((1, 0), (0, 2), (2, 1, 0)):
+        assert same(outcome(compiled, order), outcome(of_no_input, order)), order
+
+
 def test_results_of_leaves_are_one_step_of_autograd() -> None:
     x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     compiled = compile_aot(apart)

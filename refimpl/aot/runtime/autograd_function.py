@@ -182,6 +182,8 @@ def differentiable_call(
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
+            if not ctx.part.slots:  # no gradient arrives anywhere
+                return None, None, None, None
             arrived = dict(zip(ctx.part.outputs, grads, strict=True))
             found = gradients_of(ctx.call, [arrived.get(index) for index in range(len(differentiable))])
             return None, None, None, *[found[position] for position in ctx.part.slots]
@@ -203,7 +205,9 @@ def differentiable_call(
             origins=_origins_of(slots) if has_histories else [],
         )
         for part in parts:
-            made = CompiledPart.apply(call, part, [results[i] for i in part.outputs], *[slots[i] for i in part.slots])
+            # What only leads to a leaf of the program's own, a view made without grad mode, has a history that reaches no slot.
+            origins = [slots[i] for i in part.slots] or [torch.zeros((), requires_grad=True)]
+            made = CompiledPart.apply(call, part, [results[i] for i in part.outputs], *origins)
             for index, result in zip(part.outputs, made, strict=True):
                 results[index] = result
         return tuple(results)
