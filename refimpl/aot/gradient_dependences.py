@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.history import steps_behind
+from refimpl.aot.partition.joint import is_tangent
 from refimpl.aot.replay import has_custom_function
 from refimpl.trace.tracker import Tracked
 
@@ -41,11 +42,16 @@ class AnswersState:
         self._find = find
         self._found: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # by step: what arrived, and what it returned
         self._read: dict[Any, list[set[int]]] = {}  # by step: what arrived that each gradient is computed of
+        self._is_partial = False  # gradients may arrive at some of the outputs
+        self._of_tangents: set[torch.fx.Node] = set()  # of those up to `_last`
+        self._last: torch.fx.Node | None = None
 
     @contextlib.contextmanager
     def recorded(self, outputs: Iterable[torch.Tensor]) -> Iterator[None]:
         """Within, the backwards behind these outputs are called and remembered."""
-        with _called_instead(steps_behind(list(outputs)), self._ask):
+        behind = list(outputs)
+        self._is_partial = len(behind) > 1
+        with _called_instead(steps_behind(behind), self._ask):
             yield
 
     @contextlib.contextmanager
@@ -76,8 +82,43 @@ class AnswersState:
 
     def _ask(self, step: Any, *gradients: Any) -> Any:
         returned = type(step).apply(step, *gradients)
+        if self._is_partial:
+            returned = self._tied(returned, gradients)
         self._found[step] = gradients, returned
         return returned
+
+    def _tied(self, returned: Any, gradients: Sequence[Any]) -> Any:
+        """The same, where what is not computed of what arrives, and is not zeros, reads that without using it: autograd gives it
+        where anything arrives, and calls the backward nowhere else."""
+        arrived = [g for g in gradients if isinstance(g, torch.Tensor) and self._arrives(g)]
+        told: torch.Tensor | None = None
+        found: list[Any] = []
+        for value in _as_tuple(returned):
+            if (
+                arrived
+                and isinstance(value, torch.Tensor)
+                and value.layout is torch.strided
+                and not self._arrives(value)
+            ):
+                tracked = self._find(value)
+                if tracked is None or not _is_zeros(tracked.node):
+                    told = _never(arrived) if told is None else told
+                    value = value.masked_fill(told, 0)
+            found.append(value)
+        return tuple(found) if isinstance(returned, tuple) else found[0]
+
+    def _arrives(self, tensor: torch.Tensor) -> bool:
+        """Whether it is computed of incoming gradients: zeros in the place of one that there is none of are not."""
+        tracked = self._find(tensor)
+        if tracked is None:
+            return False
+        nodes = tracked.node.graph.nodes
+        node = next(iter(nodes)) if self._last is None else self._last.next
+        while node.op != "root":
+            if is_tangent(node) or not self._of_tangents.isdisjoint(node.all_input_nodes):
+                self._of_tangents.add(node)
+            self._last, node = node, node.next
+        return tracked.node in self._of_tangents
 
     def _answer(self, step: Any, *gradients: Any) -> Any:
         arrived, returned = self._found[step]
@@ -88,6 +129,19 @@ class AnswersState:
             for t in _as_tuple(returned)
         ]
         return tuple(left)
+
+
+def _never(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """False, of what the gradients are: one element of each where there is one for sure."""
+    with torch.no_grad():
+        odd: torch.Tensor | None = None
+        for gradient in gradients:
+            is_known = gradient.layout is torch.strided and all(type(size) is int and size for size in gradient.shape)
+            one = gradient.detach()[(0,) * gradient.dim()] if is_known else gradient.detach()
+            one = one != one if is_known else (one != one).any()
+            odd = one if odd is None else odd | one
+        assert odd is not None
+        return odd & ~odd
 
 
 def _is_lost(read: set[int], missing: set[int]) -> bool:

@@ -84,8 +84,9 @@ def test_uses_before_a_write_pass_the_hook_and_uses_after_it_do_not(
 
 def test_hooks_come_and_go_between_calls() -> None:
     def program(base: Tensor, view: Tensor) -> Tensor:
+        before = view.sum()
         view.detach().mul_(2)
-        return (view + 2).sum() * 7
+        return before + (view + 2).sum() * 7
 
     compiled = compile_aot(program)
     for watch in (_unwatched, _hooked, _unwatched):

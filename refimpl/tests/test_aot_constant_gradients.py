@@ -1,0 +1,97 @@
+"""Backwards of the user's that return what is not computed of what arrives, where only some of the results get gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.backends import aot_eager, triton
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
+from refimpl.pipeline import compile_aot
+
+Tensor = torch.Tensor
+BACKWARDS: dict[str, Callable[..., Any]] = {
+    "ones": lambda x, first, second: torch.ones(3),
+    "saved": lambda x, first, second: x * 5,
+    "the input": lambda x, first, second: x,
+    "zeros": lambda x, first, second: torch.zeros(3),
+    "like what arrives": lambda x, first, second: torch.ones_like(second),
+    "more than what arrives": lambda x, first, second: first + 1,
+    "what arrives": lambda x, first, second: first * 2 + second,
+    "nothing": lambda x, first, second: None,
+}
+
+
+def _function(backward: Callable[..., Any]) -> Any:
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+            ctx.save_for_backward(x)
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:
+            return backward(*ctx.saved_tensors, *grad_outputs)
+
+    return Function
+
+
+PROGRAMS: dict[str, Callable[[Any, Tensor], Any]] = {
+    "beside another": lambda f, x: (f.apply(x)[0], x.sin()),
+    "both results": lambda f, x: (*f.apply(x), x * 5),
+    "inside": lambda f, x: (lambda y: (f.apply(y)[1] * 3, y.sin()))(x * 3),
+    "twice": lambda f, x: (f.apply(x)[0] * 2, f.apply(x.sin())[1] * 3, x * 5),
+    "of itself": lambda f, x: (f.apply(f.apply(x)[0])[0], x * 5),
+    "behind each": lambda f, x: (lambda y: (y.sin(), y.cos()))(f.apply(x)[0]),
+}
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "default": lambda f: compile_aot(f, partition="default"),
+    "min_cut": lambda f: compile_aot(f, partition="min_cut"),
+    "captured": lambda f: with_options(f, CaptureOptions(backend=aot_eager)),
+}
+
+
+def _gradient(program: Callable[[Tensor], Any], used: tuple[int, ...]) -> Tensor | None:
+    x = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
+    results = program(x)
+    torch.stack([results[index].sum() for index in used]).sum().backward()
+    return x.grad
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("backward", BACKWARDS)
+def test_it_arrives_where_eager_mode_calls_the_backward(backward: str, program: str, way: str) -> None:
+    function = _function(BACKWARDS[backward])
+
+    def run(x: Tensor) -> Any:
+        return PROGRAMS[program](function, x)
+
+    compiled = WAYS[way](run)
+    count = len(run(torch.ones(3)))
+    for size in range(1, count + 1):
+        for used in itertools.combinations(range(count), size):
+            expected, found = _gradient(run, used), _gradient(compiled, used)
+            assert (expected is None) == (found is None), used
+            if expected is not None and found is not None:
+                torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("arriving", [float("nan"), float("inf"), 0.0])
+def test_its_values_are_kept_whatever_arrives(arriving: float) -> None:
+    values = torch.tensor([-0.0, float("-inf"), 3.0])
+    function = _function(lambda x, first, second: values * 1)
+
+    def run(x: Tensor) -> Any:
+        return function.apply(x)[0], x.sin()
+
+    x = torch.ones(3, requires_grad=True)
+    result = with_options(run, CaptureOptions(backend=triton))(x)[0]
+    (gradient,) = torch.autograd.grad(result, x, torch.full((3,), arriving))
+    assert torch.equal(gradient, values)
+    assert torch.equal(gradient.signbit(), values.signbit())
