@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from refimpl._torch import function_of
 from refimpl.aot.history import history_of
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.tracker import TrackerState
@@ -39,4 +40,4 @@ class DetachedBasesMode(TorchFunctionMode):
 def _is_made_in_program(tensor: torch.Tensor) -> bool:
     """Or written to: its history goes on behind what an argument's begins with."""
     step: Any = history_of(tensor)
-    return step is not None and not getattr(getattr(step, "_forward_cls", None), "begins_history", False)
+    return step is not None and not getattr(function_of(step), "begins_history", False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import set_grad_enabled
+from refimpl._torch import function_of, set_grad_enabled
 from refimpl.aot.analysis import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
 
@@ -169,6 +169,6 @@ def has_custom_function(grad_fn: Any, count: int) -> bool:
         if grad_fn is None:
             return False
         if isinstance(grad_fn, torch.autograd.function.BackwardCFunction):
-            return not getattr(getattr(grad_fn, "_forward_cls", None), "begins_history", False)
+            return not getattr(function_of(grad_fn), "begins_history", False)
         grad_fn = grad_fn.next_functions[0][0] if grad_fn.next_functions else None
     return False

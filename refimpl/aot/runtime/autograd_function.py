@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
+from refimpl._torch import function_of, has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.history import history_of
@@ -249,7 +249,7 @@ class _CallInParts:
 
 def is_of_graph(tensor: torch.Tensor) -> bool:
     """Whether it is a result of a compiled graph, whose hooks are called with None where only other results have gradients."""
-    made_by = getattr(type(history_of(tensor)), "_forward_cls", None)
+    made_by = function_of(history_of(tensor))
     return isinstance(made_by, type) and issubclass(made_by, _Step)
 
 

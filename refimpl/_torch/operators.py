@@ -1,0 +1,104 @@
+"""Operators: their classes, those that take functions, their kernels, and what they write to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
+from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
+from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
+
+# Operators that take functions, of which only torch.cond has a public name.
+from torch._higher_order_ops import map as hop_map
+from torch._higher_order_ops import scan as hop_scan
+
+# The one function through which torch.cond and its like compile themselves; it is never called (trace/higher_order).
+from torch._higher_order_ops import utils as hop_utils
+from torch._higher_order_ops import while_loop as hop_while_loop
+
+# Which ops have side effects that their schemas do not show.
+from torch._library import simple_registry as _simple_registry
+
+# The type of aten.add.Tensor has no public name.
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch._ops import OpOverloadPacket as OpOverloadPacket
+
+
+def has_composite_kernel(func: OpOverload) -> bool:
+    """Whether the op has a kernel made of other operators, which may return an argument or a view of one. Kernel tables are only
+    readable through `torch._C`; some operators of TorchScript have none."""
+    name = func.name()
+    if not torch._C._dispatch_has_kernel(name):
+        return False
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+
+
+def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:
+    """Whether eager runs the op's composite kernel rather than one of the devices' own.
+
+    Autograd does that before the mode sees the call; in inference mode nobody does. Kernel tables are only readable through
+    `torch._C`.
+    """
+    if not has_composite_kernel(func):
+        return False
+    keys = [torch._C._dispatch_key_for_device(device_type) for device_type in device_types]
+    return not any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
+
+
+def has_python_kernels() -> bool:
+    """Whether the dispatcher prefers torch's kernels in Python, as it does in traces with symbolic sizes."""
+    return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PythonDispatcher)
+
+
+def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
+    """The composite kernel that eager runs. `OpOverload.decompose` prefers torch's Python decompositions where it has any."""
+    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def registered_effect(func: Any) -> Any:
+    """The kind of side effect that an op or higher-order operator is registered with, whose order counts; None without.
+
+    Only of ops whose results are no arguments, and which write to none: the others' effects show in their schemas.
+    """
+    if isinstance(func, OpOverload):
+        arguments = (*func._schema.arguments, *func._schema.returns)
+        return None if any(a.alias_info is not None for a in arguments) else _effect_of(func._name)
+    return _effect_of(f"{func.namespace}::{func.name()}") if isinstance(func, HigherOrderOperator) else None
+
+
+def _effect_of(name: str) -> Any:
+    holder = getattr(_simple_registry.singleton.find(name), "effect", None)
+    return None if holder is None else holder.effect
+
+
+# with_effects(token, op, ...): an op with a side effect as a function of what happened before; gives a token for what is next.
+with_effects: Any = getattr(torch.ops.higher_order, "with_effects")
+
+
+def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
+    """Position and name of every argument the op writes to, by its schema."""
+    arguments = func._schema.arguments
+    return tuple((i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
+
+
+__all__ = [
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "enable_python_dispatcher",
+    "has_composite_kernel",
+    "has_python_kernels",
+    "hop_map",
+    "hop_scan",
+    "hop_utils",
+    "hop_while_loop",
+    "is_decomposed_by_autograd",
+    "no_python_dispatcher",
+    "registered_effect",
+    "run_composite_kernel",
+    "with_effects",
+    "written_arguments",
+]

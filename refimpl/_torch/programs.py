@@ -1,0 +1,117 @@
+"""What programs are made of: functions that are written in C, functions of numpy, TorchScript, and modules."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+# Functions of numpy on tensors: an operator library like the kernels of fake tensors, and no part of what captures.
+from torch import _numpy
+
+torch_numpy: Any = _numpy
+
+# What capture has to know of functions written in C: which hold operators only, which only ask, which change torch's state.
+TensorBase = torch._C.TensorBase
+NATIVE_OPERATOR_MODULES = frozenset(
+    f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
+)
+NATIVE_QUESTIONS: tuple[Any, ...] = (
+    torch._C._has_torch_function,
+    torch._C._has_torch_function_unary,
+    torch._C._has_torch_function_variadic,
+)
+NATIVE_STATE_READERS: tuple[Any, ...] = (torch._C._get_tracing_state, torch._C._is_torch_function_enabled)
+_VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
+
+
+def is_native_operator(function: Any) -> bool:
+    """Whether it is torch.add or one of its like: functions of the one C++ class that torch's namespace is filled from."""
+    return getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function
+
+
+# What programs say of sizes and numbers. Public in all but name.
+torch_checks: tuple[Any, ...] = (torch._check, torch._check_is_size)
+# TorchScript's tracer below torch.jit.trace, and what tells whether it runs.
+jit_get_trace_graph: Any = getattr(torch.jit, "_get_trace_graph")
+is_jit_tracing: Callable[[], bool] = torch._C._is_tracing
+# The module of Python's for one of TorchScript's own, as a method of a script has for its owner.
+wrap_script_module: Any = getattr(getattr(torch.jit, "_recursive"), "wrap_cpp_module")
+# Where builds of torch that collect such things count which entry points are used.
+log_torch_api_usage_once: Callable[[str], object] = torch._C._log_api_usage_once
+
+
+@contextlib.contextmanager
+def exporting_flags() -> Iterator[None]:
+    """Within it torch tells programs that ask that they are compiled and exported: the variables behind the public questions."""
+    flags: Any = getattr(torch, "compiler")
+    names = [name for name in ("_is_compiling_flag", "_is_exporting_flag") if hasattr(flags, name)]
+    before = [getattr(flags, name) for name in names]
+    try:
+        for name in names:
+            setattr(flags, name, True)
+        yield
+    finally:
+        for name, value in zip(names, before, strict=True):
+            setattr(flags, name, value)
+
+
+_NOT_THERE = object()
+
+
+def call_slot(module: torch.nn.Module) -> Callable[..., Any]:
+    """What calling the module runs."""
+    compiled = module.__dict__.get("_compiled_call_impl")
+    return module._call_impl if compiled is None else compiled
+
+
+@contextlib.contextmanager
+def call_replaced(module: torch.nn.Module, call: Callable[..., Any]) -> Iterator[None]:
+    """Within it calling the module runs `call`, by the slot that `Module.compile` fills; its hooks are `call`'s to run."""
+    attributes = module.__dict__
+    previous = attributes.get("_compiled_call_impl", _NOT_THERE)
+    attributes["_compiled_call_impl"] = call
+    try:
+        yield
+    finally:
+        if previous is _NOT_THERE:
+            attributes.pop("_compiled_call_impl", None)
+        else:
+            attributes["_compiled_call_impl"] = previous
+
+
+@contextlib.contextmanager
+def children_replaced(module: torch.nn.Module, replacement: dict[str, Any]) -> Iterator[None]:
+    """Within it the module keeps its children in `replacement`. What the program changes there is kept afterwards."""
+    attributes = module.__dict__
+    children = attributes["_modules"]
+    attributes["_modules"] = replacement
+    try:
+        yield
+    finally:
+        if attributes["_modules"] is replacement:
+            attributes["_modules"] = children
+            if list(dict.items(replacement)) != list(children.items()):
+                children.clear()
+                children.update(dict.items(replacement))
+
+
+__all__ = [
+    "NATIVE_OPERATOR_MODULES",
+    "NATIVE_QUESTIONS",
+    "NATIVE_STATE_READERS",
+    "TensorBase",
+    "call_replaced",
+    "call_slot",
+    "children_replaced",
+    "exporting_flags",
+    "is_jit_tracing",
+    "is_native_operator",
+    "jit_get_trace_graph",
+    "log_torch_api_usage_once",
+    "torch_checks",
+    "torch_numpy",
+    "wrap_script_module",
+]
