@@ -141,6 +141,28 @@ def test_outputs_are_no_views_of_what_nobody_has() -> None:
 # ------------------------------------------------------------------------------------------------------------ planted errors
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda y: y.unfold(0, 2, 1),
+        lambda y: y.unfold(0, 2, 1).broadcast_to(2, 4, 2),
+        lambda y: y.expand(3, 5).unfold(1, 3, 2),
+        lambda y: (y.unfold(0, 2, 1).t().expand(2, 2, 4), y.unfold(0, 3, 1)),
+    ],
+)
+def test_windows_that_are_results_share_memory_as_in_eager(
+    view: Callable[[torch.Tensor], Any], *, dynamic: bool
+) -> None:
+    x = torch.arange(5.0)
+    compiled = compile_aot(
+        lambda x: view(x * 3), backend=compile_graph, decompositions=codegen_decompositions(), dynamic=dynamic
+    )
+    for a, b in zip(pytree.tree_leaves(compiled(x)), pytree.tree_leaves(view(x * 3)), strict=True):
+        torch.testing.assert_close(a, b)
+        assert a.stride() == b.stride()
+
+
 def test_a_kernel_that_writes_where_others_read_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_plan, "is_read_where_written", lambda *_: True)
     function, _ = PROGRAMS["reversed"]

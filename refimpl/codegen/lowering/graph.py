@@ -29,7 +29,8 @@ from refimpl.codegen.lowering import (
     writes,
 )
 from refimpl.codegen.lowering.regions import Region, Regions, drawn_for, find_regions, in_order, reads_no_values
-from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, have_strides, whole
+from refimpl.codegen.lowering.result_strides import apart, repeated_dims, shares_places, storable_strides
+from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, have_strides, whole
 from refimpl.codegen.lowering.tiles import lower_region
 from refimpl.codegen.options import CodegenOptions, Contractions
 from refimpl.codegen.program_lines import line_of, lines_behind
@@ -290,7 +291,7 @@ class _GraphLowering:
             return value
         is_costly = len(node.users) > 1 and value.cost > CHEAP and not self._is_affordable(value)
         if is_costly or node in self.bases or node in self.drawn:
-            return self.state.store(value, _storable_strides(node.meta["val"]), (node.name,))
+            return self.state.store(value, storable_strides(node.meta["val"]), (node.name,))
         if (
             node in self.outputs
             and len(node.users) > 1
@@ -347,7 +348,7 @@ class _GraphLowering:
                     stored = self._readable(source)
                 else:
                     fake = source.meta.get("val")
-                    strides = None if fake is None else _storable_strides(fake, value)
+                    strides = None if fake is None else storable_strides(fake, value)
                     stored = self.state.store(value, strides, (source.name,))
                 reads.add(stored.buffer.name)
                 return stored.as_operand()
@@ -383,7 +384,7 @@ class _GraphLowering:
         once for all calls that read it, or views of it."""
         value = self.values[node]
         fake = node.meta.get("val")
-        strides = None if fake is None else _storable_strides(fake, value)
+        strides = None if fake is None else storable_strides(fake, value)
         stored = None if strides is None else self.state.in_memory(value)
         if strides is None or stored is None or not have_strides(stored, strides):
             stored = None if strides is None else self._of_base(node, strides)
@@ -397,7 +398,7 @@ class _GraphLowering:
         if not chain:
             return None
         base, fake = chain[-1], chain[-1].meta["val"]
-        steps = _storable_strides(fake)
+        steps = storable_strides(fake)
         if steps is None:
             return None
         shape = tuple(to_index(size) for size in fake.shape)
@@ -455,12 +456,12 @@ class _GraphLowering:
 
     def _in_memory(self, value: Stored | Computed, fake: torch.Tensor, origin: str) -> Stored:
         """A result, with the fake's strides: what is repeated along a dimension is stored once."""
-        repeated = _repeated_dims(fake) if isinstance(value, Computed) else []
+        repeated = repeated_dims(fake) if isinstance(value, Computed) else []
         if not repeated:
-            return self.state.store(value, _storable_strides(fake, value), (origin,))
+            return self.state.store(value, storable_strides(fake, value), (origin,))
         once = tuple(ONE if dim in repeated else size for dim, size in enumerate(value.shape))
         sizes = [1 if dim in repeated else size for dim, size in enumerate(fake.shape)]
-        strides = _apart(sizes, fake.stride())
+        strides = apart(sizes, fake.stride())
         made = self.state.store(Computed(once, value.dtype, value.device, value.at, value.cost), strides, (origin,))
         steps = tuple(
             to_index(said) if dim in repeated or size == ONE else step
@@ -469,7 +470,7 @@ class _GraphLowering:
         return Stored(made.buffer, value.shape, steps, made.offset, is_whole=False)
 
     def _in_place(self, node: torch.fx.Node) -> Stored | None:
-        """A result that is a view of an input, or of another result, where that one is in memory. None if it is no such view."""
+        """A result that is a view of an input, of another result, or whose elements share memory. None if it is no such view."""
         value: Any = self.values[node]
         if isinstance(value, Stored):
             return value
@@ -477,7 +478,7 @@ class _GraphLowering:
         source = call.args[0] if _is_view(call) else None
         if not isinstance(value, Computed) or not isinstance(source, torch.fx.Node):
             return None
-        if source in self.returned and isinstance(self.values[source], Computed):
+        if isinstance(self.values[source], Computed) and (source in self.returned or shares_places(node.meta["val"])):
             self._output(source)
         base = self._in_place(source)
         if base is None or not have_strides(base, source.meta["val"].stride()):
@@ -527,15 +528,6 @@ def _lies_in_its_input(node: torch.fx.Node) -> bool:
     return _is_view(node) or node.target is torch.ops.aten._unsafe_view.default
 
 
-def _repeated_dims(fake: torch.Tensor) -> list[int]:
-    """Dimensions of a tensor whose elements along them are one place in memory."""
-    return [
-        dim
-        for dim, (size, step) in enumerate(zip(fake.shape, fake.stride(), strict=True))
-        if isinstance(step, int) and step == 0 and not (isinstance(size, int) and size <= 1)
-    ]
-
-
 def _opaque(name: str, fake: Any) -> Opaque:
     if not isinstance(fake, torch.Tensor):
         return Opaque(name)
@@ -578,19 +570,6 @@ def _as_sequence(value: Any) -> Sequence[Any]:
 
 def _has_unbacked(node: torch.fx.Node) -> bool:
     return bool(node.meta.get("unbacked_bindings"))
-
-
-def _storable_strides(fake: torch.Tensor, value: Any = None) -> Any:
-    """The strides that a fake has; None, for a tensor without gaps, where its elements would share memory. A tensor that is in
-    memory with such strides stays there."""
-    return fake.stride() if isinstance(value, Stored) else _apart(fake.shape, fake.stride())
-
-
-def _apart(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
-    """The strides, or None where they put elements into one place."""
-    if any(not isinstance(number, int) for number in (*shape, *strides)):
-        return strides if 0 not in strides else None
-    return None if are_overlapping(shape, strides) else strides
 
 
 def used_buffers(values: Iterable[Any]) -> set[str]:
