@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -123,6 +124,7 @@ def aot_module_simplified(
     No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the
     fake tensors among `args` have a shape env; so are those of a graph that was captured for more than one size, whose
     `meta["fake_inputs"]` stand in for `args`. What must hold of later arguments is added to the list `meta["input_guards"]`.
+    Where `meta["is_followed"]` is true, the program goes on after the graph.
     """
     for name, value in kwargs.items():
         if value:
@@ -153,6 +155,8 @@ def aot_module_simplified(
         fw_compiler, bw_compiler, partition_fn, decompositions, count, keep_inference_input_mutations, inference_compiler,
         dynamic=dynamic, enable_log=True,
     )  # fmt: skip
+    if isinstance(mod, torch.fx.GraphModule) and mod.meta.get("is_followed"):
+        config = replace(config, is_followed=True)
     plain = None if any(isinstance(a, FakeTensor) for a in given) else [*values, *given]
     program = compile_program(functional, [*values, *args], config, plain=plain)
     compiled = program.call

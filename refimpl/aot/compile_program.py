@@ -203,7 +203,7 @@ def functional_program(
     )
     merge_repeated_draws(program.graph_module)
     _mark_mutated(program, plan.slot_values(args))
-    _mark_writable(program, plan.slot_values(args))
+    _mark_writable(program, plan.slot_values(args), is_followed=config.is_followed)
     return program
 
 
@@ -313,15 +313,16 @@ def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
         primals[group.position].meta["is_mutated_input"] = True
 
 
-def _mark_writable(program: FunctionalProgram, values: Sequence[Any]) -> None:
+def _mark_writable(program: FunctionalProgram, values: Sequence[Any], *, is_followed: bool) -> None:
     """Programs write in place to what they have computed, to data and to buffers: of what eager keeps nothing of, partitioners
-    save copies. Not of parameters: those are written after the backward, and keeping them takes no memory; nor of other
-    leaves that require a gradient, which autograd lets nobody write to."""
+    save copies. Not of parameters, as long as the program does not go on after this graph: those are written after the backward,
+    and keeping them takes no memory; nor of other leaves that require a gradient."""
     slots = program.slot_placeholders()
     for position, value in enumerate([*values, *program.traced.captured]):
-        if not isinstance(value, torch.Tensor) or (value.requires_grad and value.is_leaf):
+        if not isinstance(value, torch.Tensor):
             continue
-        if isinstance(value, torch.nn.Parameter):  # frozen
+        is_leaf = isinstance(value, torch.nn.Parameter) or (value.requires_grad and value.is_leaf)
+        if is_leaf and not is_followed:
             continue
         for dense in program.traced.dense_positions(position):
             node = slots[dense]

@@ -41,4 +41,5 @@ class AOTConfig:
     record_stack_traces: bool = False
     functionalization: str = "table"
     specializes_integers: bool = False  # with symbolic sizes, integers among the arguments are constants all the same
+    is_followed: bool = False  # by more of the program, which may write to leaves before the backward
     merges_duplicates: bool = False  # two arguments that are one tensor are one placeholder even if nothing is written

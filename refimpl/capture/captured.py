@@ -441,7 +441,11 @@ class StepDomain(ConcreteDomain):
             target, receiver = type(function).__call__, [function]
         if type(target) is FunctionType:
             if is_captured(target):
-                return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
+                before, running.is_called = running.is_called, True
+                try:
+                    return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
+                finally:
+                    running.is_called = before
             if LEFT_OUT_ALONE in target.__dict__:
                 return super().call(frame, self._options.captured(target).run_as_it_is, [*receiver, *args], kwargs)
             if target is torch.Tensor.register_hook:

@@ -23,6 +23,7 @@ from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
+from refimpl.capture.public.running import running
 from refimpl.capture.rebuild import Emitter
 from refimpl.capture.segment import Resumption, Segment
 from refimpl.capture.sources import SlotSource, StackSource
@@ -305,6 +306,7 @@ class _Ended:
         module, compiled = graph.finish(emitter.outputs), None
         emitter.settle(graph.sources)
         if module is not None:
+            module.meta["is_followed"] = self.after is not None or running.is_called
             compiled = backend(module, list(graph.examples))
             if not callable(compiled):
                 raise BadParameter(

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from refimpl.backends import aot_eager
+from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.pipeline import compile_aot
@@ -146,3 +147,115 @@ def test_arguments_of_several_sizes_that_are_no_leaves_are_written_to(has_view: 
             result = function(made[-1] if has_view else made)
             gradients.append((result.tolist(), torch.autograd.grad(result.sum() + made.sum(), leaf)[0].tolist()))
         assert gradients[0] == gradients[1]
+
+
+def pause() -> None:
+    """Capture stops at what writes to a stream."""
+    print(end="")
+
+
+def computed(w: Any) -> Any:
+    return torch.tanh(w).exp() + torch.sin(w * 3)
+
+
+def computed_after_a_break(w: Any) -> Any:
+    pause()
+    return computed(w)
+
+
+def in_one_graph(w: Any, write: Any) -> Any:
+    result = computed(w)
+    write(w)
+    return result
+
+
+def in_the_next_graph(w: Any, write: Any) -> Any:
+    result = computed(w)
+    pause()
+    write(w)
+    return result
+
+
+def in_what_is_called_next(w: Any, write: Any) -> Any:
+    def writes(w: Any) -> None:
+        pause()
+        write(w)
+
+    result = computed(w)
+    writes(w)
+    return result
+
+
+def by_the_caller(w: Any, write: Any) -> Any:
+    result = computed_after_a_break(w)
+    write(w)
+    return result * 2
+
+
+def by_steps(w: Any, write: Any) -> Any:
+    result: Any = 0
+    for _ in range(3):
+        result = result + computed(w).sum()
+        pause()
+        write(w)
+    return result
+
+
+def though_kept_by_eager(w: Any, write: Any) -> Any:
+    result = torch.sin(w)
+    pause()
+    write(w)
+    return result
+
+
+def steps(w: Any) -> None:
+    with torch.no_grad():
+        w -= 0.1
+
+
+def turns_nothing(w: Any) -> None:
+    with torch.no_grad():
+        w.unfold(0, 0, 2).neg_()
+
+
+def steps_behind_autograd(w: Any) -> None:
+    w.data.mul_(2)
+
+
+@pytest.mark.parametrize("is_parameter", [False, True])
+@pytest.mark.parametrize("backend", [aot_eager, triton])
+@pytest.mark.parametrize("write", [steps, turns_nothing, steps_behind_autograd])
+@pytest.mark.parametrize(
+    "program", [in_one_graph, in_the_next_graph, in_what_is_called_next, by_the_caller, by_steps, though_kept_by_eager]
+)
+def test_leaves_may_be_written_by_the_program_before_the_backward(
+    program: Any, write: Any, backend: Any, *, is_parameter: bool
+) -> None:
+    """Where eager keeps nothing of them; where it does, both refuse the backward, or are wrong if nobody is told."""
+    results: list[Any] = []
+    for run in (program, with_options(program, CaptureOptions(backend=backend))):
+        w = torch.tensor([0.5, -1.0, 2.0]).requires_grad_()
+        w = torch.nn.Parameter(w.detach()) if is_parameter else w
+        result = run(w, write)
+        if program is though_kept_by_eager and write is not steps_behind_autograd:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                result.sum().backward()
+        else:
+            result.sum().backward()
+        results.append((result.detach(), w.detach(), w.grad, w._version))
+    torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_of_leaves_copies_are_kept_where_the_program_goes_on_alone(*, is_followed: bool) -> None:
+    def program(w: Any) -> Any:
+        result = computed(w)
+        if is_followed:
+            pause()
+        return result
+
+    w = torch.ones(3, requires_grad=True)
+    kept: list[Any] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        with_options(program, CaptureOptions(backend=triton))(w)
+    assert any(tensor.data_ptr() == w.data_ptr() for tensor in kept) is not is_followed
