@@ -62,6 +62,7 @@ from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import updates_shared_places
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import ObjectTrackerState, TrackerState
+from refimpl.trace.zero_tensors import MAKES_ZEROS, ZeroTensorsState, zeros_of_product
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
@@ -82,6 +83,7 @@ class RecordingMode(TorchDispatchMode):
         self.objects = ObjectTrackerState()
         self.symbols = SymbolState(builder)
         self._constants = ConstantsState()
+        self._zeros = ZeroTensorsState()
         self._faker: InputFaker | None = None  # of fakes of other modes
         self._kernels: FakeKernelsState | None = None
         self._has_values = (
@@ -164,6 +166,19 @@ class RecordingMode(TorchDispatchMode):
             self.operands = tensors
             decomposed = self._decompose(func, tensors, args, kwargs)
             return call_higher_order(self, func, args, kwargs) if decomposed is NotImplemented else decomposed
+        if func is MAKES_ZEROS or self._zeros.make_it_zero(func, args):
+            with self:
+                made = torch.ops.aten.zeros.default(*args, **kwargs) if func is MAKES_ZEROS else zeros_of_product(*args)
+            self._zeros.add(made)
+            return made
+        if self._zeros.are_viewed(func, args):
+            viewed = self._answered(func, tensors, args, kwargs)
+            for view in viewed if isinstance(viewed, (list, tuple)) else [viewed]:
+                self._zeros.add(view)
+            return viewed
+        return self._answered(func, tensors, args, kwargs)
+
+    def _answered(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         if _writes_lists(func):
             _count_writes(func, args)
         decomposed = self._decompose(func, tensors, args, kwargs)
