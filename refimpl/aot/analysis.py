@@ -166,6 +166,8 @@ class ProgramAnalysis:
     refused: tuple[tuple[int, Exception], ...] = ()
     # Per returned gradient, the tangents that it is given for without being computed from them (gradient_dependences); () if none
     given_unread: tuple[frozenset[int], ...] = ()
+    # For backwards of the user's that may give more than zeros of zeros: the tangents that autograd calls each for, if not all
+    adding: tuple[frozenset[int], ...] = ()
     # Per tangent, those whose backward cannot run once its own has run for good (history.freed_together)
     freed_together: tuple[frozenset[int], ...] = ()
     flat_writes: tuple[FlatWrite, ...] = ()

@@ -47,6 +47,7 @@ from refimpl.aot.scalar_masks import BoolRead
 from refimpl.aot.settings import current_settings
 from refimpl.aot.subclasses import dense_count
 from refimpl.aot.watched_views import as_it_is_with_watched_views
+from refimpl.aot.zero_gradients import refuse_zeros
 from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -374,12 +375,12 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
         unlift_tokens(backward_module, last_outputs=len(tokens.backward))
         whole = with_backward_states(_LazyCompile(backward_module, config), program.random)
         has_parts = not tokens.backward and not program.random.backward and program.traced.layout is None
-        get_backward = _ByTangents(whole, backward_module if has_parts else None, config)
+        get_backward = _ByTangents(whole, backward_module if has_parts else None, config, analysis)
         keeping = get_backward.keeping(forward_module, num_outputs, analysis)
     else:  # autograd refused: the forward runs, asking for a gradient raises
         dependences, histories, keeping = (), (), None
         forward_module, whole = joint, _no_backward
-        get_backward = _ByTangents(whole, None, config)
+        get_backward = _ByTangents(whole, None, config, analysis)
         unlift_tokens(joint, first_outputs=len(thread_tokens(joint, program.traced.fake_mode).forward))
     assert config.fw_compiler is not None
     with graph_being_compiled(config.aot_id, "forward"):
@@ -389,7 +390,7 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     layout = program.traced.layout
     training = differentiable_call(
         _with_slots(forward, program),
-        get_backward if layout is None else _ByTangents(with_wrapped_gradients(whole, layout), None, config),
+        get_backward if layout is None else _ByTangents(with_wrapped_gradients(whole, layout), None, config, analysis),
         analysis,
         dependences,
         histories,
@@ -463,9 +464,11 @@ class _ByTangents:
     """The backward graph by which incoming gradients are missing: without what would be computed of these alone."""
 
     def __init__(
-        self, whole: Callable[[], BoxedCall], graph_module: torch.fx.GraphModule | None, config: AOTConfig
-    ) -> None:
+        self, whole: Callable[[], BoxedCall], graph_module: torch.fx.GraphModule | None, config: AOTConfig,
+        analysis: ProgramAnalysis,
+    ) -> None:  # fmt: skip
         self._whole = whole
+        self._adding = analysis.adding
         self._graph_module = graph_module
         self._config = config
         self._parts: dict[frozenset[int], Callable[[], BoxedCall]] = {}
@@ -480,11 +483,13 @@ class _ByTangents:
         )
 
     def __call__(self, missing: frozenset[int]) -> BoxedCall:
-        if not missing or self._graph_module is None:
+        if not missing:
             return self._whole()
         with self._lock:
             if missing not in self._parts:
-                part = without_tangents(self._graph_module, missing)
+                part = None if self._graph_module is None else without_tangents(self._graph_module, missing)
+                if part is None:
+                    refuse_zeros(self._adding, missing)
                 self._parts[missing] = self._whole if part is None else _LazyCompile(part, self._config)
         return self._parts[missing]()
 

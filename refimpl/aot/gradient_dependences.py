@@ -15,11 +15,8 @@ import torch
 from refimpl.aot.history import steps_behind
 from refimpl.aot.partition.joint import is_tangent
 from refimpl.aot.replay import has_custom_function
+from refimpl.aot.zero_gradients import is_made_as_zeros, zeros_of_zeros
 from refimpl.trace.tracker import Tracked
-
-_aten = torch.ops.aten
-_ZEROS = frozenset({_aten.zeros.default, _aten.zeros_like.default, _aten.new_zeros.default})
-_FULL = frozenset({_aten.full.default, _aten.full_like.default})
 
 
 def gradient_dependences(
@@ -38,13 +35,15 @@ def gradient_dependences(
 class AnswersState:
     """What backwards of the user's gave when they were recorded: they may have effects, and are called once."""
 
-    def __init__(self, find: Callable[[torch.Tensor], Tracked | None]) -> None:
+    def __init__(self, find: Callable[[torch.Tensor], Tracked | None], constants: torch.nn.Module) -> None:
         self._find = find
+        self._constants = constants  # of the graph
         self._found: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # by step: what arrived, and what it returned
         self._read: dict[Any, list[set[int]]] = {}  # by step: what arrived that each gradient is computed of
         self._is_partial = False  # gradients may arrive at some of the outputs
         self._of_tangents: set[torch.fx.Node] = set()  # of those up to `_last`
         self._last: torch.fx.Node | None = None
+        self._adding: list[Any] = []  # steps that may give something else than zeros where zeros arrive
 
     @contextlib.contextmanager
     def recorded(self, outputs: Iterable[torch.Tensor]) -> Iterator[None]:
@@ -59,6 +58,14 @@ class AnswersState:
         """Within, these known steps give what they gave, but what was computed of what does not arrive alone."""
         with _called_instead(steps, self._answer):
             yield
+
+    def adding(self, outputs: Sequence[torch.Tensor]) -> tuple[frozenset[int], ...]:
+        """For backwards that may give more than zeros where zeros arrive: the outputs in front of each, if not all are."""
+        if not self._adding:
+            return ()
+        behind = [set(steps_behind([output])) for output in outputs]
+        found = [frozenset(i for i, steps in enumerate(behind) if step in steps) for step in self._adding]
+        return tuple(dict.fromkeys(one for one in found if len(one) < len(outputs)))
 
     def known_steps(self, graph: torch.fx.Graph) -> set[Any]:
         """The steps whose gradients are computed of what arrives, or zeros: of no other can one output's part be told."""
@@ -76,14 +83,21 @@ class AnswersState:
             found = [self._find(t) for t in _as_tuple(returned) if isinstance(t, torch.Tensor)]
             of_step = [0 if t is None else bits.get(t.node, 0) >> first[step] for t in found]
             read = [{i for i in range(len(gradients)) if one >> i & 1} for one in of_step]
-            if all(one or (t is not None and _is_zeros(t.node)) for one, t in zip(read, found, strict=True)):
+            if all(one or (t is not None and is_made_as_zeros(t.node)) for one, t in zip(read, found, strict=True)):
                 self._read[step] = read
         return set(self._read)
 
     def _ask(self, step: Any, *gradients: Any) -> Any:
+        tracked = [self._find(g) for g in gradients if isinstance(g, torch.Tensor)]
+        sources = [one.node for one in tracked if one is not None]
+        last = next(reversed(sources[0].graph.nodes)) if sources else None
         returned = type(step).apply(step, *gradients)
-        if self._is_partial:
+        if self._is_partial and last is not None:
             returned = self._tied(returned, gradients)
+            zeros = zeros_of_zeros(last, sources, self._constants)
+            given = [self._find(t) for t in _as_tuple(returned) if isinstance(t, torch.Tensor)]
+            if any(one is None or one.node not in zeros for one in given):
+                self._adding.append(step)
         self._found[step] = gradients, returned
         return returned
 
@@ -101,7 +115,7 @@ class AnswersState:
                 and not self._arrives(value)
             ):
                 tracked = self._find(value)
-                if tracked is None or not _is_zeros(tracked.node):
+                if tracked is None or not is_made_as_zeros(tracked.node):
                     told = _never(arrived) if told is None else told
                     value = value.masked_fill(told, 0)
             found.append(value)
@@ -150,10 +164,6 @@ def _is_lost(read: set[int], missing: set[int]) -> bool:
 
 def _as_tuple(returned: Any) -> tuple[Any, ...]:
     return returned if isinstance(returned, tuple) else (returned,)
-
-
-def _is_zeros(node: torch.fx.Node) -> bool:
-    return node.target in _ZEROS or (node.target in _FULL and bool(node.args[1] == 0))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import torch
 from refimpl.backends import aot_eager, triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 
 Tensor = torch.Tensor
@@ -80,6 +81,58 @@ def test_it_arrives_where_eager_mode_calls_the_backward(backward: str, program: 
             assert (expected is None) == (found is None), used
             if expected is not None and found is not None:
                 torch.testing.assert_close(found, expected)
+
+
+def _rectified(x: Tensor, first: Tensor) -> Tensor:
+    left = first.clone()
+    left[x < 1] = 0
+    return left
+
+
+# Of what arrives: zeros of zeros.
+SCALING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "itself": lambda x, first: first,
+    "times a number": lambda x, first: first * 3,
+    "times values": lambda x, first: x.cos() * first + first / 2,
+    "where": lambda x, first: torch.where(x > 1, first, torch.zeros_like(first)),
+    "rectified": _rectified,
+    "masked": lambda x, first: first.masked_fill(x > 1, 0),
+    "within limits": lambda x, first: first.clamp(-1, 1),
+    "by parts": lambda x, first: torch.stack([first[0], first[1:].sum(), first[2]]),
+    "by a matrix": lambda x, first: torch.outer(x, x) @ first,
+}
+ADDING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "a number": lambda x, first: first + 1,
+    "values": lambda x, first: first - x,
+    "ones where": lambda x, first: torch.where(x > 1, first, torch.ones_like(first)),
+    "within other limits": lambda x, first: first.clamp(1, 2),
+    "a cosine": lambda x, first: first.cos(),
+    "ones": lambda x, first: torch.ones(3),
+}
+
+
+def _beside_a_view(backward: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor], Any]:
+    """Zeros of the size of all of it are made of nothing that is there."""
+    function = _function(lambda x, first, second: backward(x, first))
+    return lambda x: (function.apply(x)[0][1:], x.sin())
+
+
+@pytest.mark.parametrize("backward", SCALING)
+def test_zeros_stand_for_gradients_that_are_multiplied(backward: str) -> None:
+    run = _beside_a_view(SCALING[backward])
+    compiled = compile_aot(run, dynamic=True)
+    for used in ((0,), (1,), (0, 1)):
+        torch.testing.assert_close(_gradient(compiled, used), _gradient(run, used))
+
+
+@pytest.mark.parametrize("backward", ADDING)
+def test_where_zeros_would_have_to_stand_for_others_they_are_refused(backward: str) -> None:
+    run = _beside_a_view(ADDING[backward])
+    compiled = compile_aot(run, dynamic=True)
+    for used in ((0,), (0, 1)):
+        torch.testing.assert_close(_gradient(compiled, used), _gradient(run, used))
+    with pytest.raises(UnsupportedByRefimpl, match="at whose results no gradient arrives"):
+        _gradient(compiled, (1,))
 
 
 @pytest.mark.parametrize("arriving", [float("nan"), float("inf"), 0.0])

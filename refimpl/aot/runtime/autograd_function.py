@@ -21,6 +21,7 @@ from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
 from refimpl.aot.runtime.parts import Part, PartsState
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later
+from refimpl.aot.zero_gradients import refuse_zeros
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
 
@@ -104,6 +105,7 @@ def differentiable_call(
         arrived = read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
         if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
             read = set(range(len(tangent_indices)))  # the backward that reads what arrives would not give these
+            refuse_zeros(analysis.adding, read - arrived)
         if keeping is not None:
             saved = call.kept.take(saved, read, arrived)
         if wrapper_tangents is None:
