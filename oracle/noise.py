@@ -19,6 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from oracle.composite import call_parts, is_composite
 from oracle.exact_ops import (
     BOUNDED_DOMAIN_OPS,
     BOUNDED_RESULTS,
@@ -113,6 +114,9 @@ class RoundingNoise(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(kind not in _PLAIN_TYPES for kind in types):
             return NotImplemented  # the subclass computes with plain tensors, which come back here
+        if is_composite(func):
+            with self:
+                return call_parts(func, args, kwargs)
         kind = _kind_of(func)
         if kind.is_exact or _is_exact_call(func, args, kwargs):
             is_open = self.scale and kind.chooses_among and _has_both_zeros((args, kwargs), kind.chooses_among)

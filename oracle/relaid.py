@@ -25,6 +25,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from oracle.composite import call_parts, is_composite
 from oracle.inputs import map_tensors
 
 _NEEDS_ITS_STRIDES = frozenset(["aten::_unsafe_view"])  # a view, though its schema does not say so
@@ -75,6 +76,9 @@ class StridedOperands(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if is_composite(func):
+            with self:
+                return call_parts(func, args, kwargs or {})
         if _is_elementwise(func) or (_is_functional(func) and not self.elementwise):
             return _by_copies(func, args, kwargs or {}, strided_copy)
         return func(*args, **(kwargs or {}))
@@ -92,6 +96,9 @@ class DenseOperands(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if is_composite(func):
+            with self:
+                return call_parts(func, args, kwargs)
         if _is_elementwise(func) and not _is_of_lists(func):
             read = [value for argument, value in _arguments(func, args, kwargs) if not argument.is_out]
             shape = _common_shape(_tensors(read))

@@ -15,12 +15,13 @@ from oracle.relaid import DenseOperands, other_kernels, scalar_loops
 LARGEST = torch.finfo(torch.float32).max
 
 
-def test_running_statistics_are_those_of_the_other_kernels_and_move_once() -> None:
+@pytest.mark.parametrize("is_inference", [False, True])
+def test_running_statistics_are_those_of_the_other_kernels_and_move_once(*, is_inference: bool) -> None:
     """The kernel of contiguous images adds up in float64. The schema of the operator does not say that it writes."""
     images = torch.tensor([[[-LARGEST, -LARGEST], [1.0, 3.0]], [[LARGEST, 0.0], [5.0, 7.0]]])
     plain, other = torch.nn.BatchNorm1d(2), torch.nn.BatchNorm1d(2)
     plain(images)
-    with other_kernels():
+    with torch.inference_mode(is_inference), other_kernels():
         other(images)
     assert plain.running_mean is not None
     assert other.running_mean is not None
