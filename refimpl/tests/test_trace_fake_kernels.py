@@ -326,3 +326,16 @@ def test_a_complex_tensor_takes_8_bit_floats_without_dimensions(program: Any, sm
     expected, actual = (call(torch.arange(3.0).to(torch.complex128), scale) for call in (program, compile_aot(program)))
     assert actual.dtype is expected.dtype
     assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(1, 0), (2, 3)])
+def test_the_mask_of_a_dropout_of_nothing_is_what_the_kernel_gives(shape: tuple[int, ...], *, dynamic: bool) -> None:
+    """On the CPU it is of the dtype of the values, where it is a truth value otherwise."""
+
+    def program(x: torch.Tensor) -> Any:
+        return [part.t() for part in torch.native_dropout(x, 0.5, train=True)]
+
+    x = torch.ones(shape, dtype=torch.bfloat16)
+    found = [(part.dtype, part.shape) for part in refimpl.compile(program, backend="triton", dynamic=dynamic)(x)]
+    assert found == [(part.dtype, part.shape) for part in program(x)]

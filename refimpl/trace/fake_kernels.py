@@ -73,6 +73,16 @@ def _is_same(numbers: Sequence[Any], others: Sequence[Any]) -> bool:
     return tuple(map(_expression, numbers)) == tuple(map(_expression, others))
 
 
+def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and mask: the kernel gives no argument back, and the CPU's has a mask of numbers where nothing is drawn."""
+    values, mask = result
+    if values is given:
+        values = torch.ops.aten.empty_like.default(given)
+    if given.fake_device.type == "cpu" and type(given.numel()) is int and given.numel() == 0:
+        mask = torch.ops.aten.empty_like.default(given)
+    return values, mask
+
+
 @functools.cache
 def _has_effect(func: Any) -> bool:
     return registered_effect(func) is not None
@@ -182,8 +192,8 @@ class FakeKernelsState:
         for out, shape, stride, offset in layouts:
             if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
-        if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor and result[0] is args[0]:
-            return torch.ops.aten.empty_like.default(result[0]), result[1]  # the kernel gives no argument back
+        if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
+            return _dropped_out(result, args[0])
         if type(result) is not FakeTensor or result.constant is not None:
             return result
         is_given = any(result is argument for argument in (*args, *kwargs.values()))
