@@ -259,3 +259,53 @@ def test_integer_exponents_keep_the_layout_of_what_they_scale() -> None:
         assert result_strides(aten.ldexp.Tensor, expected.shape, (x, other)) == expected.stride()
         if case < 12:
             assert _telling(compiled(x, other)) == _telling(expected), (x.stride(), other.stride())
+
+
+_WITH_ONES = [
+    ((1, 1, 1, 2), (2, 1, 2, 1)),
+    ((1, 2, 1, 1), (7, 1, 5, 9)),
+    ((2, 1, 3), (3, 1, 1)),
+    ((1, 2), (1, 1)),
+    ((2, 1, 2), (1, 9, 2)),
+]
+_OF_ONES: list[Callable[..., torch.Tensor]] = [
+    torch.neg,
+    torch.exp,
+    torch.relu,
+    torch.isnan,
+    torch.logical_not,
+    torch.nn.functional.elu,
+    torch.nn.functional.hardtanh,
+    torch.clone,
+    torch.zeros_like,
+    torch.nan_to_num,
+    lambda x: x.flip(0),
+    lambda x: x.to(torch.float64),
+    lambda x: x.clamp(min=0.5),
+    lambda x: x + 1,
+    lambda x: 2**x,
+    lambda x: x * x[:1],
+    lambda x: x < x.half(),
+    lambda x: x.masked_fill(x > 0, 1.0),
+    lambda x: torch.where(x > 0, x, 0.0),
+    lambda x: x.log_softmax(-1),
+]
+
+
+@pytest.mark.parametrize("function", _OF_ONES)
+def test_traced_results_have_eagers_strides_along_sizes_of_one_too(function: Callable[..., torch.Tensor]) -> None:
+    for shape, strides in _WITH_ONES:
+        x = torch.rand(9).as_strided(shape, strides)
+        traced = make_fx(function, tracing_mode="fake")(x)
+        value = traced.graph.output_node().all_input_nodes[0].meta["val"]
+        assert value.stride() == function(x).stride(), (shape, strides)
+
+
+def test_kernels_choose_a_layout_as_eager_does_where_sizes_are_one() -> None:
+    def stacked(x: torch.Tensor) -> torch.Tensor:
+        y = x.unfold(0, 2, 2).unflatten(-1, (1, 2))
+        return torch.stack([torch.neg(y), y], 1)
+
+    x = torch.rand(2, 1)
+    compiled = compile_aot(stacked, backend=compile_graph, decompositions=codegen_decompositions())
+    torch.testing.assert_close(compiled(x), stacked(x), rtol=0, atol=0, check_stride=True)

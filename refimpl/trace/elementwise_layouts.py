@@ -12,7 +12,8 @@ guards what it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -121,6 +122,9 @@ _IN_FIRST = frozenset([aten.ldexp.Tensor])
 # Whatever the operands are.
 _CONTIGUOUS = frozenset(
     [
+        aten._log_softmax.default,
+        aten._log_softmax_backward_data.default,
+        aten._softmax_backward_data.default,
         aten.huber_loss_backward.default,
         aten.mse_loss_backward.default,
         aten.pow.Scalar,
@@ -132,6 +136,41 @@ _CONTIGUOUS = frozenset(
         aten.rrelu_with_noise.default,
     ]
 )
+# As `empty_like` too; their fake kernels err along sizes of 1 only.
+_LIKE = frozenset(
+    [
+        aten._conj_physical.default,
+        aten._to_copy.default,
+        aten.clone.default,
+        aten.deg2rad.default,
+        aten.empty_like.default,
+        aten.fill.Scalar,
+        aten.fill.Tensor,
+        aten.flip.default,
+        aten.full_like.default,
+        aten.hardtanh.default,
+        aten.nan_to_num.default,
+        aten.ones_like.default,
+        aten.rad2deg.default,
+        aten.rand_like.default,
+        aten.randint_like.default,
+        aten.randint_like.low_dtype,
+        aten.randn_like.default,
+        aten.zeros_like.default,
+    ]
+)
+# Elementwise in one step, which tags do not say; and in several, or not in all dtypes, which they do.
+_IN_ONE_STEP = frozenset(
+    [
+        aten.hardswish.default,
+        aten.mish_backward.default,
+        aten.rrelu_with_noise_backward.default,
+    ]
+)
+_COPIED_FIRST = frozenset(
+    [aten.masked_fill.Scalar, aten.masked_fill.Tensor]
+)  # without gaps, in the order of dimensions
+_IN_SEVERAL_STEPS = frozenset([aten.isinf.default, aten.native_dropout_backward.default])
 _KNOWN = _ELEMENTWISE | _ELEMENTWISE_OF_HALVES | _BY_FIRST | _LIKE_FIRST | _IN_FIRST | _CONTIGUOUS
 
 
@@ -193,16 +232,78 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
         if own != tuple(shape):
             return None
         return elementwise_strides(shape, layouts[:1]) if func in _BY_FIRST else kept_strides(shape, strides)
-    if tensors[0].device.type == "cpu":
-        dtype = common_dtype(*args)
-        if func in _IN_FLOATS and kind_of(dtype) in (BOOL, INT):
-            dtype = torch.get_default_dtype()
-        for i, (own, strides) in enumerate(layouts):
-            if tensors[i].dtype is not dtype and not _is_dense(own, strides):
-                layouts[i] = own, elementwise_strides(own, [layouts[i]])
-    if len(tensors) == 1 and any(isinstance(arg, (int, float)) for arg in args):
+    dtype = common_dtype(*args)
+    if func in _IN_FLOATS and kind_of(dtype) in (BOOL, INT):
+        dtype = torch.get_default_dtype()
+    return _strides_by_operands(shape, layouts, tensors, dtype, any(isinstance(arg, (int, float)) for arg in args))
+
+
+def _strides_by_operands(
+    shape: Sequence[int],
+    layouts: Sequence[Layout],
+    tensors: Sequence[torch.Tensor],
+    dtype: torch.dtype,
+    has_number: bool,
+) -> tuple[int, ...]:
+    """`dtype` is what a CPU's kernel converts operands to, beforehand."""
+    layouts = list(layouts)
+    for i, (own, strides) in enumerate(layouts):
+        if tensors[0].device.type == "cpu" and tensors[i].dtype is not dtype and not _is_dense(own, strides):
+            layouts[i] = own, elementwise_strides(own, [layouts[i]])
+    if len(tensors) == 1 and has_number:
         layouts.append(((), ()))  # a number is a tensor without dimensions
     return elementwise_strides(shape, layouts)
+
+
+def _dtype_inside(func: Any, result: torch.Tensor, args: Sequence[Any]) -> torch.dtype:
+    """What the kernel of an operator computes in: integers become floats where the result is one."""
+    dtype = common_dtype(*args)
+    is_float = kind_of(result.dtype) == FLOAT and kind_of(dtype) in (BOOL, INT)
+    return torch.get_default_dtype() if is_float else dtype
+
+
+def _has_number(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operand is a number. Other numbers are parameters of a function of the tensors."""
+    named = zip(func._schema.arguments, args, strict=False)
+    return any(argument.name in ("self", "other") and isinstance(x, (int, float, complex)) for argument, x in named)
+
+
+def strides_along_ones(
+    func: Any, result: torch.Tensor, args: Iterable[Any], kwargs: Mapping[str, Any]
+) -> tuple[int, ...] | None:
+    """Strides of a result whose fake kernel errs along sizes of 1 only. Kernels choose layouts of results by these as well
+    (`cat`). None for other operators than elementwise ones and for symbolic sizes."""
+    shape, args = result.shape, list(args)
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    is_like = func in _LIKE
+    if not tensors or not (is_like or func in _COPIED_FIRST or _is_pointwise(func)):
+        return None
+    if any(tensor.layout is not torch.strided for tensor in (result, *tensors)):
+        return None
+    layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
+    numbers = (*shape, *result.stride(), *(n for layout in layouts for part in layout for n in part))
+    if any(type(number) is not int for number in numbers) or 1 not in shape:
+        return None
+    if is_like:
+        if kwargs.get("memory_format") not in (None, torch.preserve_format) or layouts[0][0] != tuple(shape):
+            return None
+        strides = kept_strides(shape, layouts[0][1])
+    elif func in _COPIED_FIRST:
+        strides = contiguous_strides(shape)
+    else:
+        strides = _strides_by_operands(
+            shape, layouts, tensors, _dtype_inside(func, result, args), _has_number(func, args)
+        )
+    return strides if _agree(shape, strides, result.stride()) else None
+
+
+@functools.cache
+def _is_pointwise(func: Any) -> bool:
+    if not isinstance(func, OpOverload) or func.namespace != "aten" or func in _IN_SEVERAL_STEPS:
+        return False
+    if torch.Tag.pointwise not in func.tags and func not in _IN_ONE_STEP:
+        return False
+    return not any(value.alias_info for value in (*func._schema.arguments, *func._schema.returns))
 
 
 def _is_repeated_half(tensor: torch.Tensor) -> bool:

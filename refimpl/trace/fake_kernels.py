@@ -29,7 +29,7 @@ from refimpl._torch import (
     set_bits,
     storage_key,
 )
-from refimpl.trace.elementwise_layouts import result_strides
+from refimpl.trace.elementwise_layouts import result_strides, strides_along_ones
 from refimpl.trace.index_layouts import indexed_strides
 from refimpl.trace.padding_layouts import padded_strides
 from refimpl.trace.rolled_layouts import rolled_strides
@@ -206,6 +206,7 @@ class FakeKernelsState:
             or transformed_strides(func, result.shape, args)
             or rolled_strides(func, result.shape, args)
             or padded_strides(func, result.shape, args)
+            or (None if is_given else strides_along_ones(func, result, args, kwargs))
         )
         if strides is None or strides == result.stride():
             return result
