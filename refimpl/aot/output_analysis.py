@@ -145,9 +145,9 @@ class OutputAnalysisState:
         kind, source = self._place(result, node, position)
         history = history_of(result, forbidden=_FORBIDDEN) if result.requires_grad else None
         is_early = history is _FORBIDDEN and kind is OutputKind.VIEW_OF_INPUT
-        has_history = (
-            history is not None and not is_early
-        )  # one that autograd refuses is refused when the gradient is asked for
+        # One that autograd refuses is refused when the gradient is asked for; what inference mode puts elsewhere has none.
+        is_known = history is not _FORBIDDEN or not torch.is_inference_mode_enabled()
+        has_history = history is not None and not is_early and is_known
         is_apart = has_history and self._is_apart(result, kind, source)
         is_apart |= has_history and history is _FORBIDDEN and source is not None
         is_put = any(step.node.target in SET_OPS for step in self.aliases.calls_to(node))
