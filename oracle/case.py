@@ -36,7 +36,7 @@ from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
 from oracle.unknowns import Unknowns
 from oracle.verdict import Status, Verdict
-from oracle.widen import CannotWiden, Widened, narrow_dtype, widen_module, widen_tree
+from oracle.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
 
 NOISE_RUNS = 4
 LOUD_NOISE_RUNS = 16
@@ -256,17 +256,21 @@ def observe_widened(instance: Instance) -> Outcome | None:
     modes: list[Widened] = []
     unknown = Unknowns()
     narrow: torch.dtype | None = None
+    rounded: torch.dtype | None = None
 
     def prepare_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        nonlocal narrow
+        nonlocal narrow, rounded
         narrow = module_dtype or narrow_dtype((args, kwargs))
+        rounded = only_dtype((args, kwargs, empty_like_state))
         return widen_tree((args, kwargs))
 
     def around_call() -> Widened:
-        modes.append(Widened(narrow=narrow, unknown=unknown))
+        modes.append(Widened(narrow=narrow, rounded=rounded, unknown=unknown))
         return modes[-1]
 
     module_dtype = narrow_dtype(list(target.parameters())) if isinstance(target, torch.nn.Module) else None
+    state = [*target.parameters(), *target.buffers()] if isinstance(target, torch.nn.Module) else []
+    empty_like_state = [torch.empty(0, dtype=tensor.dtype) for tensor in state]  # before it is widened
     if isinstance(target, torch.nn.Module):
         try:
             widen_module(target)

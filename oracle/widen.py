@@ -82,15 +82,25 @@ def narrow_dtype(value: Any) -> torch.dtype | None:
 
     None if there are several: then nobody can say what a wide tensor was before.
     """
+    found = [dtype for dtype in _dtypes_in(value) if dtype in WIDE]
+    return None if len(found) > 1 else next(iter(found), torch.get_default_dtype())
+
+
+def only_dtype(value: Any) -> torch.dtype | None:
+    """The narrow dtype that all float and complex tensors of a tree have; None where they have several, or there is none."""
+    found = [dtype for dtype in _dtypes_in(value) if dtype.is_floating_point or dtype.is_complex]
+    return found[0] if len(found) == 1 and found[0] in WIDE else None
+
+
+def _dtypes_in(value: Any) -> list[torch.dtype]:
     found: dict[torch.dtype, None] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dtype in WIDE:
-            found[tensor.dtype] = None
+        found[tensor.dtype] = None
         return tensor
 
     rebuild(value, leaf=note, unknown=lambda other, memo: other)
-    return None if len(found) > 1 else next(iter(found), torch.get_default_dtype())
+    return list(found)
 
 
 class _Widener:
@@ -147,15 +157,24 @@ class Widened(TorchFunctionMode):
     mapped to the wide ones; autocast is off. Run the backward pass under it as well. Everything is restored on exit.
 
     `narrow`: the one float dtype the program's tensors had before widening, or None if there were several; see
-    `narrow_dtype`. Read `meaning_changed` (and its `reason`) afterwards: if set, the result is not the ground truth of
+    `narrow_dtype`. `rounded`: the dtype that numbers are rounded to where the program asks which of them are equal; see
+    `only_dtype`. Sums of the same terms in two orders are two numbers of float64 too, and would be told apart.
+    Read `meaning_changed` (and its `reason`) afterwards: if set, the result is not the ground truth of
     this program. Tensors in `unknown` are not either, and all others are: a function whose meaning is the dtype gave them, or
     they were computed from such ones. One `unknown` serves all calls of a program.
     Observe tensors outside: looking at a storage counts as depending on the dtype.
     """
 
-    def __init__(self, *, narrow: torch.dtype | None = None, unknown: Unknowns | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        narrow: torch.dtype | None = None,
+        rounded: torch.dtype | None = None,
+        unknown: Unknowns | None = None,
+    ) -> None:
         super().__init__()
         self.narrow = narrow
+        self.rounded = rounded
         self.unknown = Unknowns() if unknown is None else unknown
         self.reason = ""
         self._outer_dtype = torch.get_default_dtype()
@@ -235,6 +254,10 @@ class Widened(TorchFunctionMode):
         if name in _RANDOM_LIKE and args and isinstance(args[0], torch.Tensor) and _is_wide(args[0]):
             return self._draw_like(func, name, args, kwargs)
         self._note_epsilons(name, args, kwargs)
+        if name in _DOUBLES or any(arg is torch.float64 for arg in (*args, *kwargs.values())):
+            self.rounded = None  # the program has numbers of that dtype itself
+        if name in _TELL_APART and args:
+            args = (self._as_held(args[0]), *args[1:])
         if (name == "type" and len(args) > 1) or ("dtype" in kwargs and not isinstance(kwargs["dtype"], torch.dtype)):
             args, kwargs = _widen_type_names(args, kwargs)
         return func(
@@ -244,6 +267,12 @@ class Widened(TorchFunctionMode):
     def _note(self, reason: str) -> None:
         if not self.reason:
             self.reason = reason
+
+    def _as_held(self, value: Any) -> Any:
+        """The numbers as the program would hold them if it rounded no more than once."""
+        if self.rounded is None or not isinstance(value, torch.Tensor) or value.dtype is not WIDE[self.rounded]:
+            return value
+        return value.to(self.rounded).to(value.dtype)
 
     def _note_epsilons(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if name in _RANDOM_BY_DTYPE_ON_CUDA and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
@@ -402,4 +431,6 @@ _MEANS_ITS_DTYPE_GETTERS = {
     torch.Tensor.itemsize.__get__: "Tensor.itemsize",  # pyright: ignore
     torch.Tensor.nbytes.__get__: "Tensor.nbytes",  # pyright: ignore
 }
+_DOUBLES = frozenset({"double", "cdouble"})
+_TELL_APART = frozenset({"unique", "unique_consecutive"})
 _EPSILON_BY_DEFAULT = frozenset({"rms_norm"})

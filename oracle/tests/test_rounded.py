@@ -70,6 +70,24 @@ def test_other_sizes_and_other_differences_stay_findings(change: Callable[[torch
     assert judged(UNIQUE, change).status is Status.FAIL_METADATA
 
 
+RESIZED = (
+    "def inputs(call): return (torch.arange(4.0).reshape(1, 1, 2, 2),), {}\n"
+    "def program(x): return torch.unique(torch.nn.functional.interpolate(x, scale_factor=3.0, mode='bilinear'))\n"
+)
+
+
+@pytest.mark.parametrize("count", range(8, 15))
+def test_numbers_that_rounding_alone_tells_apart_may_be_one(count: int) -> None:
+    """Of 10 numbers eager makes 18, and noise more: who rounds each of them once has 10, and nobody less."""
+    status = judged(RESIZED, lambda output: torch.linspace(0, 3, count)).status
+    assert (status is Status.FAIL_METADATA) is (count < 10)
+
+
+def test_where_the_program_has_float64_numbers_nobody_knows_how_many_there_are() -> None:
+    source = RESIZED.replace("arange(4.0)", "arange(4.0, dtype=torch.float64)")
+    assert judged(source, lambda output: output[:10].clone()).status is Status.FAIL_METADATA
+
+
 def test_a_size_that_no_rounding_moves_is_owed() -> None:
     source = UNIQUE.replace("(x * 1.1 + 0.3) * 0.7", "x.floor()")
     assert judged(source, lambda output: output[:-1]).status is Status.FAIL_METADATA

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from oracle.inputs import clone_tree
-from oracle.widen import CannotWiden, Widened, narrow_dtype, widen_module, widen_tree
+from oracle.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
 
 NARROW = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32]
 
@@ -304,6 +304,13 @@ def test_everything_is_restored_after_an_exception() -> None:
     assert torch.ones(1).half().dtype is torch.float16
 
 
+def test_numbers_are_rounded_to_the_only_dtype_there_is() -> None:
+    single, double = torch.ones(1), torch.ones(1, dtype=torch.float64)
+    assert only_dtype([single, torch.arange(2), single]) is torch.float32
+    for several in ([single, single.half()], [single, double], [double], [torch.arange(2)]):
+        assert only_dtype(several) is None
+
+
 def test_narrow_dtype_is_the_only_one() -> None:
     half, single = torch.ones(1, dtype=torch.float16), torch.ones(1)
     assert narrow_dtype([half, {"x": half}, torch.arange(2)]) is torch.float16
@@ -319,6 +326,19 @@ def test_copies_made_within_are_right() -> None:
     assert not mode.meaning_changed
     assert copied[1].equal(base[1:, ::2])
     assert wide[1].equal(base[1:, ::2].double())
+
+
+def test_equal_numbers_are_told_by_what_the_program_could_hold() -> None:
+    x = torch.tensor([1.0, 0.7, 0.3, -0.3, -0.7, 1e-9], dtype=torch.float64)
+    sums = torch.stack([x[1:3].sum(), x[0], 1 + x[5]])  # 1, 1 and what only float64 holds
+    for ask in (torch.unique, torch.Tensor.unique, torch.unique_consecutive):
+        with Widened(rounded=torch.float32):
+            assert ask(sums).tolist() == [1.0]
+        with Widened():
+            assert ask(sums).numel() > 1
+        with Widened(rounded=torch.float32):
+            assert ask(x.double() * 0 + sums[2]).numel() == 1
+            assert ask(torch.cat([sums, sums.double()])).numel() > 1, "the program has float64 itself"
 
 
 def test_the_wide_result_is_nearer_the_truth_than_the_narrow_one() -> None:
