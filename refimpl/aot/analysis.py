@@ -119,6 +119,7 @@ class OutputInfo:
     # How a view is made of the source. Of the only view of an intermediate, which the graph gives as a tensor of its own, how a
     # view is made of that: it is one for autograd.
     steps: tuple[ReplayStep, ...] = ()
+    creation: Any = None  # of such an only view: in which mode and by what kind of op it is made
     geometry: Geometry | None = None
     becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
     # The program has put the tensor into this memory, or views it by a user's Function: its history, or whether it is an

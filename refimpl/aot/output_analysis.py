@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind, ReplayStep
+from refimpl._torch import creation_of_view
+from refimpl.aot.analysis import Geometry, OutputInfo, OutputKind
 from refimpl.aot.data_assignments import ASSIGNS_DATA
 from refimpl.aot.history import has_gradient_of_base, history_of, is_new_leaf
 from refimpl.aot.input_plan import base_of
-from refimpl.aot.replay import alias_step, has_custom_function, replay_steps
+from refimpl.aot.replay import has_custom_function, replay_steps, whole_view
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import REINTERPRETING, AliasMap
 from refimpl.functionalize.schemas import SET_OPS
@@ -164,11 +165,14 @@ class OutputAnalysisState:
         is_put |= is_own
         if has_history and (is_put or kind is OutputKind.FRESH):
             self.forward.differentiable[position] = result
+        is_only_view = source is None and not is_put and self._is_hidden_view(result, node)
+        own = (whole_view(needs_gradient=result.requires_grad),) if is_only_view else ()
         return OutputInfo(
             kind=kind,
             position=position,
             source=source,
-            steps=self._step_of_own(result, node, is_put=is_put) if source is None else self._steps(node),
+            steps=own if source is None else self._steps(node),
+            creation=creation_of_view(result) if is_only_view else None,
             requires_grad=result.requires_grad,
             geometry=Geometry.of(result),
             becomes_leaf=(
@@ -185,14 +189,11 @@ class OutputAnalysisState:
             and kind is not OutputKind.VIEW_OF_INPUT,
         )
 
-    def _step_of_own(self, result: torch.Tensor, node: Node, *, is_put: bool) -> tuple[ReplayStep, ...]:
-        """What makes a view of what the graph gives, where the program returns a view of what nobody sees."""
-        if is_put or self._roots is None or not self.replays or result.layout is not torch.strided:
-            return ()
-        if not result._is_view() or node in self.aliases.owners:
-            return ()
-        has_gradient = result.requires_grad or bool(node.meta.get("grad_mode", True))
-        return (alias_step(has_gradient=has_gradient),)
+    def _is_hidden_view(self, result: torch.Tensor, node: Node) -> bool:
+        """Whether the program returns a view, of what nobody sees."""
+        if self._roots is None or not self.replays or result.layout is not torch.strided:
+            return False
+        return result._is_view() and node not in self.aliases.owners
 
     def _has_gradient(self, node: Node) -> bool:
         """Of a tensor in inference mode: views of what requires a gradient do, wherever they are put."""

@@ -65,15 +65,15 @@ def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> Repl
     )
 
 
-def alias_step(*, has_gradient: bool) -> ReplayStep:
-    """A view of the whole, made in this mode of gradients. To be called in that which the program is called in."""
+def whole_view(*, needs_gradient: bool) -> ReplayStep:
+    """A view of all of a tensor. To be called in the mode of gradients that the program is called in."""
     return ReplayStep(
         target=_aten.alias.default,
         arguments=(VIEWED,),
         keywords=(),
         element=None,
-        has_gradient=has_gradient,
-        enables_gradients=has_gradient and not torch.is_grad_enabled(),
+        has_gradient=True,
+        enables_gradients=needs_gradient and not torch.is_grad_enabled(),
     )
 
 

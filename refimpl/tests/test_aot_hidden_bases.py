@@ -72,6 +72,8 @@ OPERATORS: dict[str, Program] = {
     "expand": lambda x, v: (x * x).expand(2, 4, 4),
     "transposed": lambda x, v: x.mm(x).t(),
     "transposed_in_place": lambda x, v: x.mm(x).t_(),
+    "one_of_parts": lambda x, v: x.mm(x).chunk(2)[0],
+    "one_of_rows": lambda x, v: x.mm(x).unbind()[1],
     "squeezed_in_place": lambda x, v: x[:1].mul(2).squeeze_(),
 }
 SEVERAL: dict[str, Program] = {
@@ -83,6 +85,8 @@ SEVERAL: dict[str, Program] = {
     "written_before": lambda x, v: _with(x.logsumexp(0).exp_(), lambda y: y.view(2, 2)),
     "without_gradients": lambda x, v: _quietly(lambda: x.mm(x).t()),
     "without_gradients_and_views": lambda x, v: _quietly(lambda: x.mv(v)),
+    "one_of_parts_without_gradients": lambda x, v: _quietly(lambda: x.mm(x).split(2)[1]),
+    "part_of_one_of_parts": lambda x, v: x.mm(x).chunk(2)[0][0],
     "detached_inside": lambda x, v: x.mv(v).detach_(),
 }
 PROGRAMS = {**OPERATORS, **SEVERAL}

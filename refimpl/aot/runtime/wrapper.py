@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import is_any_autocast_enabled, set_grad_enabled, without_autocast
+from refimpl._torch import is_any_autocast_enabled, set_creation_of_view, set_grad_enabled, without_autocast
 from refimpl.aot.analysis import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
 from refimpl.aot.history import history_of
@@ -287,6 +287,12 @@ def _output_maker(info: OutputInfo) -> OutputMaker:
     return make_leaf
 
 
+def _created(view: torch.Tensor, creation: Any) -> torch.Tensor:
+    """The view, as if made in another mode, or by another kind of op."""
+    set_creation_of_view(view, creation)
+    return view
+
+
 def _put(info: OutputInfo, place: OutputMaker) -> OutputMaker:
     """A tensor that the program has put where `place` gives a tensor: with its own history, or none."""
 
@@ -303,10 +309,10 @@ def _put(info: OutputInfo, place: OutputMaker) -> OutputMaker:
 
 
 def _alias_maker(info: OutputInfo) -> OutputMaker:
-    position, source, view = info.position, info.source, replayer(info.steps)
+    position, source, view, creation = info.position, info.source, replayer(info.steps), info.creation
     match info.kind:
         case OutputKind.FRESH if info.steps:
-            return lambda args, slots, forward, results: view(forward[position], forward)
+            return lambda args, slots, forward, results: _created(view(forward[position], forward), creation)
         case OutputKind.FRESH | OutputKind.CONSTANT:
             return lambda args, slots, forward, results: forward[position]
         case OutputKind.INPUT:
