@@ -15,6 +15,7 @@ import torch
 from refimpl.aot.history import steps_behind
 from refimpl.aot.partition.joint import is_tangent
 from refimpl.aot.replay import has_custom_function
+from refimpl.aot.subclasses import build, dense_parts, layout_of
 from refimpl.aot.zero_gradients import is_made_as_zeros, zeros_of_zeros
 from refimpl.trace.tracker import Tracked
 
@@ -65,7 +66,7 @@ class AnswersState:
             return ()
         behind = [set(steps_behind([output])) for output in outputs]
         found = [frozenset(i for i, steps in enumerate(behind) if step in steps) for step in self._adding]
-        return tuple(dict.fromkeys(one for one in found if len(one) < len(outputs)))
+        return tuple(dict.fromkeys(one for one in found if 0 < len(one) < len(outputs)))
 
     def known_steps(self, graph: torch.fx.Graph) -> set[Any]:
         """The steps whose gradients are computed of what arrives, or zeros: of no other can one output's part be told."""
@@ -88,14 +89,14 @@ class AnswersState:
         return set(self._read)
 
     def _ask(self, step: Any, *gradients: Any) -> Any:
-        tracked = [self._find(g) for g in gradients if isinstance(g, torch.Tensor)]
-        sources = [one.node for one in tracked if one is not None]
+        arrived = [self._find(part) for gradient in gradients for part in _tensors_of(gradient)]
+        sources = [one.node for one in arrived if one is not None]
         last = next(reversed(sources[0].graph.nodes)) if sources else None
         returned = type(step).apply(step, *gradients)
         if self._is_partial and last is not None:
             returned = self._tied(returned, gradients)
             zeros = zeros_of_zeros(last, sources, self._constants)
-            given = [self._find(t) for t in _as_tuple(returned) if isinstance(t, torch.Tensor)]
+            given = [self._find(part) for value in _as_tuple(returned) for part in _tensors_of(value)]
             if any(one is None or one.node not in zeros for one in given):
                 self._adding.append(step)
         self._found[step] = gradients, returned
@@ -104,22 +105,22 @@ class AnswersState:
     def _tied(self, returned: Any, gradients: Sequence[Any]) -> Any:
         """The same, where what is not computed of what arrives, and is not zeros, reads that without using it: autograd gives it
         where anything arrives, and calls the backward nowhere else."""
-        arrived = [g for g in gradients if isinstance(g, torch.Tensor) and self._arrives(g)]
+        arrived = [part for gradient in gradients for part in _tensors_of(gradient) if self._arrives(part)]
         told: torch.Tensor | None = None
         found: list[Any] = []
         for value in _as_tuple(returned):
-            if (
-                arrived
-                and isinstance(value, torch.Tensor)
-                and value.layout is torch.strided
-                and not self._arrives(value)
-            ):
-                tracked = self._find(value)
-                if tracked is None or not is_made_as_zeros(tracked.node):
-                    told = _never(arrived) if told is None else told
-                    value = value.masked_fill(told, 0)
+            untold = [] if not arrived or any(map(self._arrives, _tensors_of(value))) else self._constants_of(value)
+            if untold:
+                told = _never(arrived) if told is None else told
+                parts = [part.masked_fill(told, 0) if id(part) in untold else part for part in dense_parts(value)]
+                value = build(layout_of(value), parts)
             found.append(value)
         return tuple(found) if isinstance(returned, tuple) else found[0]
+
+    def _constants_of(self, value: Any) -> list[int]:
+        """By id, the dense tensors of a value that are not made as zeros."""
+        tensors = [(part, self._find(part)) for part in _tensors_of(value) if part.layout is torch.strided]
+        return [id(part) for part, one in tensors if one is None or not is_made_as_zeros(one.node)]
 
     def _arrives(self, tensor: torch.Tensor) -> bool:
         """Whether it is computed of incoming gradients: zeros in the place of one that there is none of are not."""
@@ -156,6 +157,12 @@ def _never(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
             odd = one if odd is None else odd | one
         assert odd is not None
         return odd & ~odd
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    """A tensor; of a wrapper subclass those that are zeros in zeros like it: not its integers."""
+    parts = [part for part in dense_parts(value) if isinstance(part, torch.Tensor)]
+    return [part for part in parts if part.is_floating_point() or part.is_complex()]
 
 
 def _is_lost(read: set[int], missing: set[int]) -> bool:

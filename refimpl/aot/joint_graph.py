@@ -238,7 +238,6 @@ class _JointTraceState:
             gradients = [next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves]
         returned = [g for g in gradients if g is not None]
         unread: tuple[frozenset[int], ...] = ()
-        adding: tuple[frozenset[int], ...] = ()
         outs: list[torch.Tensor] = []
         if backward is not None:
             outs = [list(self._forward.differentiable.values())[o] for o in backward.outputs]
@@ -246,7 +245,6 @@ class _JointTraceState:
             pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
             with paused_recordings():
                 unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of, answers)
-                adding = answers.adding(outs)
         index = iter(range(len(returned)))
         differentiable = tuple(self._forward.differentiable)
         tangents = [] if backward is None else [differentiable[o] for o in backward.outputs]
@@ -264,7 +262,7 @@ class _JointTraceState:
             has_backward=backward is not None and bool(backward.outputs),
             enables_gradients=backward is not None and not torch.is_grad_enabled() and self._enables_gradients,
             given_unread=unread,
-            adding=adding,
+            adding=answers.adding(outs),
             freed_together=freed_together(outs),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             owned=() if self.outer is not None else owned_outputs(outputs),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from refimpl.backends import aot_eager, triton
 from refimpl.capture.captured import CaptureOptions
@@ -133,6 +134,35 @@ def test_where_zeros_would_have_to_stand_for_others_they_are_refused(backward: s
         torch.testing.assert_close(_gradient(compiled, used), _gradient(run, used))
     with pytest.raises(UnsupportedByRefimpl, match="at whose results no gradient arrives"):
         _gradient(compiled, (1,))
+
+
+# For what a TwoTensor can do.
+OF_WRAPPERS = {
+    name: backward for name, backward in {**SCALING, **ADDING}.items() if name not in ("rectified", "by parts")
+}
+OF_WRAPPERS["ones like it"] = lambda x, first: torch.ones_like(first)
+
+
+@pytest.mark.parametrize("backward", OF_WRAPPERS)
+def test_of_wrapper_subclasses_too(backward: str) -> None:
+    function = _function(lambda x, first, second: OF_WRAPPERS[backward](x, first))
+
+    def run(x: Tensor) -> Any:
+        return function.apply(x)[0], x * 3
+
+    def gradient(program: Callable[[Tensor], Any], *used: int) -> Tensor:
+        x: Any = TwoTensor(torch.tensor([0.5, 1.0, 2.0]), torch.tensor([0.0, 3.0, 1.0])).requires_grad_()
+        results = program(x)
+        (found,) = torch.autograd.grad([results[index].sum() for index in used], x)
+        return torch.stack([getattr(found, "a", found), getattr(found, "b", found)])
+
+    compiled = compile_aot(run)
+    for used in ((0,), (0, 1), (1,)):
+        if used == (1,) and backward not in SCALING:
+            with pytest.raises(UnsupportedByRefimpl, match="at whose results no gradient arrives"):
+                gradient(compiled, *used)
+        else:
+            torch.testing.assert_close(gradient(compiled, *used), gradient(run, *used))
 
 
 @pytest.mark.parametrize("arriving", [float("nan"), float("inf"), 0.0])
