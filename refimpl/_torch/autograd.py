@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,9 @@ set_grad_enabled = torch._C._set_grad_enabled
 # The function that calls the engine of autograd: what has it for its caller is called by the engine.
 engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
 is_any_autocast_on: Any = torch._C._is_any_autocast_enabled
+
+# The level of forward-mode AD that is entered, within which tensors may have tangents; -1 where none is. Not of one thread.
+forward_mode_level = functools.partial(getattr, torch.autograd.forward_ad, "_current_level")
 
 # Within `with below_autograd():` ops run their kernels, and autograd does not see them.
 below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -113,6 +117,7 @@ __all__ = [
     "enter_inference_mode",
     "exit_autocast",
     "exit_inference_mode",
+    "forward_mode_level",
     "function_of",
     "has_saved_tensors_hooks",
     "is_any_autocast_enabled",

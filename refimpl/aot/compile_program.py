@@ -22,6 +22,7 @@ from refimpl.aot.data_assignments import DataAssigned
 from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.flat_writes import with_flat_writes
+from refimpl.aot.forward_mode import as_it_is_in_forward_mode
 from refimpl.aot.geometry_changes import GeometryChanged
 from refimpl.aot.gradient_dependences import gradient_dependences
 from refimpl.aot.gradient_histories import gradient_histories
@@ -137,7 +138,7 @@ def compile_program(
     call = as_it_is_with_watched_views(
         call, function, args, plan=traced.plan, mutated=mutated, captured=traced.captured
     )
-    return CompiledProgram(call=call, program=program)
+    return CompiledProgram(call=as_it_is_in_forward_mode(call, function), program=program)
 
 
 def _as_it_is_under_hooks(call: FlatCall, function: FlatFunction) -> FlatCall:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import pytree
+from refimpl._torch import is_inside_function_transform, pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
 from refimpl.aot.call_key import CallKey, base_guard, call_key, memory_guard, shape_guard
@@ -169,6 +169,8 @@ def _compiled_by_call(
 
     @functools.wraps(target.fn if target.module is None else target.module.forward)
     def compiled(*args: Any, **kwargs: Any) -> Any:
+        if is_inside_function_transform():  # whose tensors stand for others, and of which graphs know nothing
+            return target.fn(*args, **kwargs)
         state = target.state()
         user_leaves, in_spec = pytree.tree_flatten((args, kwargs))
         leaves = [*state.values(), *user_leaves]

@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from refimpl._torch import is_fx_tracing, is_inside_function_transform, is_jit_tracing, set_grad_enabled
+from refimpl._torch import (
+    forward_mode_level,
+    is_fx_tracing,
+    is_inside_function_transform,
+    is_jit_tracing,
+    set_grad_enabled,
+)
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.config import config, settings_of
@@ -231,7 +237,9 @@ class CapturedFunction:
         found = self.cache.lookup(place, frames[0].slots, frames[0].stack)
         if found is not None or place in self.cache.refused:
             return found
-        if running.mode == RUN_ONLY or is_inside_function_transform() or self._is_over_limit(place, frames):
+        if running.mode == RUN_ONLY or is_inside_function_transform() or forward_mode_level() >= 0:
+            return None  # of forward-mode AD: a graph knows no rule for tangents of the program's own
+        if self._is_over_limit(place, frames):
             return None
         if any(map(_is_waiting, (*frames[0].slots, *frames[0].stack))):
             self.cache.refused.add(place)

@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import dispatch_modes_on, function_modes_on, functions_may_be_overridden, is_any_autocast_on
+from refimpl._torch import (
+    dispatch_modes_on,
+    forward_mode_level,
+    function_modes_on,
+    functions_may_be_overridden,
+    is_any_autocast_on,
+)
 
 _DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
@@ -53,7 +59,7 @@ def state_condition(seen: tuple[Any, ...], constant: Callable[[Any], str]) -> st
     return " and ".join(parts)
 
 
-# Grad and inference mode, autocast, default dtype, determinism, modes on the stacks, threads.
+# Grad and inference mode, autocast, default dtype, determinism, modes on the stacks, threads, forward-mode AD.
 _READERS: tuple[Callable[[], Any], ...] = (
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
@@ -65,4 +71,5 @@ _READERS: tuple[Callable[[], Any], ...] = (
     dispatch_modes_on,
     functions_may_be_overridden,
     torch.get_num_threads,
+    forward_mode_level,
 )

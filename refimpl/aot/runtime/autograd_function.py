@@ -15,6 +15,7 @@ import torch
 from refimpl._torch import function_of, has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
+from refimpl.aot.forward_mode import refuse_dual
 from refimpl.aot.history import history_of
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
@@ -97,6 +98,7 @@ def differentiable_call(
     def gradients_of(call: Any, grads: Sequence[torch.Tensor | None]) -> Sequence[Any]:
         if all(grad is None for grad in grads):  # of an output whose use has a gradient that is None
             return (None,) * len(gradients)
+        refuse_dual(grads)
         for index, error in refused:
             if grads[index] is not None:
                 raise _again(error)
