@@ -138,7 +138,8 @@ def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
     shape = leaf.shape if is_static or not has_strides else leaf.dim()
     return (
         type(leaf), leaf.dtype, leaf.device, leaf.layout, shape, geometry, leaf.requires_grad, leaf.is_leaf,
-        leaf.is_conj(), leaf.is_neg(), leaf._base is None, _parts_key(leaf) if is_traceable_wrapper_subclass(leaf) else None,
+        leaf.is_conj(), leaf.is_neg(), leaf._is_zerotensor(), leaf._base is None,
+        _parts_key(leaf) if is_traceable_wrapper_subclass(leaf) else None,
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from refimpl.aot.gradient_histories import gradient_histories
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
+from refimpl.aot.memoryless_zeros import is_memoryless
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
 from refimpl.aot.partial_backward import is_divisible, without_tangents
@@ -138,6 +139,10 @@ def compile_program(
     call = as_it_is_with_watched_views(
         call, function, args, plan=traced.plan, mutated=mutated, captured=traced.captured
     )
+    if any(
+        map(is_memoryless, (*(args if plain is None else plain), *traced.captured))
+    ):  # the caller compiles again for others
+        return CompiledProgram(call=lambda leaves: list(function(*leaves)), program=program)
     return CompiledProgram(call=as_it_is_in_forward_mode(call, function), program=program)
 
 

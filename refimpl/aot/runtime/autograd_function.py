@@ -17,6 +17,7 @@ from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.forward_mode import refuse_dual
 from refimpl.aot.history import history_of
+from refimpl.aot.memoryless_zeros import in_memory, is_memoryless, refuse_nan
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
 from refimpl.aot.runtime.parts import Part, PartsState
@@ -98,6 +99,8 @@ def differentiable_call(
     def gradients_of(call: Any, grads: Sequence[torch.Tensor | None]) -> Sequence[Any]:
         if all(grad is None for grad in grads):  # of an output whose use has a gradient that is None
             return (None,) * len(gradients)
+        if any(map(is_memoryless, grads)):
+            return refuse_nan(gradients_of(call, in_memory(grads)))
         refuse_dual(grads)
         for index, error in refused:
             if grads[index] is not None:
