@@ -44,6 +44,7 @@ from refimpl.aot.joint_backward import IS_BACKWARD, Backward, trace_backward
 from refimpl.aot.outer_graph import OuterGraphMode, WrapperResult
 from refimpl.aot.output_analysis import ForwardOutputsState, OutputAnalysisState, owned_outputs
 from refimpl.aot.repeated_draws import mark_draw, start_draws
+from refimpl.aot.retained_gradients import refuse_retained
 from refimpl.aot.scalar_masks import ScalarMasksMode, refuse_bool_read
 from refimpl.aot.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
 from refimpl.aot.unannotated_writes import make_gradients_plain, name_writes
@@ -224,6 +225,8 @@ class _JointTraceState:
             if d.geometry
         ]
         results = self._run_program(arguments)
+        if not self.keeps_captured:
+            refuse_retained([*results, *self._inputs])
         self._put = set() if self.outer is not None else self._put_inputs()
         self._left = self._left_places()
         with paused_recordings():
