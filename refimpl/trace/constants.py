@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, registered_effect, storage_key, without_fake_mode
+from refimpl.trace.operand_numbers import numbers_fit
 from refimpl.trace.tracker import Tracked
 
 NUMEL_LIMIT = 1  # of the result: a constant costs a second computation of the op
@@ -47,8 +48,11 @@ class ConstantsState:
             device is not None and torch.device(device).type != "cpu"
         ):
             return None
+        scalar_tensor = torch.ops.aten.scalar_tensor.default
+        if not numbers_fit(scalar_tensor, args, kwargs):
+            return None  # it raises when the program runs
         with without_fake_mode():
-            return torch.ops.aten.scalar_tensor.default(*args, **kwargs)
+            return scalar_tensor(*args, **kwargs)
 
     def compute(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> Any:
         """Do an op on constants, for real; None when the result is too big to do it twice."""

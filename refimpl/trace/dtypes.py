@@ -14,6 +14,7 @@ import ctypes
 import functools
 import math
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -54,10 +55,19 @@ def rounded_number(number: float, dtype: torch.dtype) -> float:
 def common_dtype(*operands: Any) -> torch.dtype:
     """The type that tensors and numbers are promoted to when an op combines them. None is no operand."""
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
-    with_dimensions = _highest(x.dtype for x in tensors if x.ndim > 0)
-    without = _highest(x.dtype for x in tensors if x.ndim == 0)
-    numbers = _highest(_dtype_of_number(x) for x in operands if isinstance(x, _NUMBERS))
-    return _combine(_combine(with_dimensions, without), numbers) or torch.get_default_dtype()
+    return common_dtype_of(
+        [x.dtype for x in tensors if x.ndim > 0],
+        [x.dtype for x in tensors if x.ndim == 0],
+        [x for x in operands if isinstance(x, _NUMBERS)],
+    )
+
+
+def common_dtype_of(
+    with_dimensions: Iterable[torch.dtype], without: Iterable[torch.dtype], numbers: Iterable[Any]
+) -> torch.dtype:
+    """The same, of the dtypes of tensors with and without dimensions, and of numbers."""
+    tensors = _combine(_highest(with_dimensions), _highest(without))
+    return _combine(tensors, _highest(map(_dtype_of_number, numbers))) or torch.get_default_dtype()
 
 
 def _dtype_of_number(number: Any) -> torch.dtype:
@@ -69,7 +79,7 @@ def _dtype_of_number(number: Any) -> torch.dtype:
     return _COMPLEX_OF[default] if isinstance(number, complex) else default
 
 
-def _highest(dtypes: Any) -> torch.dtype | None:
+def _highest(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
     return functools.reduce(lambda a, b: b if a is None else torch.promote_types(a, b), dtypes, None)
 
 

@@ -15,6 +15,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, kind_of
+from refimpl.trace.operand_numbers import numbers_fit
 
 # By the name of an operand: its dtype. Operands that are not given, lists and numbers other than truth values are left out.
 Dtypes = Mapping[str, torch.dtype]
@@ -28,10 +29,10 @@ _PLACES = (torch.int32, torch.int64)
 
 
 def operands_fit(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the operands have dtypes that the operator's kernel takes together, as far as the table here says. An operand
-    is anything with a dtype."""
+    """Whether the operands have dtypes that the operator's kernel takes together, as far as the table here says, and hold the
+    numbers. An operand is anything with a dtype."""
     condition = CONDITIONS.get(func)
-    return condition is None or condition(_dtypes(func, args, kwargs))
+    return (condition is None or condition(_dtypes(func, args, kwargs))) and numbers_fit(func, args, kwargs)
 
 
 def _dtypes(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dtypes:

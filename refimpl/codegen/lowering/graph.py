@@ -244,7 +244,7 @@ class _GraphLowering:
         if node in self.bases and getattr(node.target, "overloadpacket", None) in COPIES_OF_MEMORY:
             function, reason = None, "as_strided, which reads what lies around it"
         if function is not None and not operands_fit(node.target, arguments, keywords):
-            function, reason = None, "operands of dtypes that the operator refuses"
+            function, reason = None, "operands that the operator refuses"
         if function is not None:
             mark = len(self.state.steps), len(self.state.buffers)
             if self.measured:

@@ -255,12 +255,13 @@ def _add(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, alpha: Any =
 
     def formula(a: Scalar, b: Scalar) -> Scalar:
         if a.dtype.is_floating_point:  # rounded once, as in eager
-            return apply("fma", b, literal(factor if is_add else -factor, a.dtype), a)
-        return apply("add" if is_add else "sub", a, apply("mul", literal(factor, a.dtype), b))
+            return apply("fma", b, literal(factor, a.dtype), a)
+        return apply("add", a, apply("mul", literal(factor, a.dtype), b))
 
     _check_number(alpha)
     device = fake_of(node).device
-    factor = rounded(alpha, dtype, device) if device.type == "cpu" and isinstance(alpha, (int, float)) else alpha
+    factor = alpha if is_add else -alpha  # a whole zero has no sign
+    factor = rounded(factor, dtype, device) if device.type == "cpu" and isinstance(factor, (int, float)) else factor
     return _of_common(node, formula, x, y, dtype=dtype, function="add")
 
 
@@ -335,7 +336,7 @@ def _fmod(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
 
 def _check_divisor(node: torch.fx.Node, dtype: torch.dtype, y: Any) -> None:
     """Integers divided by zero are an error on the CPU, which no kernel can raise."""
-    is_safe = isinstance(y, int) and y != 0
+    is_safe = isinstance(y, int) and y % (1 << 8 * dtype.itemsize) != 0  # in the dtype
     if not dtype.is_floating_point and not is_safe and fake_of(node).device.type == "cpu":
         raise NotLowered("division of integers by what may be zero, on the CPU")
 

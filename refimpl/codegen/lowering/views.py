@@ -15,6 +15,7 @@ import torch
 from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, to_index
 from refimpl.codegen.loop_ir import new_axis
 from refimpl.codegen.lowering.state import (
+    HALF,
     LoweringState,
     NotLowered,
     RuleTable,
@@ -455,6 +456,10 @@ def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywor
         start, step = arguments[0], arguments[2] if len(arguments) > 2 else 1
     if not all(isinstance(number, (int, float, sympy.Expr)) for number in (start, step)):
         raise NotLowered("arange of numbers known at run time")
+    if fake.dtype == torch.bool:
+        raise NotLowered("arange of truth values")
+    if fake.dtype in HALF and fake.device.type == "cpu" and not _holds_all(start, step, fake):
+        raise NotLowered("steps of a half type, which eager rounds by vectors")
     if fake.dtype.is_floating_point:
         return computed_like(node, _stepped(start, step, fake.dtype, fake.device), [], cost=2)
     begin, stride = (
@@ -462,6 +467,16 @@ def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywor
         to_index(int(step) if isinstance(step, float) else step),
     )
     return computed_like(node, lambda indices: _counted(begin + stride * indices[0], fake.dtype), [], cost=1)
+
+
+def _holds_all(start: Any, step: Any, fake: torch.Tensor) -> bool:
+    """Whether all numbers of a range are integers that the half type holds."""
+    count = fake.shape[0]
+    if not isinstance(count, int) or not all(
+        isinstance(x, (int, float)) and float(x).is_integer() for x in (start, step)
+    ):
+        return False
+    return max(abs(start), abs(start + step * count)) <= 2 / torch.finfo(fake.dtype).eps
 
 
 def _stepped(start: Any, step: Any, dtype: torch.dtype, device: torch.device) -> Callable[[Indices], Scalar]:

@@ -10,6 +10,8 @@ import math
 
 import torch
 
+from refimpl.trace.decompositions.activations import logit_limits
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,
@@ -19,6 +21,8 @@ from refimpl.trace.decompositions.promotion import (
     pointwise,
 )
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.dtypes import common_dtype
+from refimpl.trace.elementwise_layouts import in_layout_of
 
 Tensor = torch.Tensor
 
@@ -146,13 +150,23 @@ def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
     return grad * torch.where(x < 0, 1 - fraction, fraction)
 
 
-@pointwise(aten.logit_backward.default)
+@rule(aten.logit_backward.default)
 def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    dtype = common_dtype(grad, x)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    inner = dtype if follows_cpu(grad.device) else computation_dtype(dtype)
+    limits = None if eps is None else logit_limits(eps, dtype)
+    out = _logit_gradient(cast(cast(grad, dtype), inner), cast(cast(x, dtype), inner), limits)
+    return in_layout_of(aten.logit_backward.default, cast(out, dtype), (grad, x))
+
+
+def _logit_gradient(grad: Tensor, x: Tensor, limits: tuple[float, float] | None) -> Tensor:
     """The slope at both zeros is +infinity; NaN gives NaN, as where eager's loop takes one element after the other."""
     derivative = torch.where(x == 0, grad * math.inf, grad / (x * (1 - x)))
-    if eps is None:
+    if limits is None:
         return torch.where((x >= 0) & (x <= 1), derivative, math.nan)
-    return torch.where((x < eps) | (x > 1 - eps), 0, derivative)
+    return torch.where((x < limits[0]) | (x > limits[1]), 0, derivative)
 
 
 def _of_gradient(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,
@@ -23,6 +24,9 @@ from refimpl.trace.decompositions.promotion import (
     pointwise,
 )
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.dtypes import rounded_number
+from refimpl.trace.elementwise_layouts import in_layout_of
+from refimpl.trace.operand_numbers import number_fits
 
 Tensor = torch.Tensor
 
@@ -73,7 +77,7 @@ def prelu_kernel(x: Tensor, weight: Tensor) -> Tensor:
     return torch.where(x > 0, x, weight * x)
 
 
-@pointwise(aten.hardtanh.default, accepts=REALS)
+@pointwise(aten.hardtanh.default)  # of integers eager has rules of its own
 def hardtanh(x: Tensor, min_val: float = -1, max_val: float = 1) -> Tensor:
     return torch.clamp(x, min_val, max_val)
 
@@ -96,6 +100,8 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 @pointwise(aten.softshrink.default)
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """Between the limits x * 0, as eager: a zero of the sign of x, and NaN for NaN."""
+    if not 0 <= lambd < math.inf:
+        return NotImplemented  # eager raises
     return torch.where(x > lambd, x - lambd, torch.where(x < -lambd, x + lambd, x * 0))
 
 
@@ -107,6 +113,8 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 @pointwise(aten.threshold.default, accepts=REALS)
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
+    if not x.is_floating_point():
+        threshold, value = int(threshold), int(value)
     return torch.where(x <= threshold, value, x)
 
 
@@ -136,10 +144,25 @@ def log_sigmoid_forward(x: Tensor) -> Any:
     return torch.clamp(x, max=0) - torch.log1p(small), kept
 
 
-@pointwise(aten.logit.default, integers_become_floats=True, accepts=REALS | {"bool"})
+def logit_limits(eps: float, dtype: torch.dtype) -> tuple[float, float]:
+    """Of the operand, in its dtype: in a half type the upper one may be 1."""
+    low = rounded_number(eps, dtype)
+    return low, rounded_number(1 - low, dtype)
+
+
+@rule(aten.logit.default)
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    z = x if eps is None else torch.clamp(x, eps, 1 - eps)
-    return torch.log(z / (1 - z))
+    """Where the limits cross the lower one counts. On a CPU half types round each step."""
+    if x.is_complex():
+        return NotImplemented
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    if eps is not None and not number_fits(eps, dtype):
+        return NotImplemented  # eager raises
+    z = cast(x, dtype if follows_cpu(x.device) else computation_dtype(dtype))
+    if eps is not None:
+        low, high = logit_limits(eps, dtype)
+        z = torch.where(z < low, low, torch.where(z > high, high, z))
+    return in_layout_of(aten.logit.default, cast(torch.log(z / (1 - z)), dtype), (x,))
 
 
 def _softmax_in(x: Tensor, dtype: torch.dtype, dim: int) -> tuple[Tensor, Tensor]:

@@ -6,13 +6,17 @@ Differs: all of them end in full, full_like, empty, empty_strided, arange.start_
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.dtypes import rounded_number
+from refimpl.trace.operand_numbers import number_fits
 
 Tensor = torch.Tensor
 
@@ -124,7 +128,7 @@ def _eye(n: Any, m: Any, options: dict[str, Any]) -> Tensor:
     aten.linspace.Scalar_Tensor,
 )
 def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
-    """Counted from both ends, so that both are exact."""
+    """Counted from both ends, so that both are exact. On a CPU half types round each step."""
     dtype = _dtype_of_space(start, end, options)
     out_device = options.get("device")
     if out_device is None and (isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor)):
@@ -135,7 +139,14 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
         return NotImplemented  # eager raises
     if kind_of(dtype) in ("int", "bool") or any(isinstance(x, torch.Tensor) and x.ndim for x in (start, end)):
         return NotImplemented  # integers are truncated from steps that kernels round each in its own way
-    inner = computation_dtype(dtype)
+    inner, number = computation_dtype(dtype), _same
+    if inner is not dtype and follows_cpu(torch.device(out_device or torch.get_default_device())):
+        if not isinstance(steps, int):
+            return NotImplemented
+        inner, number = dtype, functools.partial(rounded_number, dtype=dtype)
+    if not _all_fit(dtype, start, end):
+        return NotImplemented  # eager raises
+    start, end = (number(+x) if isinstance(x, (bool, int, float)) else x for x in (start, end))
     count = torch.arange(steps, device=out_device)
     i = cast(count, inner)
     start, end = _number_or(start, inner), _number_or(end, inner)
@@ -144,8 +155,17 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
             aten.clone.default(start.reshape(1)) if isinstance(start, torch.Tensor) else torch.full_like(i, start),
             dtype,
         )
-    step = (end - start) / (steps - 1)
-    return cast(torch.where(count < steps // 2, start + step * i, end - step * (steps - 1 - i)), dtype)
+    step = end - start
+    step = number(number(step) / number(steps - 1)) if isinstance(step, (int, float)) else step / number(steps - 1)
+    return cast(torch.where(count < steps // 2, start + step * i, end - step * cast(steps - 1 - count, inner)), dtype)
+
+
+def _all_fit(dtype: torch.dtype, *numbers: Any) -> bool:
+    return all(number_fits(x, dtype) for x in numbers if isinstance(x, (bool, int, float)))
+
+
+def _same(number: Any) -> Any:
+    return number
 
 
 def _number_or(x: Any, dtype: torch.dtype) -> Any:
@@ -170,5 +190,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **options: An
     dtype = _dtype_of_space(start, end, options)
     if kind_of(dtype) in ("int", "bool") or base < 0:
         return NotImplemented
+    if not _all_fit(dtype, start, end):
+        return NotImplemented  # eager raises
     exponents = linspace(start, end, steps, **{**options, "dtype": computation_dtype(dtype)})
     return exponents if exponents is NotImplemented else cast(torch.pow(base, exponents), dtype)

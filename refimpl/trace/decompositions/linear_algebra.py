@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.vector_norms import norm_by_powers
+from refimpl.trace.dtypes import rounded_number
 
 Tensor = torch.Tensor
 
@@ -44,7 +46,7 @@ def vdot(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _plus(beta: Any, x: Tensor, alpha: Any, product: Tensor) -> Tensor:
-    """alpha product + beta x, rounded once; x is not read for beta = 0."""
+    """alpha product + beta x; x is not read for beta = 0. Not of half types, whose product may be beyond what they hold."""
     dtype = computation_dtype(product.dtype)
     if kind_of(dtype) in (BOOL, INT):
         beta, alpha = int(beta), int(alpha)  # the kernels of integers have integer factors
@@ -56,10 +58,17 @@ def _plus(beta: Any, x: Tensor, alpha: Any, product: Tensor) -> Tensor:
     return cast(out, product.dtype)
 
 
+def _is_half(x: Tensor) -> bool:
+    return x.is_floating_point() and computation_dtype(x.dtype) is not x.dtype
+
+
 @rule(aten.addmv.default)
 def addmv(x: Tensor, matrix: Tensor, vector: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     if matrix.ndim != 2 or vector.ndim != 1:
         return NotImplemented  # eager raises
+    if _is_half(matrix):
+        column = x.unsqueeze(-1) if x.ndim else x
+        return aten.addmm.default(column, matrix, vector.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
     return _plus(beta, x, alpha, aten.mv.default(matrix, vector))
 
 
@@ -72,7 +81,10 @@ def addr(x: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any 
         outer = first.unsqueeze(1) & second
         outer = outer if alpha else torch.zeros_like(outer)
         return x | outer if beta else outer
-    inner = computation_dtype(dtype)
+    rounds_each = dtype.is_floating_point and follows_cpu(x.device)
+    inner = dtype if rounds_each else computation_dtype(dtype)
+    if rounds_each:
+        beta, alpha = rounded_number(beta, dtype), rounded_number(alpha, dtype)
     first = cast(first, inner)
     outer = (first if alpha == 1 else first * alpha).unsqueeze(1) * cast(second, inner)
     if beta == 0:
@@ -83,8 +95,10 @@ def addr(x: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any 
 
 @rule(aten.baddbmm.default)
 def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    product = torch.bmm(batch1, batch2)
-    return _plus(beta, x, alpha, product)
+    if _is_half(batch1):
+        inner = computation_dtype(batch1.dtype)
+        return cast(_plus(beta, x, alpha, torch.bmm(cast(batch1, inner), cast(batch2, inner))), batch1.dtype)
+    return _plus(beta, x, alpha, torch.bmm(batch1, batch2))
 
 
 @rule(aten.addbmm.default)
@@ -92,7 +106,10 @@ def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: A
     """The sum of the products is one product of matrices: the batch joins the inner dimension."""
     count, n, inner = batch1.shape
     left = batch1.transpose(0, 1).reshape(n, count * inner)
-    return _plus(beta, x, alpha, torch.mm(left, batch2.reshape(count * inner, batch2.shape[2])))
+    right = batch2.reshape(count * inner, batch2.shape[2])
+    if _is_half(left):
+        return aten.addmm.default(x, left, right, beta=beta, alpha=alpha)
+    return _plus(beta, x, alpha, torch.mm(left, right))
 
 
 @rule(aten.linalg_cross.default)

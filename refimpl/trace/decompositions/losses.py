@@ -55,6 +55,8 @@ def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -
 
 @pointwise(aten.smooth_l1_loss.default)
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Tensor:
+    if not beta >= 0:
+        return NotImplemented  # eager raises
     distance = torch.abs(x - target)
     if beta == 0:
         return reduce_loss(distance, reduction)
@@ -74,6 +76,8 @@ def smooth_l1_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: 
 
 @pointwise(aten.huber_loss.default, is_of_one_dtype=True)
 def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
+    if not delta > 0:
+        return NotImplemented  # eager raises
     distance = torch.abs(x - target)
     loss = torch.where(distance < delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
     return reduce_loss(loss, reduction)

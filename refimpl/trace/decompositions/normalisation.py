@@ -516,12 +516,14 @@ def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 @rule(aten.renorm.default)
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Shrinks each slice along `dim` whose p-norm exceeds `maxnorm` to that norm."""
+    """Shrinks each slice along `dim` whose p-norm exceeds `maxnorm` to that norm, by a factor of the slices' dtype."""
+    if x.ndim < 2 or not p > 0 or not maxnorm >= 0:
+        return NotImplemented  # eager raises
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype)
     dims = [d for d in range(x.ndim) if d != dim % x.ndim]
     size = torch.linalg.vector_norm(z, p, dims, keepdim=True)
-    factor = torch.where(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
+    factor = cast(cast(torch.where(size > maxnorm, maxnorm / (size + 1e-7), 1.0), x.dtype), dtype)
     return row_major(cast(z * factor, x.dtype))
 
 

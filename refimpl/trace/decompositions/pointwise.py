@@ -28,6 +28,7 @@ from refimpl.trace.decompositions.promotion import (
     pointwise,
 )
 from refimpl.trace.decompositions.registry import aten, rule
+from refimpl.trace.dtypes import rounded_number
 from refimpl.trace.elementwise_layouts import in_layout_of
 
 Tensor = torch.Tensor
@@ -149,9 +150,9 @@ def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None,
     if kind != "float":
         return aten.clone.default(x)
     limits = torch.finfo(x.dtype)
-    x = torch.where(torch.isnan(x), 0.0 if nan is None else nan, x)
-    x = torch.where(x == INF, limits.max if posinf is None else posinf, x)
-    return torch.where(x == -INF, limits.min if neginf is None else neginf, x)
+    finite = torch.where(x == -INF, limits.min if neginf is None else neginf, x)
+    finite = torch.where(x == INF, limits.max if posinf is None else posinf, finite)
+    return torch.where(torch.isnan(x), 0.0 if nan is None else nan, finite)
 
 
 @pointwise(aten.frac.default)
@@ -330,4 +331,6 @@ def bitwise_xor_scalar_tensor(x: int, other: Tensor) -> Tensor:
 
 @rule(aten.remainder.Scalar_Tensor)
 def remainder_scalar_tensor(x: float, other: Tensor) -> Tensor:
-    return torch.remainder(aten.scalar_tensor.default(x, device=other.device, dtype=common_dtype(x, other)), other)
+    dtype = common_dtype(x, other)
+    x = rounded_number(x, dtype) if dtype.is_floating_point else x
+    return torch.remainder(aten.scalar_tensor.default(x, device=other.device, dtype=dtype), other)

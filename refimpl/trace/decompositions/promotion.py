@@ -29,6 +29,7 @@ REALS = frozenset({INT, FLOAT})
 REALS_AND_BOOL = frozenset({BOOL, INT, FLOAT})
 ANY = frozenset({BOOL, INT, FLOAT, COMPLEX})
 
+_NUMERIC = ("number", "Optional[number]", "float", "Optional[float]")
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 _REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
@@ -68,12 +69,16 @@ def pointwise(
 
     accepts: the kinds of common dtype that the op has kernels for.
     scalars: positions of arguments that are numbers and take part in promotion; other numbers do not. Half types round them.
-    rounds: positions of other numbers that eager's kernels round to the op's type.
+    rounds: positions of other numbers that eager's kernels round to the op's type. Truth values among numbers become 1 and 0.
     result: the type of the result where it is always the same.
     integers_become_floats: bool and integer operands are computed in the default float type.
     is_of_one_dtype: tensors of several dtypes are left to the op, whose result is not of their common dtype.
     result_of: the position of the tensor whose type the result is of; the op refuses what that type cannot hold.
     """
+
+    arguments = [argument for overload in overloads for argument in overload._schema.arguments]
+    numeric = {argument.name for argument in arguments if str(argument.type) in _NUMERIC}
+    names = [argument.name for argument in overloads[0]._schema.arguments]
 
     def decorate(function: RuleT) -> RuleT:
         @functools.wraps(function)
@@ -89,17 +94,22 @@ def pointwise(
                 dtype = torch.get_default_dtype()
             inner = computation_dtype(dtype)
 
-            def enter(x: Any, position: int = -1) -> Any:
+            def enter(x: Any, name: str) -> Any:
                 if isinstance(x, torch.Tensor):
                     return cast(cast(x, dtype) if inner is not dtype else x, inner)
-                is_rounded = position in (*scalars, *rounds) and inner is not dtype and isinstance(x, (int, float))
-                return rounded_number(x, dtype) if is_rounded and kind_of(dtype) == FLOAT else x
+                if not isinstance(x, (int, float)) or name not in numeric or kind_of(dtype) != FLOAT:
+                    return x
+                x = int(x) if isinstance(x, bool) else x
+                position = names.index(name)
+                is_beyond = position in scalars and abs(x) > torch.finfo(dtype).max
+                is_rounded = position in (*scalars, *rounds) and inner is not dtype
+                return rounded_number(x, dtype) if is_rounded or is_beyond else x
 
             final = result or (dtype if result_of is None else args[result_of].dtype)
             if not torch.can_cast(dtype, final) and result is None:
                 return NotImplemented
-            entered = [enter(x, position) for position, x in enumerate(args)]
-            out = function(*entered, **{name: enter(x) for name, x in kwargs.items()})
+            entered = [enter(x, name) for name, x in zip(names, args, strict=False)]
+            out = function(*entered, **{name: enter(x, name) for name, x in kwargs.items()})
             if out is NotImplemented:
                 return NotImplemented
             if isinstance(out, tuple):

@@ -19,6 +19,7 @@ import torch
 from refimpl._torch import OpOverload
 from refimpl.errors import RefimplError
 from refimpl.trace.operand_dtypes import CONDITIONS, operands_fit
+from refimpl.trace.operand_numbers import checked_numbers
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)
@@ -37,11 +38,12 @@ def register(overload: OpOverload, function: Rule) -> None:
             f"{overload} has two decompositions: seen {_described(function)}, "
             f"expected none beside {_described(decomposition_table[overload])}. Remove one of them."
         )
-    decomposition_table[overload] = _for_fitting(overload, function) if overload in CONDITIONS else function
+    is_checked = overload in CONDITIONS or checked_numbers(overload)
+    decomposition_table[overload] = _for_fitting(overload, function) if is_checked else function
 
 
 def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
-    """The rule for operands of dtypes that the op takes; of others it raises, as eager does."""
+    """The rule for operands of dtypes that the op takes, and numbers that these hold; of others it raises, as eager does."""
 
     @functools.wraps(function)
     def of_fitting(*args: Any, **kwargs: Any) -> Any:
