@@ -43,6 +43,12 @@ def running_autograd_node() -> Any:
     return torch._C._current_autograd_node()
 
 
+def is_inside_formula() -> bool:
+    """Whether a step of a backward pass now runs in this thread that is autograd's own, and no user's Function."""
+    step = torch._C._current_autograd_node()
+    return step is not None and not isinstance(step, torch.autograd.function.BackwardCFunction)
+
+
 @contextlib.contextmanager
 def without_saved_tensors_hooks() -> Iterator[None]:
     """Within it hooks on saved tensors from around see nothing, and autograd checks that nobody has written to what was saved."""

@@ -8,6 +8,7 @@ C++ (torch/csrc/utils/python_symnode.h) and torch's Python layer reach these met
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from refimpl._torch import is_inside_formula
 from refimpl.symbolic import layout
 from refimpl.symbolic.functions import (
     Number,
@@ -258,6 +260,12 @@ class SymNode:
     def int_floordiv(self, other: SymNode) -> SymNode:
         return self._reduced(_FLOORDIV, other, self.wrap_int(0))
 
+    def float_truediv(self, other: SymNode) -> SymNode:
+        """In autograd's own formulas, which are C++, quotients by 0 are infinite or NaN: guards tell those calls apart."""
+        if is_inside_formula() and (other.constant == 0 or not other.ne(other.wrap_float(0.0)).guard_or_true("", 0)):
+            return self.wrap_float(_divided_by_zero(self.sym_float().guard_float("", 0)))
+        return self._binary(_TRUEDIV, other)
+
     def _reduced(self, operation: Operation, other: SymNode, if_less: SymNode) -> SymNode:
         """Where 0 <= a < b is known, a % b is a and a // b is 0. Where b is not 0 and divides a, they are 0 and the quotient."""
         made = self._binary(operation, other)
@@ -387,7 +395,12 @@ def _plain(operand: Any) -> Any:
     return operand
 
 
+def _divided_by_zero(value: float) -> float:
+    return math.nan if value == 0 or math.isnan(value) else math.copysign(math.inf, value)
+
+
 _MUL = BINARY["mul"]
+_TRUEDIV = BINARY["float_truediv"]
 _MOD = BINARY["mod"]
 _FLOORDIV = BINARY["int_floordiv"]
 _MIN = BINARY["sym_min"]

@@ -268,100 +268,6 @@ def test_gradient_of_the_frames_of_an_expanded_tensor(dynamic, center):
         torch.testing.assert_close(found[1], found[0])
 
 
-@pytest.mark.parametrize(
-    ("mode", "sizes", "named"),
-    [
-        ("linear", (5,), {"size": 7}),
-        ("linear", (5,), {"scale_factor": 1.7, "align_corners": True}),
-        ("linear", (5,), {"scale_factor": (1.7,), "recompute_scale_factor": True}),
-        ("bilinear", (3, 4), {"size": (5, 9)}),
-        ("bilinear", (3, 4), {"scale_factor": 1.7, "align_corners": True}),
-        ("bilinear", (3, 4), {"scale_factor": (2.3, 0.6)}),
-        ("trilinear", (2, 3, 4), {"size": (3, 3, 9)}),
-        ("trilinear", (2, 3, 4), {"scale_factor": (2.0, 1.3, 0.6)}),
-        ("trilinear", (2, 3, 4), {"scale_factor": 1.3, "recompute_scale_factor": True, "align_corners": True}),
-    ],
-)
-def test_linear_interpolation_with_symbolic_sizes_overflows_where_eager_mode_does(mode, sizes, named):
-    def program(x):
-        return torch.nn.functional.interpolate(x, mode=mode, **named)
-
-    compiled = compile_aot(program, dynamic=True)
-    for batch in (2, 3):
-        x = torch.randn(batch, 2, *sizes).sign() * (0.9 * torch.finfo(torch.float32).max)
-        if batch == 3 and len(sizes) > 1:
-            x = x.contiguous(memory_format=torch.channels_last if len(sizes) == 2 else torch.channels_last_3d)
-        found = []
-        for function in (program, compiled):
-            images = x.clone().requires_grad_()
-            result = function(images)
-            found.append((result, *torch.autograd.grad(result.clamp(-1, 1).sum(), images)))
-        assert found[0][0].isfinite().all()
-        torch.testing.assert_close(found[1], found[0], check_stride=True)
-
-
-@pytest.mark.parametrize(
-    "named", [{"size": (5, 9)}, {"scale_factor": 1.7, "align_corners": True}, {"scale_factor": (2.3, 0.6)}]
-)
-def test_cubic_interpolation_with_symbolic_sizes_rounds_as_eager_mode_does(named):
-    def program(x):
-        return torch.nn.functional.interpolate(x, mode="bicubic", **named)
-
-    compiled = compile_aot(program, dynamic=True)
-    for batch in (2, 3):
-        x = torch.randn(batch, 3, 4, batch + 3)
-        x = x.contiguous(memory_format=torch.channels_last) if batch == 3 else x
-        found = []
-        for function in (program, compiled):
-            images = x.clone().requires_grad_()
-            result = function(images)
-            found.append((result, *torch.autograd.grad(result.square().sum(), images)))
-        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0, check_stride=True)
-
-
-@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
-@pytest.mark.parametrize(
-    ("sizes", "named"),
-    [
-        ((5,), {"size": 7}),
-        ((5,), {"scale_factor": (1.7,), "recompute_scale_factor": True}),
-        ((3, 4), {"scale_factor": (2.3, 0.6)}),
-        ((2, 3, 4), {"size": (3, 3, 9)}),
-    ],
-)
-def test_nearest_interpolation_with_symbolic_sizes_is_one_operator(mode, sizes, named):
-    def program(x):
-        return torch.nn.functional.interpolate(x, mode=mode, **named)
-
-    compiled = compile_aot(program, dynamic=True)
-    for batch in (2, 3, 0):
-        x = torch.randn(batch, 2, *sizes)
-        if batch == 3 and len(sizes) > 1:
-            x = x.contiguous(memory_format=torch.channels_last if len(sizes) == 2 else torch.channels_last_3d)
-        found = []
-        for function in (program, compiled):
-            images = x.clone().requires_grad_()
-            result = function(images)
-            found.append((result, *torch.autograd.grad(result.square().sum(), images)))
-        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0, check_stride=True)
-    for function in (program, compiled):
-        with pytest.raises(RuntimeError, match="Non-empty"):
-            function(torch.zeros(2, 0, *sizes))
-
-
-@pytest.mark.parametrize(
-    "named", [{"size": 7, "scale_factor": 2.0}, {"size": (7, 7)}, {}, {"size": 7, "antialias": True}]
-)
-def test_arguments_of_linear_interpolation_that_do_not_fit_are_refused_with_symbolic_sizes(named):
-    def program(x):
-        return torch.nn.functional.interpolate(x, mode="linear", **named)
-
-    with pytest.raises(ValueError, match=r"size|Anti"):
-        program(torch.randn(2, 3, 5))
-    with pytest.raises(ValueError, match=r"size|Anti"):
-        compile_aot(program, dynamic=True)(torch.randn(2, 3, 5))
-
-
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_program_that_asks_for_the_layout_of_a_result_takes_eager_modes_branch(dynamic):
     def program(x):
@@ -514,3 +420,42 @@ def test_cudnn_s_batch_norm_in_a_graph_is_the_operator_that_says_what_it_writes(
     assert (empty.dtype, empty.shape) == (torch.uint8, (0,))
     for a, b in zip([actual, *gradients, *inputs], [expected, *wanted, *kept], strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("spread", [torch.var, torch.std, torch.var_mean, torch.std_mean])
+@pytest.mark.parametrize("sizes", [(2, 3, 4), (4, 2, 3), (5, 3, 2)])
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_with_symbolic_sizes_formulas_of_autograd_may_divide_by_zero(spread, sizes):
+    def program(x):
+        return pytree.tree_leaves(spread(x, dim=0, correction=2))[0]
+
+    compiled = compile_aot(program, dynamic=True)
+    for size in sizes:
+        found = []
+        for function in (program, compiled):
+            x = torch.arange(2.0 * size).reshape(size, 2).requires_grad_()
+            result = function(x)
+            found.append((result, *torch.autograd.grad(result.sum(), x)))
+        torch.testing.assert_close(found[1], found[0], equal_nan=True)
+
+
+def test_with_symbolic_sizes_a_users_backward_divides_as_python_does():
+    class Divided(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.size = x.shape[0]
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * (1.0 / (ctx.size - 2.0))
+
+    for size in (3, 4):
+        compiled = compile_aot(lambda x: Divided.apply(x), dynamic=True)
+        for x in (torch.ones(size), torch.ones(5)):
+            x = x.requires_grad_()
+            expected = torch.autograd.grad(Divided.apply(x).sum(), x)
+            torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x), expected)
+        x = torch.ones(2, requires_grad=True)
+        with pytest.raises(ZeroDivisionError):
+            torch.autograd.grad(compiled(x).sum(), x)
