@@ -30,6 +30,12 @@ _OPERATORS = MappingProxyType(
         ("trilinear", 5): aten.upsample_trilinear3d.default,
     }
 )
+# The operators as a program calls them itself.
+INTERPOLATIONS = tuple(
+    call
+    for operator in _OPERATORS.values()
+    for call in (operator, operator.overloadpacket, operator.overloadpacket.vec)
+)
 
 
 class PythonKernelsBelowAutogradMode(TorchDispatchMode):

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import TorchDispatchMode, has_python_kernels, no_python_dispatcher, pytree, running_autograd_node
 from refimpl.aot.eager_dropout import SureDropoutMode, by_layers, sure_dropout
-from refimpl.aot.eager_interpolation import PythonKernelsBelowAutogradMode, interpolation_by_operator
+from refimpl.aot.eager_interpolation import INTERPOLATIONS, PythonKernelsBelowAutogradMode, interpolation_by_operator
 from refimpl.aot.gradient_layouts import eager_layouts
 from refimpl.aot.history import steps_behind
 from refimpl.trace.function_layouts import is_pooled_without_gradient, laid_out
@@ -28,15 +28,18 @@ _ATTENTION = (_FUNCTIONAL_ATTENTION, torch.nn.functional.multi_head_attention_fo
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
 _CENTER = 5  # the place of this argument
-_MARGIN_LOSSES = (  # whose kernels in Python count labels behind the end, and lay gradients out otherwise
-    torch.nn.functional.multi_margin_loss,
-    torch.nn.functional.multilabel_margin_loss,
-    torch.ops.aten.multi_margin_loss,
-    torch.ops.aten.multi_margin_loss.default,
-    torch.ops.aten.multilabel_margin_loss,
-    torch.ops.aten.multilabel_margin_loss.default,
-    torch.ops.aten.multilabel_margin_loss_forward,
-    torch.ops.aten.multilabel_margin_loss_forward.default,
+_OPERATORS = frozenset(
+    {  # whose kernels in Python count labels behind the end, and lay gradients out otherwise
+        torch.nn.functional.multi_margin_loss,
+        torch.nn.functional.multilabel_margin_loss,
+        torch.ops.aten.multi_margin_loss,
+        torch.ops.aten.multi_margin_loss.default,
+        torch.ops.aten.multilabel_margin_loss,
+        torch.ops.aten.multilabel_margin_loss.default,
+        torch.ops.aten.multilabel_margin_loss_forward,
+        torch.ops.aten.multilabel_margin_loss_forward.default,
+        *INTERPOLATIONS,
+    }
 )
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 _GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
@@ -73,7 +76,7 @@ class EagerResultsMode(TorchFunctionMode):
             result = interpolation_by_operator(*args, **kwargs)
             if result is not None:
                 return laid_out(func, args, kwargs, result)
-        if func in _MARGIN_LOSSES and has_python_kernels():
+        if func in _OPERATORS and has_python_kernels():
             with no_python_dispatcher(), PythonKernelsBelowAutogradMode():
                 return func(*args, **kwargs)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
