@@ -26,7 +26,7 @@ from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.public.running import running
 from refimpl.capture.rebuild import Emitter
 from refimpl.capture.segment import Resumption, Segment
-from refimpl.capture.sources import SlotSource, StackSource
+from refimpl.capture.sources import AttributeSource, KeptSource, SlotSource, StackSource
 from refimpl.capture.symbolic.domain import SymbolicDomain
 from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.state import CaptureState
@@ -306,7 +306,10 @@ class _Ended:
         module, compiled = graph.finish(emitter.outputs), None
         emitter.settle(graph.sources)
         if module is not None:
-            module.meta["is_followed"] = self.after is not None or running.is_called
+            is_followed = module.meta["is_followed"] = self.after is not None or running.is_called
+            has_gradients = self.state.grad_mode or graph.sets_state
+            if not is_followed and has_gradients and any(map(_keeps_its_memory, graph.examples)):
+                self.state.guard(GuardKind.ID, AttributeSource(KeptSource(running, "running"), "is_called"), False)
             compiled = backend(module, list(graph.examples))
             if not callable(compiled):
                 raise BadParameter(
@@ -325,6 +328,13 @@ class _Ended:
             has_effects=graph.has_effects, sets_state=graph.sets_state, guards=self.state.guards, graph=module,
             codes=(*(frame.code for frame in frames), *self.state.entered),
         )  # fmt: skip
+
+
+def _keeps_its_memory(example: Any) -> bool:
+    """Whether it may be a tensor that a backward keeps as it is where the program does not go on after the graph."""
+    return isinstance(example, torch.nn.Parameter) or (
+        isinstance(example, torch.Tensor) and example.requires_grad and example.is_leaf
+    )
 
 
 def _without_module(compiled: Callable[..., Any], graph_module: fx.GraphModule) -> Callable[..., Any]:

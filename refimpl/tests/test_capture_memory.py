@@ -246,6 +246,32 @@ def test_leaves_may_be_written_by_the_program_before_the_backward(
     torch.testing.assert_close(results[1], results[0])
 
 
+@pytest.mark.parametrize("is_called_first", [False, True])
+def test_what_was_captured_alone_is_called_by_a_program_that_goes_on(*, is_called_first: bool) -> None:
+    """What is captured where the program goes on does for both."""
+    captured: list[int] = []
+
+    def writes(w: Any) -> Any:
+        result = computed_after_a_break(w)
+        steps_behind_autograd(w)
+        return result * 2
+
+    def counted(graph_module: Any, examples: Any) -> Any:
+        captured.append(len(examples))
+        return aot_eager(graph_module, examples)
+
+    gradients = []
+    for options in (None, CaptureOptions(backend=counted)):
+        called, alone = (f if options is None else with_options(f, options) for f in (writes, computed_after_a_break))
+        w = torch.tensor([0.5, -1.0, 2.0]).requires_grad_()
+        for function in (called, alone, called) if is_called_first else (alone, called, alone):
+            function(w).sum().backward()
+        gradients.append(w.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+    # The function and, behind its call, what writes; the function once more where it was captured alone.
+    assert len(captured) == (2 if is_called_first else 3)
+
+
 @pytest.mark.parametrize("is_followed", [False, True])
 def test_of_leaves_copies_are_kept_where_the_program_goes_on_alone(*, is_followed: bool) -> None:
     def program(w: Any) -> Any:
