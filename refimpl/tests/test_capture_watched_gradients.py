@@ -148,6 +148,53 @@ def written_tensor(x: Any) -> Any:
     return v
 
 
+def by_its_step(x: Any) -> Any:
+    v, u = x * 2, x * 3
+    w = v.sin() * u
+    v.grad_fn.register_prehook(lambda grads: tuple(g * 5 for g in grads))
+    return w, u
+
+
+def by_its_step_once_written(x: Any) -> Any:
+    v = x * 2
+    v.mul_(3)
+    w = v.sin()
+    v.grad_fn.register_hook(lambda inputs, grads: tuple(None if g is None else g * 5 for g in inputs))
+    return w, v
+
+
+def by_the_step_of_a_view(x: Any) -> Any:
+    v = (x * 2).view(2, 2)
+    w = v[1].sin()
+    v.grad_fn.register_prehook(lambda grads: tuple(g * 5 for g in grads))
+    return w, v.cos()
+
+
+def by_the_step_behind_it(x: Any) -> Any:
+    v = x * 2
+    w = v.exp()
+    w.grad_fn.next_functions[0][0].register_prehook(lambda grads: tuple(g * 5 for g in grads))
+    return w, v
+
+
+def assigned_data(x: Any) -> Any:
+    v = x * 2
+    w = v * v
+    v.data = torch.ones(4)
+    return w, v.sin()
+
+
+def assigned_data_in_a_function(x: Any) -> Any:
+    return assigns(x) + x.cos()
+
+
+def assigns(x: Any) -> Any:
+    v = x * 2
+    w = v * v
+    v.data = torch.ones(4)
+    return w.exp()
+
+
 PROGRAMS = (
     hooked,
     kept,
@@ -164,6 +211,12 @@ PROGRAMS = (
     written_tensor,
     unbound,
     unbound_and_written,
+    by_its_step,
+    by_its_step_once_written,
+    by_the_step_of_a_view,
+    by_the_step_behind_it,
+    assigned_data,
+    assigned_data_in_a_function,
 )
 
 

@@ -70,6 +70,7 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+from refimpl.capture.symbolic.watched_gradients import before_assigning, before_reading
 
 
 def _names_in(text: str) -> frozenset[str]:
@@ -237,7 +238,7 @@ class SymbolicAttributes(SymbolicBase):
             return self.state.operator(getattr, [value, ConstantValue(name)], {})
         if inspect.isroutine(getattr(torch.Tensor, name, None)):
             return NativeMethodValue(value, name)
-        unsupported(f"attribute {name}", value)
+        raise before_reading(self.state, value, name)
 
     def _is_leaf(self, value: TensorValue) -> Value:
         """Of an input that requires gradients: as it is. Of a result: an operator may give its argument itself."""
@@ -481,7 +482,7 @@ class SymbolicAttributes(SymbolicBase):
             value.attributes[name] = attribute
             return None
         if not isinstance(value, ObjectValue) or not self._may_write(value, name):
-            unsupported(f"an assignment to attribute {name}", value)
+            raise before_assigning(self.state, value, name)
         found = in_mro(type(value.object), name)
         if is_a(found, property) and isinstance(found.fset, FunctionType) and value.source is not None:
             way = AttributeSource(AttributeSource(class_source(value.object), name), "fset")

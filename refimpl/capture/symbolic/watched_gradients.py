@@ -70,6 +70,20 @@ def before_watching(state: Progress, value: TensorValue, name: str) -> GraphBrea
     return before_the_view(state, value, reason) if name == "register_hook" else apart(state, value, reason)
 
 
+def before_reading(state: Progress, value: TensorValue, name: str) -> GraphBreak:
+    """The reason to stop at an attribute of a tensor; for its step of autograd, which may get hooks, where the tensor is made."""
+    reason = GraphBreak("unsupported_operation", what=f"attribute {name}", kind=value.kind)
+    is_made = name == "grad_fn" and value.fake.requires_grad and value.made_at is not None
+    return reason.restarting_at(value.made_at) if is_made and value.made_at not in state.stops else reason
+
+
+def before_assigning(state: Progress, value: Any, name: str) -> GraphBreak:
+    """The reason to stop at an assignment to an attribute. What autograd keeps of a tensor goes with its data, and what a graph
+    keeps of its results does not."""
+    reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=value.kind)
+    return apart(state, value, reason) if name == "data" and isinstance(value, TensorValue) else reason
+
+
 def keep_watched_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
     """Raises GraphBreak before a call of such a method as a function."""
     value = state.see(args[0]) if args and any(target is method for method in _UNBOUND) else None
