@@ -38,6 +38,19 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "places that are truth values": (lambda x, at: torch.index_fill(x, 0, at, 1.0), (X, PLACES.bool())),
     "a pair of two dtypes": (torch.polar, (X, X.double())),
     "reflected truth values": (lambda x: F.pad(x, (1, 1), mode="reflect"), (MASK,)),
+    "gradients of means of int32": (
+        lambda grad: aten.avg_pool2d_backward(grad, IMAGE.int(), [1, 1], [], [0, 0], False, True, None),
+        (IMAGE.int(),),
+    ),
+    "gradients of means of half types in three dimensions": (
+        lambda grad: aten.avg_pool3d_backward(grad, IMAGE.half(), [1, 1, 1], [], [0, 0, 0], False, True, None),
+        (IMAGE.half(),),
+    ),
+    "a complex number for real ones": (lambda x: torch.index_fill(x, 0, PLACES, 2j), (X,)),
+    "8-bit floats that are infinite": (torch.isposinf, (X.to(torch.float8_e5m2),)),
+    "triangles of 8-bit floats": (torch.tril, (X.to(torch.float8_e4m3fn),)),
+    "16-bit integers that are not signed": (lambda x: x.masked_fill(x == 3, 4), (X.to(torch.uint16),)),
+    "pixels in 64 bits": (lambda x: F.pixel_unshuffle(x, 2), (IMAGE.to(torch.uint64),)),
 }
 
 
@@ -86,6 +99,35 @@ def test_a_gradient_has_the_dtype_of_what_it_is_of(overload: Any, arguments: tup
         assert actual.dtype == expected.dtype == x.dtype
         torch.testing.assert_close(actual, expected)
     assert decomposition_table[overload](grad, X.long(), target, *arguments) is NotImplemented
+
+
+def test_dtypes_that_few_kernels_know_are_given_to_those() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.linspace(x[0, 0], x[3, 2], 5), x.flip(0).float(), torch.zeros_like(x).float()
+
+    x = X.to(torch.float8_e5m2)
+    compiled = compile_aot(function, backend=lambda graph_module, _: graph_module, decompositions=decomposition_table)
+    for actual, expected in zip(compiled(x), function(x), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("overload", "arguments"),
+    [
+        (aten.replication_pad1d.default, (MASK, [1, 1])),
+        (aten.norm.ScalarOpt_dtype, (X.long(), 2)),
+        (aten.count_nonzero.default, (X.abs().to(torch.uint32),)),
+        (aten.angle.default, (X.to(torch.complex64).to(torch.complex32),)),
+        (aten.linspace.default, (0, 1, 5)),
+    ],
+    ids=lambda value: "" if isinstance(value, tuple) else str(value),
+)
+def test_a_rule_leaves_what_the_operator_refuses(overload: Any, arguments: tuple[Any, ...]) -> None:
+    dtypes = {aten.norm.ScalarOpt_dtype: torch.float64, aten.linspace.default: torch.float8_e5m2}
+    keywords = {"dtype": dtypes[overload]} if overload in dtypes else {}
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        overload(*arguments, **keywords)
+    assert decomposition_table[overload](*arguments, **keywords) is NotImplemented
 
 
 def test_what_is_scattered_on_a_diagonal_is_converted() -> None:

@@ -25,6 +25,8 @@ aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _WIDE = (torch.float32, torch.float64)
 _FLOATS = (*_HALF, *_WIDE)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_COMMON = frozenset([torch.bool, *_INTEGERS, *_FLOATS, torch.complex64, torch.complex128])
 _PLACES = (torch.int32, torch.int64)
 
 
@@ -33,6 +35,16 @@ def operands_fit(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> b
     numbers. An operand is anything with a dtype."""
     condition = CONDITIONS.get(func)
     return (condition is None or condition(_dtypes(func, args, kwargs))) and numbers_fit(func, args, kwargs)
+
+
+def are_common(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether tensors, those in lists as well, and what is asked for are of dtypes that most kernels know."""
+    for operand in (*args, *kwargs.values()):
+        for x in operand if isinstance(operand, (list, tuple)) else (operand,):
+            dtype = x if isinstance(x, torch.dtype) else getattr(x, "dtype", None)
+            if isinstance(dtype, torch.dtype) and dtype not in _COMMON:
+                return False
+    return True
 
 
 def _dtypes(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dtypes:
@@ -111,8 +123,6 @@ _OF_ONE_DTYPE = (
     aten._prelu_kernel_backward.default,
     aten.addbmm.default,
     aten.addmv.default,
-    aten.avg_pool2d_backward.default,
-    aten.avg_pool3d_backward.default,
     aten.baddbmm.default,
     aten.binary_cross_entropy_backward.default,
     aten.gelu_backward.default,
@@ -175,6 +185,9 @@ _OF_NUMBERS = (
     aten.reflection_pad2d.default,
     aten.reflection_pad3d.default,
     aten.relu.default,
+    aten.replication_pad1d.default,
+    aten.replication_pad2d.default,
+    aten.replication_pad3d.default,
     aten.round.default,
     aten.trace.default,
     aten.trunc.default,
@@ -198,6 +211,9 @@ CONDITIONS: Mapping[Any, Condition] = {
     **dict.fromkeys(_NEAREST, _first_of(*_FLOATS, torch.uint8)),
     **dict.fromkeys(_OF_NUMBERS, _first_is(INT, FLOAT, COMPLEX)),
     **dict.fromkeys((aten.avg_pool2d.default, aten.avg_pool3d.default), _first_of(*_FLOATS, torch.int64)),
+    aten.avg_pool2d_backward.default: _all_of(_first_of(*_FLOATS, torch.int64), _same()),
+    aten.avg_pool3d_backward.default: _all_of(_first_of(*_WIDE, torch.int64), _same()),
+    **dict.fromkeys((aten.norm.ScalarOpt_dtype, aten.norm.ScalarOpt_dim_dtype), _first_is(FLOAT)),
     **dict.fromkeys((aten.col2im.default, aten.im2col.default), _first_is(BOOL, FLOAT, COMPLEX)),
     **dict.fromkeys((aten.polar.default, aten._cdist_forward.default), _all_of(_first_of(*_WIDE), _same())),
     **dict.fromkeys(_BATCH_NORMS, _norm("weight bias running_mean running_var")),

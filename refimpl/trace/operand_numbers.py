@@ -30,11 +30,14 @@ _PROMOTED = frozenset(["min", "max", "exponent"])
 _OPERANDS = frozenset(["self", "other"])
 _FACTORS = frozenset(["add", "sub", "rsub", "index_add"])  # whose alpha is no truth value
 _PLACES = frozenset(["index", "mask"])
+_NUMBERS = (bool, int, float, complex)
 _SMALL = 64  # what all dtypes hold
 
 
-def number_fits(number: float, dtype: torch.dtype) -> bool:
+def number_fits(number: complex, dtype: torch.dtype) -> bool:
     """Whether a number is converted to the dtype without an error. Negative integers wrap in unsigned ones."""
+    if isinstance(number, complex):
+        return dtype.is_complex
     if kind_of(dtype) == INT:
         limits = torch.iinfo(dtype)
         if isinstance(number, float):
@@ -51,7 +54,7 @@ def numbers_fit(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     if not names:
         return True
     given = {**dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)), **kwargs}
-    numbers = {name: given[name] for name in names if isinstance(given.get(name), (bool, int, float))}
+    numbers = {name: given[name] for name in names if isinstance(given.get(name), _NUMBERS)}
     if all(type(number) is int and abs(number) <= _SMALL for number in numbers.values()):
         return True
     dtype = given.get("dtype") or _common_dtype(given)
@@ -71,11 +74,7 @@ def checked_numbers(func: Any) -> tuple[str, ...]:
 
 
 def _common_dtype(given: Mapping[str, Any]) -> torch.dtype | None:
-    numbers = [
-        value
-        for name, value in given.items()
-        if name in _PROMOTED | _OPERANDS and isinstance(value, (bool, int, float))
-    ]
+    numbers = [value for name, value in given.items() if name in _PROMOTED | _OPERANDS and isinstance(value, _NUMBERS)]
     operands = [
         operand
         for name, operand in given.items()

@@ -18,7 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.errors import RefimplError
-from refimpl.trace.operand_dtypes import CONDITIONS, operands_fit
+from refimpl.trace.operand_dtypes import CONDITIONS, are_common, operands_fit
 from refimpl.trace.operand_numbers import checked_numbers
 
 Rule = Callable[..., Any]
@@ -38,16 +38,19 @@ def register(overload: OpOverload, function: Rule) -> None:
             f"{overload} has two decompositions: seen {_described(function)}, "
             f"expected none beside {_described(decomposition_table[overload])}. Remove one of them."
         )
-    is_checked = overload in CONDITIONS or checked_numbers(overload)
-    decomposition_table[overload] = _for_fitting(overload, function) if is_checked else function
+    decomposition_table[overload] = _for_fitting(overload, function)
 
 
 def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
-    """The rule for operands of dtypes that the op takes, and numbers that these hold; of others it raises, as eager does."""
+    """The rule for operands of dtypes that the op takes, and numbers that these hold; of others it raises, as eager does.
+    Dtypes that few kernels know are left to the op: a rule's own ops may know others of them."""
+    is_checked = overload in CONDITIONS or checked_numbers(overload)
 
     @functools.wraps(function)
     def of_fitting(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs) if operands_fit(overload, args, kwargs) else NotImplemented
+        if not are_common(args, kwargs) or (is_checked and not operands_fit(overload, args, kwargs)):
+            return NotImplemented
+        return function(*args, **kwargs)
 
     return of_fitting
 
