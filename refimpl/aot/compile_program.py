@@ -85,7 +85,7 @@ class FunctionalProgram:
             return ()
         found = gradient_dependences(self.graph_module, *self._gradients())
         if layout is not None:
-            return layout.of_wholes(found)
+            found = layout.of_wholes(found)
         unread = self.analysis.given_unread or (frozenset(),) * len(found)
         return tuple(a | b for a, b in zip(found, unread, strict=True))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -199,11 +200,13 @@ def given_unread(
     gradients: of which leaf each is, and what was recorded for it; answers: of the backwards of the user's, which are not called
     again. To be called while nothing is recorded.
     """
-    bits = _read(graph, {node_of(tangent): 1 << index for index, tangent in enumerate(tangents)})
+    parts = [(index, part) for index, tangent in enumerate(tangents) for part in _tensors_of(tangent)]
+    bits = _read(graph, {node_of(part): 1 << index for index, part in parts})
+    reads = [functools.reduce(operator.or_, [bits.get(node_of(t), 0) for t in _tensors_of(g)], 0) for _, g in gradients]
     known = answers.known_steps(graph)
     found: list[set[int]] = [set() for _ in gradients]
     for index, (output, tangent) in enumerate(zip(outputs, tangents, strict=True)):
-        unread = [g for g, (_, value) in enumerate(gradients) if not bits.get(node_of(value), 0) >> index & 1]
+        unread = [g for g, read in enumerate(reads) if not read >> index & 1]
         steps = set(steps_behind([output])) if unread else set()
         if any(has_custom_function(step, 1) and step not in known for step in steps):
             continue

@@ -244,7 +244,7 @@ class _JointTraceState:
         outs: list[torch.Tensor] = []
         if backward is not None:
             outs = [list(self._forward.differentiable.values())[o] for o in backward.outputs]
-        if len(outs) > 1 and backward is not None and self.tangents and self.outer is None:
+        if len(outs) > 1 and backward is not None and self.tangents:
             pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
             with paused_recordings():
                 unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of, answers)

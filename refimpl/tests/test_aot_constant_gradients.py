@@ -165,6 +165,28 @@ def test_of_wrapper_subclasses_too(backward: str) -> None:
             torch.testing.assert_close(gradient(compiled, *used), gradient(run, *used))
 
 
+@pytest.mark.parametrize("kinds", [(False, True), (True, False), (True, True)])
+def test_gradients_given_unread_beside_wrapper_subclasses(kinds: tuple[bool, bool]) -> None:
+    """Of `x ** 0` they are zeros, and not none."""
+
+    def run(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x**0, x * y, y**0
+
+    def gradients(program: Callable[..., Any], used: tuple[int, ...]) -> list[Any]:
+        values: list[Any] = [torch.tensor([0.5, 1.0, 2.0]) for _ in kinds]
+        leaves = [
+            TwoTensor(value, value + 1) if is_wrapper else value
+            for value, is_wrapper in zip(values, kinds, strict=True)
+        ]
+        results = program(*[leaf.requires_grad_() for leaf in leaves])
+        found = torch.autograd.grad([results[index].sum() for index in used], leaves, allow_unused=True)
+        return [None if g is None else [getattr(g, "a", g), getattr(g, "b", g)] for g in found]
+
+    compiled = compile_aot(run)
+    for used in ((0,), (1,), (2,), (0, 2), (0, 1)):
+        torch.testing.assert_close(gradients(compiled, used), gradients(run, used))
+
+
 @pytest.mark.parametrize("arriving", [float("nan"), float("inf"), 0.0])
 def test_its_values_are_kept_whatever_arrives(arriving: float) -> None:
     values = torch.tensor([-0.0, float("-inf"), 3.0])
