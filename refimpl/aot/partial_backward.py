@@ -50,6 +50,26 @@ _OF_ANY_LAYOUT = RESHAPES | {
     _aten.bmm.default,
     _aten.cat.default,
 }
+# The same, in every overload; what they give is laid out by what they read.
+_PACKETS_OF_ANY_LAYOUT = frozenset({
+    # pointwise, which no tag says
+    _aten.elu_backward, _aten.hardshrink_backward, _aten.hardsigmoid_backward, _aten.hardswish_backward,
+    _aten.hardtanh_backward, _aten.leaky_relu_backward, _aten.log_sigmoid_backward, _aten.mish_backward,
+    _aten.rrelu_with_noise_backward, _aten.softplus_backward, _aten.softshrink_backward, _aten._prelu_kernel_backward,
+    # elements in other places, and writes of some elements
+    _aten.channel_shuffle, _aten.constant_pad_nd, _aten.diagonal, _aten.flip, _aten.pixel_shuffle, _aten.pixel_unshuffle,
+    _aten.roll, _aten.rot90, _aten.copy, _aten.diagonal_scatter, _aten.index, _aten.index_add, _aten.index_copy, _aten.index_fill,
+    _aten.index_put, _aten.put,
+    _aten.scatter, _aten.scatter_add, _aten.select_scatter, _aten.slice_scatter, _aten.tril, _aten.triu,
+    # resampling
+    _aten.upsample_nearest1d_backward, _aten.upsample_nearest2d_backward, _aten.upsample_nearest3d_backward,
+    _aten._upsample_nearest_exact1d_backward, _aten._upsample_nearest_exact2d_backward,
+    _aten._upsample_nearest_exact3d_backward, _aten.upsample_linear1d_backward, _aten.upsample_bilinear2d_backward,
+    _aten.upsample_trilinear3d_backward, _aten.upsample_bicubic2d_backward, _aten._upsample_bilinear2d_aa_backward,
+    _aten._upsample_bicubic2d_aa_backward,
+    # sums of waves, and numbers read as others
+    _aten._fft_c2c, _aten._fft_c2r, _aten._fft_r2c, _aten._conj, _aten.view_as_real,
+})  # fmt: skip
 # They make zeros of zeros, in the layout that they make of what they read.
 _ZEROS_OF_ZEROS = frozenset({
     _aten.expand.default, _aten.permute.default, _aten.transpose.int, _aten.t.default, _aten.squeeze.default,
@@ -231,4 +251,5 @@ class _Pruning:
 
 
 def _takes_any_layout(target: Any) -> bool:
-    return target in _OF_ANY_LAYOUT or torch.Tag.pointwise in getattr(target, "tags", ())
+    is_listed = target in _OF_ANY_LAYOUT or getattr(target, "overloadpacket", None) in _PACKETS_OF_ANY_LAYOUT
+    return is_listed or torch.Tag.pointwise in getattr(target, "tags", ())

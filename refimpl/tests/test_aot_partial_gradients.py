@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from refimpl.backends import aot_eager, triton
 from refimpl.capture.captured import CaptureOptions
@@ -115,6 +116,19 @@ def test_only_what_arrives_is_computed_where_sizes_are_symbols(
         assert same(gradient(compiled, used), gradient(program, used)), used
 
 
+RESAMPLING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "nearest": lambda x: F.interpolate(x, size=(9, 9)),
+    "nearest-exact": lambda x: F.interpolate(x, size=(3, 4), mode="nearest-exact"),
+    "bilinear": lambda x: F.interpolate(x, size=(7, 5), mode="bilinear"),
+    "bicubic": lambda x: F.interpolate(x, size=(7, 5), mode="bicubic"),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "pixel_unshuffle": lambda x: F.pixel_unshuffle(x, 2),
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 2),
+    "roll": lambda x: x.roll(1, 1),
+    "pad": lambda x: F.pad(x, (1, 2, 3, 4)),
+}
+
+
 def negated(x: Any) -> Any:
     z = x.neg()
     return z, z.sum()
@@ -135,9 +149,24 @@ def rounded(x: Any) -> Any:
     return z, z.sum()
 
 
+def flipped(x: Any) -> Any:
+    z = x.flip(0)  # a copy that is laid out as what it reads
+    return z, z.sum(0)
+
+
+def limited(x: Any) -> Any:
+    z = F.hardswish(x)  # a kernel for the gradient alone
+    return z, z.sum(0)
+
+
+def on_a_diagonal(x: Any) -> Any:
+    z = torch.diag_embed(x)  # its gradient is a view
+    return z, z.sum()
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layout", [(1, 2), (3, 1)])
-@pytest.mark.parametrize("program", [negated, multiplied, two_parts, rounded])
+@pytest.mark.parametrize("program", [negated, multiplied, two_parts, rounded, flipped, limited, on_a_diagonal])
 def test_a_gradient_lies_in_memory_as_if_nothing_else_had_been_asked_for(
     program: Callable[..., Any], layout: tuple[int, int], way: str
 ) -> None:
@@ -149,6 +178,20 @@ def test_a_gradient_lies_in_memory_as_if_nothing_else_had_been_asked_for(
     (expected, strides), (actual, traced) = found(program), found(WAYS[way](program))
     assert same(actual, expected)
     assert traced == strides
+
+
+@pytest.mark.parametrize("way", ["default", "min_cut", "captured"])
+@pytest.mark.parametrize("resample", RESAMPLING)
+def test_a_gradient_of_an_image_lies_in_memory_as_if_nothing_else_had_been_asked_for(resample: str, way: str) -> None:
+    def program(x: Any) -> Any:
+        z = RESAMPLING[resample](x)
+        return z, z.sum()
+
+    x = torch.arange(144.0).reshape(1, 4, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
+    (expected,) = torch.autograd.grad(program(x)[1], x)
+    (actual,) = torch.autograd.grad(WAYS[way](program)(x)[1], x)
+    assert same(actual, expected)
+    assert actual.stride() == expected.stride()
 
 
 def test_no_gradient_is_none_behind_a_graph_too() -> None:

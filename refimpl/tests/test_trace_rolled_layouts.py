@@ -1,4 +1,4 @@
-"""What is rolled lies in traces as the kernel lays it, whatever the fake kernel says."""
+"""What is rolled, or whose channels are shuffled, lies in traces as the kernel lays it, whatever the fake kernel says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import refimpl
-from refimpl.trace.rolled_layouts import rolled_strides
+from refimpl.trace.rolled_layouts import rolled_strides, shuffled_strides
 
 aten = torch.ops.aten
 
@@ -34,6 +34,31 @@ def test_strides_are_those_of_the_kernel() -> None:
         assert found == expected.stride(), (x.shape, x.stride(), shifts, dims)
         kept += not expected.is_contiguous()
     assert kept > 30
+
+
+def test_strides_of_shuffled_channels_are_those_of_the_kernel() -> None:
+    draw = random.Random(0)
+    kept = 0
+    for _ in range(500):
+        count = draw.randint(3, 5)
+        order = draw.sample(range(count), count)
+        sizes = [draw.choice([1, 2, 3]) for _ in range(count)]
+        sizes[order[1]] = draw.choice([1, 2, 4])
+        x = torch.ones(sizes).permute(order)
+        if count > 3 and draw.random() < 0.5:
+            x = x.to(memory_format=torch.channels_last if count == 4 else torch.channels_last_3d)
+        expected = torch.channel_shuffle(x, max(x.shape[1] // 2, 1))
+        found = shuffled_strides(aten.channel_shuffle.default, x.shape, (x,))
+        assert found == expected.stride(), (x.shape, x.stride())
+        kept += not expected.is_contiguous()
+    assert kept > 30
+
+
+def test_a_gradient_through_shuffled_channels_lies_as_in_eager() -> None:
+    x = torch.rand(2, 4, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+    for backend in ("aot_eager", "triton"):
+        shuffled = refimpl.compile(lambda x: torch.channel_shuffle(x, 2), backend=backend)(x)
+        assert torch.autograd.grad(shuffled, x, torch.ones_like(shuffled))[0].stride() == x.stride()
 
 
 def test_a_program_is_told_how_a_rolled_image_lies() -> None:

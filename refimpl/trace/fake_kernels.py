@@ -32,7 +32,7 @@ from refimpl._torch import (
 from refimpl.trace.elementwise_layouts import result_strides, strides_along_ones
 from refimpl.trace.index_layouts import indexed_strides
 from refimpl.trace.padding_layouts import padded_strides
-from refimpl.trace.rolled_layouts import rolled_strides
+from refimpl.trace.rolled_layouts import rolled_strides, shuffled_strides
 from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
@@ -205,6 +205,7 @@ class FakeKernelsState:
             or indexed_strides(func, result.shape, args)
             or transformed_strides(func, result.shape, args)
             or rolled_strides(func, result.shape, args)
+            or shuffled_strides(func, result.shape, args)
             or padded_strides(func, result.shape, args)
             or (None if is_given else strides_along_ones(func, result, args, kwargs))
         )

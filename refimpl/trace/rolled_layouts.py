@@ -1,7 +1,8 @@
-"""Strides of `roll` on a CPU, whose kernel joins two parts for each dimension: channels last where both are, else contiguous.
+"""Strides of `roll` on a CPU, whose kernel joins two parts for each dimension: channels last where both are, else contiguous;
+and of `channel_shuffle`: channels last where the argument is.
 
-Counterpart: torch/_refs/__init__.py roll
-Differs: follows the kernel; the fake kernel gives contiguous results.
+Counterpart: torch/_refs/__init__.py roll; torch/_decomp/decompositions.py native_channel_shuffle
+Differs: follows the kernels; the fake kernels give contiguous results.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tupl
         is_kept = all(is_like_channels_last(part, strides) for part in parts)
         strides = _channels_last_strides(shape) if is_kept else contiguous_strides(shape)
     return strides if len(dims) else contiguous_strides(shape)
+
+
+def shuffled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
+    """Strides of what `channel_shuffle` gives; None for other operators and devices, symbolic numbers, and no elements."""
+    if func not in (aten.channel_shuffle.default, aten.native_channel_shuffle.default) or 0 in shape:
+        return None
+    x = args[0]
+    if x.device.type != "cpu" or any(type(number) is not int for number in (*shape, *x.stride())):
+        return None
+    return _channels_last_strides(shape) if is_like_channels_last(shape, x.stride()) else contiguous_strides(shape)
 
 
 def is_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
