@@ -441,6 +441,13 @@ class StepDomain(ConcreteDomain):
         return super().user_exception(raised)
 
     def call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        before, running.is_called = running.is_called, True
+        try:
+            return self._call(frame, function, args, kwargs)
+        finally:
+            running.is_called = before
+
+    def _call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         target: Any = function
         receiver: list[Any] = []
         if type(function) is MethodType:
@@ -449,11 +456,7 @@ class StepDomain(ConcreteDomain):
             target, receiver = type(function).__call__, [function]
         if type(target) is FunctionType:
             if is_captured(target):
-                before, running.is_called = running.is_called, True
-                try:
-                    return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
-                finally:
-                    running.is_called = before
+                return super().call(frame, self._options.captured(target), [*receiver, *args], kwargs)
             if LEFT_OUT_ALONE in target.__dict__:
                 return super().call(frame, self._options.captured(target).run_as_it_is, [*receiver, *args], kwargs)
             if target is torch.Tensor.register_hook:

@@ -272,6 +272,32 @@ def test_what_was_captured_alone_is_called_by_a_program_that_goes_on(*, is_calle
     assert len(captured) == (2 if is_called_first else 3)
 
 
+class Calls(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, w: Any) -> Any:
+        return self.function(w)
+
+
+def test_what_a_function_of_torch_calls_is_followed_by_the_program() -> None:
+    gradients = []
+    for options in (None, CaptureOptions(backend=aot_eager)):
+        called = computed if options is None else with_options(computed, options)
+
+        def writes(w: Any, called: Any = called) -> Any:
+            result = torch.func.functional_call(Calls(called), {}, (w,))
+            steps_behind_autograd(w)
+            return result * 2
+
+        program = writes if options is None else with_options(writes, options)
+        w = torch.tensor([0.5, -1.0, 2.0]).requires_grad_()
+        program(w).sum().backward()
+        gradients.append(w.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 @pytest.mark.parametrize("is_followed", [False, True])
 def test_of_leaves_copies_are_kept_where_the_program_goes_on_alone(*, is_followed: bool) -> None:
     def program(w: Any) -> Any:

@@ -18,7 +18,7 @@ CAPTURE, RUN_ONLY, DISABLED = 0, 1, 2
 class _Running(threading.local):
     mode = CAPTURE
     is_capturing = False
-    is_called = False  # the function that runs, at a break of another one
+    is_called = False  # what runs, at a break of a function that goes on
     error_on_break: bool | None = None
 
 
