@@ -56,6 +56,8 @@ def native_layer_norm(
     z = row_major(cast(x, dtype))
     mean, rstd, returned_mean = mean_and_rstd(z, dims, eps, x.dtype)
     y = _scaled((z - mean) * rstd, _as_opmath(weight, dtype), _as_opmath(bias, dtype))
+    if weight is not None and bias is None and follows_cpu(x.device):
+        y = y + 0  # as eager does: a weight of zero gives no negative zeros
     # Statistics take the parameters' type where there are any, else the input's, and so they do in mixed precision.
     kept = _statistics_dtype(x, weight, bias)
     return cast(y, x.dtype), cast(returned_mean, kept), cast(rstd, kept)
@@ -163,7 +165,11 @@ def native_group_norm(
         factor = rstd.unsqueeze(3) * scale
         y = torch.where(torch.isinf(factor), z * factor - mean.unsqueeze(3) * factor, y * scale)
     y = y.reshape(x.shape)
-    y = cast(y if bias is None else y + _per_channel(cast(bias, dtype), x.ndim), x.dtype)
+    if bias is not None:
+        y = y + _per_channel(cast(bias, dtype), x.ndim)
+    elif weight is not None and follows_cpu(x.device):
+        y = y + 0
+    y = cast(y, x.dtype)
     if x.device.type == "cpu":
         y = laid_out_as(y, x)
     kept = _statistics_dtype(x, weight, bias)

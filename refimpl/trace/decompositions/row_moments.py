@@ -8,44 +8,44 @@ times infinity is NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, statistics_dtype
+from refimpl.trace.size_checks import is_known
 
 Tensor = torch.Tensor
-_VECTOR_BYTES = 32
+_VECTOR_BYTES = 32  # of these kernels, also where the CPU has wider vectors
 
 
 def mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and 1/sqrt(variance + eps) over `dims`, which are kept; and the mean as eager gives it back: NaN with an infinite
-    element, which is not asked of whole long rows. The output is NaN there by the other one as well.
+    """Mean and 1/sqrt(variance + eps) over the last dimensions `dims`, which are kept; and the mean as eager gives it back: NaN
+    with an infinite element, which is not asked of whole long rows. The output is NaN there by the other one as well.
 
     dtype: of the rows before they were converted to the one that is computed in.
     """
-    length, vector = math.prod(x.shape[d] for d in dims), _VECTOR_BYTES // dtype.itemsize
-    is_rare = has_rare_rows(x.device, length, dtype)
-    is_short = is_rare and length < 2 * vector
-    # A running mean does not overflow as a sum does. Whole long rows, which models have, are lost with any such number.
+    is_rare = has_rare_rows(x.device, math.prod(x.shape[d] for d in dims), dtype)
+    # A running mean does not overflow as a sum does. Whole long rows, which models have, are left at that.
     wide = statistics_dtype(x.dtype, x.device) if is_rare else x.dtype
     mean = cast(torch.mean(cast(x, wide), dims, keepdim=True), x.dtype)
     variance = variance_around(mean, x, dims, keepdim=True)
+    if not follows_cpu(x.device):
+        return mean, torch.rsqrt(torch.where(torch.isinf(variance + mean * mean), math.nan, variance) + eps), mean
     returned_mean = torch.where(torch.isnan(variance), math.nan, mean) if is_rare else mean
-    if is_short:
-        variance = torch.where(_is_lost_in_short(x, dims, mean, length, vector), math.nan, variance)
-    elif not is_rare:
-        variance = torch.where(torch.isinf(variance + mean * mean), math.nan, variance)
+    for is_lost in _losses(x, dims, mean, dtype):
+        variance = torch.where(is_lost, math.nan, variance)
     return mean, torch.rsqrt(variance + eps), returned_mean
 
 
 def has_rare_rows(device: torch.device, length: int, dtype: torch.dtype) -> bool:
     """Whether rows of `length` numbers are less than two vectors, or end in an incomplete one, of the CPU that is followed.
 
-    Their variance may overflow to infinity, and 1/sqrt of it be 0; that of other rows becomes NaN then.
+    Numbers whose sums or squares overflow are followed more closely there. Of lengths that are symbols this is a guard.
     """
     vector = _VECTOR_BYTES // dtype.itemsize
-    return follows_cpu(device) and type(length) is int and (length < 2 * vector or length % vector != 0)
+    return follows_cpu(device) and is_known(length) and (length < 2 * vector or length % vector != 0)
 
 
 def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) -> Tensor:
@@ -54,17 +54,18 @@ def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) 
     return torch.mean(away * away, dims, keepdim=keepdim)
 
 
-def _is_lost_in_short(x: Tensor, dims: list[int], mean: Tensor, length: int, vector: int) -> Tensor:
-    """Whether the variance of a row of less than two vectors ends in NaN.
-
-    Rows of less than one vector meet empty lanes in the end, one whole vector begins with an empty pair.
-    """
-    is_lost = torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
-    if length > vector:
-        return is_lost
-    first = mean
-    if length == vector:
-        first = x
-        for dim in dims:
-            first = first.narrow(dim, 0, 1)
-    return is_lost | torch.isinf(first * first)
+def _losses(x: Tensor, dims: list[int], mean: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Where the variance of a row ends in NaN: in rows of whole vectors the first lane meets an empty pair, rows of less than one
+    vector meet empty lanes in the end. Of short rows it is also seen whether a difference overflows."""
+    length, vector = math.prod(x.shape[d] for d in dims), _VECTOR_BYTES // dtype.itemsize
+    if not is_known(length):
+        return
+    if length < 2 * vector:
+        yield torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
+    if length < vector:
+        yield torch.isinf(mean * mean)
+    elif length % vector == 0:
+        lanes = _VECTOR_BYTES // x.dtype.itemsize
+        is_first = torch.arange(length, device=x.device).reshape([x.shape[d] for d in dims]) & (lanes - 1) == 0
+        first = torch.mean(torch.where(is_first, x, 0.0), dims, keepdim=True) * lanes
+        yield torch.isinf(first * first)
