@@ -101,16 +101,6 @@ def test_a_gradient_has_the_dtype_of_what_it_is_of(overload: Any, arguments: tup
     assert decomposition_table[overload](grad, X.long(), target, *arguments) is NotImplemented
 
 
-def test_dtypes_that_few_kernels_know_are_given_to_those() -> None:
-    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return torch.linspace(x[0, 0], x[3, 2], 5), x.flip(0).float(), torch.zeros_like(x).float()
-
-    x = X.to(torch.float8_e5m2)
-    compiled = compile_aot(function, backend=lambda graph_module, _: graph_module, decompositions=decomposition_table)
-    for actual, expected in zip(compiled(x), function(x), strict=True):
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize(
     ("overload", "arguments"),
     [

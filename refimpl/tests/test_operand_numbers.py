@@ -75,6 +75,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "a negative width of a loss": (lambda x: F.smooth_l1_loss(x, -x, beta=-0.5), X),
     "no width of a loss": (lambda x: F.huber_loss(x, -x, delta=0.0), X),
     "a negative norm": (lambda x: torch.renorm(x.reshape(3, 4), 2, 0, -1), X),
+    "how far to go": (lambda x: torch.lerp(x, -x, 1e39), X),
+    "a slope": (lambda x: F.rrelu(x, 0.1, 1e39), X),
+    "a distance of no order": (lambda x: torch.cdist(x.reshape(3, 4), x.reshape(3, 4), -1.0), X),
     "a norm of no order": (lambda x: torch.renorm(x.reshape(3, 4), 0, 0, 1), X),
     "a range of truth values": (lambda x: x * torch.arange(0, 2, dtype=torch.bool).any(), X),
 }
@@ -149,6 +152,38 @@ def test_factors_reach_products_beyond_a_half_type(table: str) -> None:
     for a, b in zip(function(x, big), compiled(x, big), strict=True):
         assert b.isfinite().all()
         torch.testing.assert_close(b, a, rtol=1e-3, atol=0)
+
+
+WIDE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "ranges": lambda x: (
+        torch.linspace(0.1, -0.3, 41, dtype=x.dtype),
+        torch.linspace(x[0], 2.7, 41),
+        torch.arange(-0.3, 3.7, 0.1, dtype=x.dtype),
+        torch.arange(0.5, 40, 0.25, dtype=x.dtype),
+    ),
+    "what is no number": lambda x: (torch.nan_to_num(x.log(), 1e39), torch.nan_to_num(1 / (x - x[0]), posinf=-1e39)),
+    "truth values as numbers": lambda x: (
+        F.multi_margin_loss(x.reshape(3, 4), torch.tensor([0, 2, 3]), margin=True),
+        F.softshrink(x, True),
+    ),
+    "products that are not computed": lambda x: (
+        torch.addmm(x[:4], x.log().reshape(4, 3), x.reshape(3, 4), alpha=0),
+        torch.addmv(x[:4], x.log().reshape(4, 3), x[:3], beta=0.5, alpha=0),
+        torch.addmv(x[:4], x.log().reshape(4, 3), x[:3], beta=0, alpha=0),
+        torch.addbmm(x[:4], x.log().reshape(1, 4, 3), x.reshape(1, 3, 4), alpha=0.0),
+        torch.addmm(-0.0 * x[8:], x.reshape(4, 3), x.reshape(3, 4), alpha=0).signbit(),
+        torch.addmm(x[:4], -x.abs().reshape(4, 3), x.abs().reshape(3, 4), beta=0, alpha=0).signbit(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", WIDE)
+def test_numbers_beside_wide_types_are_taken_as_in_eager(name: str, dtype: torch.dtype) -> None:
+    """The emulator rounds a product and a sum of float64 twice."""
+    x, tolerance = X.to(dtype), 1e-15 if dtype is torch.float64 else 0
+    for a, b in zip(WIDE[name](x), _compiled(WIDE[name])(x), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=tolerance, equal_nan=True)
 
 
 INTEGERS: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -22,8 +22,8 @@ from refimpl.trace.dtypes import FLOAT, INT, common_dtype_of, kind_of
 # By the names of arguments: of the operands' common dtype; of that with the number among the operands; operands alone.
 _CONVERTED = frozenset(
     [
-        *("alpha", "beta", "fill_value", "input_scale", "lambd", "max_val"),
-        *("min_val", "negative_slope", "s", "scale", "threshold", "value"),
+        *("alpha", "beta", "fill_value", "input_scale", "lambd", "lower", "max_val", "min_val"),
+        *("negative_slope", "s", "scale", "threshold", "upper", "value", "weight"),
     ]
 )
 _PROMOTED = frozenset(["min", "max", "exponent"])

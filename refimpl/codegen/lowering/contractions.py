@@ -34,6 +34,7 @@ from refimpl.codegen.nests import normalised
 from refimpl.codegen.scalars import Apply, Guarded, Literal, Load, Scalar, index_symbols, walk
 from refimpl.codegen.schedule import guess
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+from refimpl.trace.decompositions.followed_kernels import has_libraries_products
 
 aten = torch.ops.aten
 
@@ -226,7 +227,8 @@ def _mm(state: LoweringState, node: torch.fx.Node, a: Tensor, b: Tensor) -> Stor
 def _addmm(
     state: LoweringState, node: torch.fx.Node, x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Stored:
-    """beta * x + alpha * (a @ b), rounded once. With beta = 0 nothing of x is read, NaN included."""
+    """beta * x + alpha * (a @ b), rounded once. With beta = 0 nothing of x is read, NaN included; with alpha = 0 no product where
+    a library computes it."""
     fake = fake_of(node)
     check_operands(node, x, a, b, allow_integers=True)
     if not fake.dtype.is_floating_point and not all(isinstance(number, int) for number in (alpha, beta)):
@@ -234,7 +236,11 @@ def _addmm(
     compute = opmath(fake.dtype)
     factors = [None if is_one(number) else literal(number, compute) for number in (beta, alpha)]
     ignores = isinstance(beta, (int, float)) and beta == 0
-    total = _product(state, node, a, b, compute)
+    is_library = node.target is aten.addmm.default and has_libraries_products(fake.dtype, fake.device)
+    if is_library and isinstance(alpha, (int, float)) and alpha == 0:
+        factors, total = [factors[0], None], _zeros(node, 0.0 if ignores else -0.0)
+    else:
+        total = _product(state, node, a, b, compute)
 
     def value(indices: Indices) -> Scalar:
         terms = (
@@ -250,6 +256,12 @@ def _addmm(
 
     result = Computed(total.shape, fake.dtype, fake.device, value, x.cost + 2)
     return state.store(result, fake.stride(), (node.name,))
+
+
+def _zeros(node: torch.fx.Node, zero: float) -> Computed:
+    """In the place of a product. What is added to negative ones stays as it is."""
+    fake = fake_of(node)
+    return Computed(shape_of(fake), fake.dtype, fake.device, lambda at: literal(zero, fake.dtype), 0)
 
 
 def is_one(number: Any) -> bool:

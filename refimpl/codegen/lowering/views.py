@@ -6,6 +6,7 @@ computed at other indices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -447,6 +448,9 @@ def _diagonal_scatter(
     return computed_like(node, value, [x, source], cost=3)
 
 
+_LONG_RANGE = 2**13  # steps, of a symbolic number of them
+
+
 @RULES.rule(aten.arange.start_step, torch.ops.prims.iota.default)
 def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Computed:
     fake = fake_of(node)
@@ -458,9 +462,9 @@ def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywor
         raise NotLowered("arange of numbers known at run time")
     if fake.dtype == torch.bool:
         raise NotLowered("arange of truth values")
-    if fake.dtype in HALF and fake.device.type == "cpu" and not _holds_all(start, step, fake):
-        raise NotLowered("steps of a half type, which eager rounds by vectors")
     if fake.dtype.is_floating_point:
+        if fake.device.type == "cpu" and not _holds_all(start, step, fake):
+            raise NotLowered("steps that eager rounds by vectors")
         return computed_like(node, _stepped(start, step, fake.dtype, fake.device), [], cost=2)
     begin, stride = (
         to_index(int(start) if isinstance(start, float) else start),
@@ -470,13 +474,18 @@ def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywor
 
 
 def _holds_all(start: Any, step: Any, fake: torch.Tensor) -> bool:
-    """Whether all numbers of a range are integers that the half type holds."""
+    """Whether the dtype holds all numbers of a range, so that no rounding shows where vectors begin. Symbolic numbers are whole
+    and small, but not for half types."""
+    known = [x for x in (start, step) if isinstance(x, (int, float))]
+    if not all(math.isfinite(x) for x in known):
+        return True
+    parts = max((float(x).as_integer_ratio()[1] for x in known), default=1)
     count = fake.shape[0]
-    if not isinstance(count, int) or not all(
-        isinstance(x, (int, float)) and float(x).is_integer() for x in (start, step)
-    ):
+    is_known = isinstance(count, int) and len(known) == 2
+    if not is_known and fake.dtype in HALF:
         return False
-    return max(abs(start), abs(start + step * count)) <= 2 / torch.finfo(fake.dtype).eps
+    largest = max(abs(start), abs(start + step * count)) if is_known else max(map(abs, known), default=0) * _LONG_RANGE
+    return largest * parts <= 2 / torch.finfo(fake.dtype).eps
 
 
 def _stepped(start: Any, step: Any, dtype: torch.dtype, device: torch.device) -> Callable[[Indices], Scalar]:

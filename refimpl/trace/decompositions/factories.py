@@ -139,11 +139,14 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
         return NotImplemented  # eager raises
     if kind_of(dtype) in ("int", "bool") or any(isinstance(x, torch.Tensor) and x.ndim for x in (start, end)):
         return NotImplemented  # integers are truncated from steps that kernels round each in its own way
-    inner, number = computation_dtype(dtype), _same
+    inner = computation_dtype(dtype)
     if inner is not dtype and follows_cpu(torch.device(out_device or torch.get_default_device())):
         if not isinstance(steps, int):
             return NotImplemented
-        inner, number = dtype, functools.partial(rounded_number, dtype=dtype)
+        inner = dtype
+    number = (
+        functools.partial(rounded_number, dtype=inner) if inner.is_floating_point and isinstance(steps, int) else _same
+    )
     if not _all_fit(dtype, start, end):
         return NotImplemented  # eager raises
     start, end = (number(+x) if isinstance(x, (bool, int, float)) else x for x in (start, end))
@@ -155,9 +158,19 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
             aten.clone.default(start.reshape(1)) if isinstance(start, torch.Tensor) else torch.full_like(i, start),
             dtype,
         )
+    rest = cast(steps - 1 - count, inner)
     step = end - start
     step = number(number(step) / number(steps - 1)) if isinstance(step, (int, float)) else step / number(steps - 1)
-    return cast(torch.where(count < steps // 2, start + step * i, end - step * cast(steps - 1 - count, inner)), dtype)
+    if inner in (torch.float32, torch.float64):  # a product and a sum are rounded once
+        start, end, step, back = (_tensor_of(x, inner, out_device) for x in (start, end, step, -step))
+        first, last = torch.addcmul(start, step, i), torch.addcmul(end, back, rest)
+    else:
+        first, last = start + step * i, end - step * rest
+    return cast(torch.where(count < steps // 2, first, last), dtype)
+
+
+def _tensor_of(x: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    return x if isinstance(x, torch.Tensor) else aten.scalar_tensor.default(x, dtype=dtype, device=device)
 
 
 def _all_fit(dtype: torch.dtype, *numbers: Any) -> bool:

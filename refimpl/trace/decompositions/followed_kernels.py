@@ -19,6 +19,11 @@ def follows_cpu(device: torch.device) -> bool:
     return (_FOLLOWED.get() or device.type) == "cpu"
 
 
+def has_libraries_products(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether eager leaves `addmm` and `addmv` to a library for CPUs, which computes no product that alpha = 0 is a factor of."""
+    return dtype in (torch.float32, torch.float64) and follows_cpu(device)
+
+
 @contextmanager
 def following_kernels_of(device_type: str) -> Iterator[None]:
     """Says for which kind of device kernels are made of graphs that are traced and lowered inside, wherever their tensors are.

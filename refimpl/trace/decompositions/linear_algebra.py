@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.followed_kernels import follows_cpu, has_libraries_products
 from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.vector_norms import norm_by_powers
@@ -58,6 +58,17 @@ def _plus(beta: Any, x: Tensor, alpha: Any, product: Tensor) -> Tensor:
     return cast(out, product.dtype)
 
 
+def _is_ignored(alpha: Any, x: Tensor) -> bool:
+    """Whether a product is not computed, NaN included, as by the libraries of a CPU."""
+    return isinstance(alpha, (int, float)) and alpha == 0 and has_libraries_products(x.dtype, x.device)
+
+
+def _scaled(beta: Any, x: Tensor, shape: Sequence[Any], like: Tensor) -> Tensor:
+    if beta == 0:
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    return (x if beta == 1 else x * beta).expand(shape).clone(memory_format=torch.contiguous_format)
+
+
 def _is_half(x: Tensor) -> bool:
     return x.is_floating_point() and computation_dtype(x.dtype) is not x.dtype
 
@@ -69,6 +80,8 @@ def addmv(x: Tensor, matrix: Tensor, vector: Tensor, *, beta: Any = 1, alpha: An
     if _is_half(matrix):
         column = x.unsqueeze(-1) if x.ndim else x
         return aten.addmm.default(column, matrix, vector.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
+    if _is_ignored(alpha, matrix):
+        return _scaled(beta, x, matrix.shape[:1], matrix)
     return _plus(beta, x, alpha, aten.mv.default(matrix, vector))
 
 
@@ -109,6 +122,8 @@ def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: A
     right = batch2.reshape(count * inner, batch2.shape[2])
     if _is_half(left):
         return aten.addmm.default(x, left, right, beta=beta, alpha=alpha)
+    if _is_ignored(alpha, left):
+        return _scaled(beta, x, (n, right.shape[1]), left)
     return _plus(beta, x, alpha, torch.mm(left, right))
 
 
@@ -159,6 +174,8 @@ def trilinear(
 @rule(aten._cdist_forward.default)
 def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """By differences; the mode that multiplies matrices instead trades accuracy for speed, and rounds as it likes."""
+    if not p >= 0:
+        return NotImplemented  # eager raises
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     if difference.numel() == 0:
         return torch.zeros(difference.shape[:-1], dtype=x1.dtype, device=x1.device)

@@ -155,7 +155,7 @@ def multi_margin_loss(
         return NotImplemented
     z = cast(torch.atleast_2d(x), computation_dtype(x.dtype))
     index = torch.atleast_1d(target).unsqueeze(1)
-    violation = _positive_part(margin - torch.gather(z, 1, index) + z)
+    violation = _positive_part(+margin - torch.gather(z, 1, index) + z)
     loss = violation if p == 1 else violation * violation
     if weight is not None:
         loss = loss * cast(weight, z.dtype)[index]

@@ -150,9 +150,9 @@ def nan_to_num(x: Tensor, nan: float | None = None, posinf: float | None = None,
     if kind != "float":
         return aten.clone.default(x)
     limits = torch.finfo(x.dtype)
-    finite = torch.where(x == -INF, limits.min if neginf is None else neginf, x)
-    finite = torch.where(x == INF, limits.max if posinf is None else posinf, finite)
-    return torch.where(torch.isnan(x), 0.0 if nan is None else nan, finite)
+    finite = torch.where(x == -INF, limits.min if neginf is None else rounded_number(neginf, x.dtype), x)
+    finite = torch.where(x == INF, limits.max if posinf is None else rounded_number(posinf, x.dtype), finite)
+    return torch.where(torch.isnan(x), 0.0 if nan is None else rounded_number(nan, x.dtype), finite)
 
 
 @pointwise(aten.frac.default)
