@@ -29,6 +29,7 @@ from refimpl.aot.analysis import (
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
+from refimpl.aot.decomposed_layouts import noted_layouts
 from refimpl.aot.decomposed_views import DecomposedViewsState
 from refimpl.aot.detached_bases import DetachedBasesMode
 from refimpl.aot.eager_results import EagerResultsMode, eager_gradients
@@ -536,8 +537,8 @@ class _JointTraceState:
             return None
         self._is_in_backward = True
         try:
-            with eager_gradients(outputs):
-                backward = trace_backward(
+            with eager_gradients(outputs), noted_layouts(self.recording):
+                return trace_backward(
                     outputs,
                     targets,
                     self.builder.graph,
@@ -546,7 +547,6 @@ class _JointTraceState:
                 )
         finally:
             self._is_in_backward = False
-        return backward
 
     def _tangent(self, out: torch.Tensor) -> torch.Tensor:
         """A placeholder for an incoming gradient: like the output, dense."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refimpl.aot.decomposed_layouts import IS_LAID_OUT_ALONE, LAID_OUT_BY, LAYS_OUT
 from refimpl.aot.partition.joint import SYM_TYPES, is_tangent
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.geometry import (
@@ -23,6 +24,7 @@ from refimpl.functionalize.geometry import (
 )
 from refimpl.functionalize.graph_pass import only_metadata
 from refimpl.functionalize.views import RESHAPES, ViewWriter
+from refimpl.trace.decompositions.layouts import suggested_format
 
 _aten = torch.ops.aten
 # Beside pointwise operators: kernels that ask for no layout, and views that there are of any.
@@ -184,6 +186,7 @@ class _Pruning:
         tangents = [node for node in given.graph.nodes if is_tangent(node)]
         self.absent = {tangents[position] for position in missing}
         self.present = {node for node in tangents if node not in self.absent}
+        self.gradients = {number: node for node in given.graph.nodes for number in node.meta.get(LAYS_OUT, ())}
 
     def module(self) -> torch.fx.GraphModule:
         for node in self.given.graph.nodes:
@@ -212,7 +215,18 @@ class _Pruning:
         args, kwargs = map_nodes(node.args, read), map_nodes(node.kwargs, read)
         if node.target in RESHAPES and not self._is_traced(node.args[0]):
             return self.views.reshape(args[0], args[1], target=node.target)
-        return self.emit.copy(node, args, kwargs)
+        return self._laid_out(node, self.emit.copy(node, args, kwargs))
+
+    def _laid_out(self, node: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
+        """What a decomposed kernel gives, as it lays that out for the gradient that it reads now."""
+        if node.meta.get(IS_LAID_OUT_ALONE) and not is_same_places(node.meta["val"], new.meta["val"]):
+            return self.views.with_layout(new, node.meta["val"])
+        gradient = self.gradients.get(node.meta.get(LAID_OUT_BY))
+        if gradient is None or gradient in self.absent or self._is_traced(gradient):
+            return new
+        is_copy = new.target is _aten.clone.default
+        memory_format = suggested_format(self._read(gradient).meta["val"])
+        return self.emit.call(_aten.clone.default, new.args[0] if is_copy else new, memory_format=memory_format)
 
     def _is_traced(self, node: Any) -> bool:
         """Whether the new value has the layout of the given one."""
