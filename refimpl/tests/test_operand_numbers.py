@@ -114,6 +114,7 @@ ROUNDED: dict[str, Callable[[torch.Tensor], Any]] = {
     ),
     "limits of probabilities": lambda x: [torch.logit(x.sigmoid(), eps) for eps in (None, 1e-3, 1e-9, 0.7, -0.3)],
     "norms": lambda x: (torch.renorm(x, 2, 0, 2.7), torch.renorm(x, True, 1, 0.1)),
+    "powers": lambda x: [x**exponent for exponent in (3, -2, 2, -1, 1)],
     "signs of zeros": lambda x: (torch.sub(x * 0, x, alpha=0).signbit(), torch.sub(x * 0, x, alpha=0.0).signbit()),
     "widths": lambda x: (F.softshrink(x, True), F.hardshrink(x, 0.1), F.threshold(x, 0.1, 2.7)),
     "what is no number": lambda x: (

@@ -482,14 +482,16 @@ def _clamp(state: LoweringState, node: torch.fx.Node, x: Tensor, low: Any = None
 @RULES.rule(aten.pow.Tensor_Scalar)
 def _pow_scalar(state: LoweringState, node: torch.fx.Node, x: Tensor, exponent: Any) -> Any:
     dtype = promoted(x, exponent)
-    if isinstance(exponent, (int, float)) and exponent in (1, 2, 3):
-        count = int(exponent)
+    is_rounded = dtype == torch.bfloat16 and fake_of(node).device.type == "cpu"  # each product, as eager's kernel
+    if isinstance(exponent, (int, float)) and (exponent in (1, 2, 3) or (exponent == -2 and is_rounded)):
+        count = abs(int(exponent))
 
         def formula(value: Scalar) -> Scalar:
             result = value
             for _ in range(count - 1):
                 result = apply("mul", result, value)
-            return result
+                result = cast(cast(result, dtype), value.dtype) if is_rounded else result
+            return result if exponent > 0 else apply("div", _one(value), result)
 
         if dtype == torch.bool:
             raise NotLowered("pow of bool")
