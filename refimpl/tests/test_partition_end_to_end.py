@@ -196,10 +196,24 @@ def test_data_that_eager_does_not_save_may_be_written_before_the_backward(progra
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+class Replaced(torch.autograd.Function):
+    """The gradient of its second argument is its first, as it is."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x)
+        return x + w
+
+    @staticmethod
+    def backward(ctx, *_):
+        return None, *ctx.saved_tensors
+
+
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_data_that_eager_saves_are_saved_as_they_are(partitioner: Any) -> None:
+@pytest.mark.parametrize("program", [torch.mul, Replaced.apply])
+def test_data_that_eager_saves_are_saved_as_they_are(program: Any, partitioner: Any) -> None:
     x, w = torch.linspace(-1, 1, 4), torch.linspace(1, 2, 4).requires_grad_()
-    result = aot_function(torch.mul, lambda graph, _: graph, partition_fn=partitioner)(x, w)
+    result = aot_function(program, lambda graph, _: graph, partition_fn=partitioner)(x, w)
     assert [saved.data_ptr() for saved in result.grad_fn.saved_tensors] == [x.data_ptr()]
     x.neg_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):

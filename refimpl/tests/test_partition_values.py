@@ -60,6 +60,34 @@ def test_forward_and_backward_give_what_the_joint_graph_gives(name: str, symboli
     assert_same_values(joint, partitioner(joint.module, None, num_fwd_outputs=joint.outputs))
 
 
+class Replaced(torch.autograd.Function):
+    """The gradient of its argument is its argument, as it is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, *_):
+        return ctx.saved_tensors
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize(
+    "function", [Replaced.apply, lambda a: Replaced.apply(a.t()), lambda a: torch.cummin(a[:0], 0)[0]]
+)
+def test_the_gradient_is_an_input_that_is_written_to(function: Any, partitioner: Any) -> None:
+    joint = joint_of(function, x(), mutated=[0])
+    assert_same_values(joint, partitioner(joint.module, None, num_fwd_outputs=joint.outputs))
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_the_gradient_of_nothing_is_an_input_that_is_written_to(partitioner: Any) -> None:
+    joint = joint_of(lambda a: torch.cummin(a, 0), x(0), mutated=[0])
+    assert_same_values(joint, partitioner(joint.module, None, num_fwd_outputs=joint.outputs))
+
+
 def random_program(seed: int) -> Any:
     """A function of three 4 by 4 tensors that returns some of what it computes; each value is 4 by 4."""
     generator = random.Random(seed)

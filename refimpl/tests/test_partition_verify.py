@@ -161,6 +161,17 @@ def test_a_mutated_input_that_is_saved_as_it_is(function: Any) -> None:
     assert "lies in the memory of primals_1, which is written to before the backward" in problems(joint, graphs)
 
 
+def test_a_copy_of_another_value_as_a_gradient() -> None:
+    joint = joint_of(
+        lambda a, b: (torch.cummin(a, 0)[0], torch.cummin(b, 0)[0]), torch.ones(0), torch.ones(0), mutated=[0, 1]
+    )
+    graphs = default_partition(joint.module, None, num_fwd_outputs=2)
+    first, second = output_of(graphs[1]).args[0]
+    assert [first.name, second.name] == ["detach_saved", "detach_1_saved"]
+    returns(graphs[1], [second, second])
+    assert "output 0 of the backward is detach_1_saved, but should be detach" in problems(joint, graphs)
+
+
 def test_all_faults_are_listed(joint: Joint, graphs: Graphs) -> None:
     named(graphs[0], "sin").target = aten.cos.default
     returns(graphs[1], output_of(graphs[1]).args[0][:-1])

@@ -5,6 +5,8 @@ Counterpart: none; upstream saves such tensors, and autograd refuses the backwar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from refimpl.aot.op_facts import facts_of
@@ -21,18 +23,24 @@ def exposed_memory(joint: JointGraph) -> frozenset[int]:
     """Owners of memory that the forward makes and returns, or is given by a program that may write to it, and that autograd
     has saved nothing of.
 
-    It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; and what those
-    read that run again there because the program asks for it. Parameters are none of these owners: saving them takes no memory,
-    and saving what is computed of them would.
+    It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; what those read
+    that run again there because the program asks for it; and what is a gradient as it is. Parameters are none of these owners:
+    saving them takes no memory, and saving what is computed of them would.
     """
     results = {joint.owner[i] for i in joint.numbers_of(joint.forward_outputs)}
     exposed = {i for i in results if joint.nodes[i].op not in ("placeholder", "get_attr")}
     exposed |= {i for i, node in enumerate(joint.nodes) if node.meta.get(IS_WRITABLE)}
     is_late: dict[torch.fx.Node, bool] = {}
+
+    def kept(read: Iterable[torch.fx.Node]) -> list[int]:
+        numbers = [joint.number_of.get(joint.resolve(node)) for node in read if not is_late[node]]
+        return [joint.owner[i] for i in numbers if i is not None]
+
     for node in joint.module.graph.nodes:
         if not exposed:
             break
         if node.op == "output":
+            exposed.difference_update(kept(o for o in joint.backward_outputs if isinstance(o, torch.fx.Node)))
             continue
         read = node.all_input_nodes
         is_late[node] = is_tangent(node) or any(is_late[source] for source in read)
@@ -40,6 +48,5 @@ def exposed_memory(joint: JointGraph) -> frozenset[int]:
         if node.op == "call_function" and facts_of(node.target).name in _OF_GEOMETRY:
             continue
         if is_late[node] or "recompute" in node.meta:
-            numbers = [joint.number_of.get(joint.resolve(source)) for source in read if not is_late[source]]
-            exposed.difference_update(joint.owner[i] for i in numbers if i is not None)
+            exposed.difference_update(kept(read))
     return frozenset(exposed)
