@@ -1,10 +1,11 @@
-"""What is rolled, or whose channels are shuffled, lies in traces as the kernel lays it, whatever the fake kernel says."""
+"""What is rolled, unpooled, or has its channels shuffled lies in traces as the kernel lays it, whatever the fake kernel says."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
+import pytest
 import torch
 
 import refimpl
@@ -51,7 +52,28 @@ def test_strides_of_shuffled_channels_are_those_of_the_kernel() -> None:
         found = shuffled_strides(aten.channel_shuffle.default, x.shape, (x,))
         assert found == expected.stride(), (x.shape, x.stride())
         kept += not expected.is_contiguous()
+        if count < 5:
+            indices = torch.zeros(x.shape, dtype=torch.int64)
+            unpooled = aten.max_unpool2d(x, indices, [4, 1])
+            found = shuffled_strides(aten.max_unpool2d.default, unpooled.shape, (x, indices))
+            assert found == unpooled.stride(), (x.shape, x.stride())
     assert kept > 30
+
+
+@pytest.mark.parametrize("tracing", ["fake", "symbolic"])
+def test_channels_that_lie_last_do_in_traces(tracing: str) -> None:
+    found: list[list[tuple[int, ...]]] = []
+
+    def program(x: torch.Tensor, indices: torch.Tensor) -> list[torch.Tensor]:
+        results = [torch.channel_shuffle(x, 2), aten.max_unpool2d(x, indices, [8, 12]), x.tril(), x[:, :, :1].triu()]
+        found.append([tuple(map(int, result.stride())) for result in results])
+        return results
+
+    x = torch.rand(2, 4, 4, 6).to(memory_format=torch.channels_last)
+    arguments = (x, torch.zeros(x.shape, dtype=torch.int64))
+    program(*arguments)
+    refimpl.make_fx(program, None, tracing)(*arguments)
+    assert found[1] == found[0]
 
 
 def test_a_gradient_through_shuffled_channels_lies_as_in_eager() -> None:

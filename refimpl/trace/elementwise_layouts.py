@@ -134,6 +134,8 @@ _CONTIGUOUS = frozenset(
         aten._standard_gamma.default,
         aten.poisson.default,
         aten.rrelu_with_noise.default,
+        aten.tril.default,
+        aten.triu.default,
     ]
 )
 # As `empty_like` too; their fake kernels err along sizes of 1 only.

@@ -1,7 +1,7 @@
 """Strides of `roll` on a CPU, whose kernel joins two parts for each dimension: channels last where both are, else contiguous;
-and of `channel_shuffle`: channels last where the argument is.
+and of `channel_shuffle` and `max_unpool2d`: channels last where the argument is.
 
-Counterpart: torch/_refs/__init__.py roll; torch/_decomp/decompositions.py native_channel_shuffle
+Counterpart: torch/_refs/__init__.py roll; torch/_decomp/decompositions.py native_channel_shuffle, max_unpool2d
 Differs: follows the kernels; the fake kernels give contiguous results.
 """
 
@@ -13,8 +13,12 @@ from typing import Any
 import torch
 
 from refimpl.trace.elementwise_layouts import contiguous_strides
+from refimpl.trace.size_checks import is_known
 
 aten = torch.ops.aten
+_CHANNELS_LAST_OR_NOT = frozenset(
+    [aten.channel_shuffle.default, aten.native_channel_shuffle.default, aten.max_unpool2d.default]
+)
 
 
 def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
@@ -35,13 +39,14 @@ def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tupl
 
 
 def shuffled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
-    """Strides of what `channel_shuffle` gives; None for other operators and devices, symbolic numbers, and no elements."""
-    if func not in (aten.channel_shuffle.default, aten.native_channel_shuffle.default) or 0 in shape:
+    """Strides of what `channel_shuffle` and `max_unpool2d` give; None for other operators and devices, sizes that only a run of
+    the graph knows, and no elements."""
+    if func not in _CHANNELS_LAST_OR_NOT:
         return None
     x = args[0]
-    if x.device.type != "cpu" or any(type(number) is not int for number in (*shape, *x.stride())):
+    if x.device.type != "cpu" or not all(map(is_known, (*shape, *x.stride()))) or 0 in shape:
         return None
-    return _channels_last_strides(shape) if is_like_channels_last(shape, x.stride()) else contiguous_strides(shape)
+    return _channels_last_strides(shape) if is_like_channels_last(x.shape, x.stride()) else contiguous_strides(shape)
 
 
 def is_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
