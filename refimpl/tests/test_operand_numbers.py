@@ -133,6 +133,21 @@ def test_numbers_beside_half_types_are_rounded_as_in_eager(name: str, dtype: tor
         torch.testing.assert_close(b, a, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32], ids=str)
+def test_quotients_become_whole_numbers_after_the_roundings_of_eager(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (300 * torch.randn(500, generator=generator)).to(dtype), torch.randn(500, generator=generator).to(dtype)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def trunc(x: torch.Tensor, y: Any) -> torch.Tensor:
+            return torch.div(x, y, rounding_mode="trunc")
+
+        return x // y, trunc(x, y), 300 // y, x[0] // y, trunc(x, y[:1]), x // y[0], x // 0.7, trunc(x, 0.7)
+
+    for a, b in zip(function(x, y), _compiled(function)(x, y), strict=True):
+        torch.testing.assert_close(b, a, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("table", ["kernels", "decompositions"])
 def test_factors_reach_products_beyond_a_half_type(table: str) -> None:
     """The product alone is infinite, what it is scaled to is not."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 import torch
 
-from refimpl.codegen.lowering.promotion import entering, float_promoted, promoted, rounded
+from refimpl.codegen.lowering.promotion import entering, float_promoted, is_single, promoted, rounded
 from refimpl.codegen.lowering.state import (
     LoweringState,
     NotLowered,
@@ -369,8 +370,10 @@ def _div_mode(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, *, roun
     if dtype == torch.bool:
         raise NotLowered("rounded division of bool")
     if dtype.is_floating_point:
-        formula = _floor_div_float if rounding_mode == "floor" else lambda a, b: apply("trunc", apply("div", a, b))
-        return _of_common(node, formula, x, y, dtype=dtype, function="div")
+        is_kept = is_single(y, is_cpu=fake_of(node).device.type == "cpu")
+        step = functools.partial(_step, dtype=opmath(dtype) if is_kept else dtype)
+        formula = _floor_div_float if rounding_mode == "floor" else _trunc_div_float
+        return _of_common(node, functools.partial(formula, step), x, y, dtype=dtype, function="div")
     _check_divisor(node, dtype, y)
     formula = _floor_div_int if rounding_mode == "floor" else lambda a, b: apply("truncdiv", a, b)
     return pointwise(node, formula, x, y, compute=dtype)
@@ -385,14 +388,23 @@ def _floor_div_int(a: Scalar, b: Scalar) -> Scalar:
     return apply("where", lowers, apply("sub", quotient, literal(1, a.dtype)), quotient, dtype=a.dtype)
 
 
-def _floor_div_float(a: Scalar, b: Scalar) -> Scalar:
+def _step(function: str, *operands: Scalar, dtype: torch.dtype) -> Scalar:
+    """Rounded to the dtype, and in the one that is computed in."""
+    return cast(cast(apply(function, *operands), dtype), operands[0].dtype)
+
+
+def _trunc_div_float(step: Formula, a: Scalar, b: Scalar) -> Scalar:
+    return apply("trunc", step("div", a, b))
+
+
+def _floor_div_float(step: Formula, a: Scalar, b: Scalar) -> Scalar:
     """Through the remainder, which is exact, as eager does: a quotient that was rounded up to an integer is lowered."""
     dtype, zero, one = a.dtype, literal(0, a.dtype), literal(1, a.dtype)
     rest = apply("fmod", a, b)
-    quotient = apply("div", apply("sub", a, rest), b)
+    quotient = step("div", step("sub", a, rest), b)
     differs = apply("xor", Apply("lt", (b, zero), torch.bool), Apply("lt", (rest, zero), torch.bool), dtype=torch.bool)
     lowers = apply("and", Apply("ne", (rest, zero), torch.bool), differs, dtype=torch.bool)
-    quotient = apply("where", lowers, apply("sub", quotient, one), quotient, dtype=dtype)
+    quotient = apply("where", lowers, step("sub", quotient, one), quotient, dtype=dtype)
     floor = apply("floor", quotient)
     is_off = Apply("gt", (apply("sub", quotient, floor), literal(0.5, dtype)), torch.bool)
     floor = apply("where", is_off, apply("add", floor, one), floor, dtype=dtype)

@@ -65,12 +65,12 @@ def entering(operands: tuple[Any, ...], dtype: torch.dtype, device: torch.device
     is_cpu = device.type == "cpu"
     kept = (_KEPT_ON_CPU if is_cpu else _KEPT_ELSEWHERE).get(function, ())
     return [
-        operand if position in kept and _is_single(operand, is_cpu=is_cpu) else rounded(operand, dtype, device)
+        operand if position in kept and is_single(operand, is_cpu=is_cpu) else rounded(operand, dtype, device)
         for position, operand in enumerate(operands)
     ]
 
 
-def _is_single(operand: Any, *, is_cpu: bool) -> bool:
+def is_single(operand: Any, *, is_cpu: bool) -> bool:
     """Whether it is a number, or on a CPU one element."""
     return is_cpu and all(size == 1 for size in operand.shape) if isinstance(operand, (Stored, Computed)) else True
 
