@@ -60,6 +60,23 @@ def test_strides_of_shuffled_channels_are_those_of_the_kernel() -> None:
     assert kept > 30
 
 
+def test_resampled_images_of_one_channel_or_row_lie_in_traces_as_in_eager() -> None:
+    for sizes in ((2, 1, 4, 5), (1, 3, 1, 4), (1, 1, 1, 1), (3, 2, 4, 1)):
+        x = torch.rand(sizes)
+        for image in (x, x.to(memory_format=torch.channels_last), x.transpose(0, 3).contiguous().transpose(0, 3)):
+            found = []
+
+            def program(x: torch.Tensor, found: Any = found) -> list[torch.Tensor]:
+                modes = ("nearest", "nearest-exact", "bilinear", "bicubic")
+                results = [torch.nn.functional.interpolate(x, size=(3, 2), mode=mode) for mode in modes]
+                found.append([result.stride() for result in results])
+                return results
+
+            program(image)
+            refimpl.make_fx(program, None, "fake")(image)
+            assert found[1] == found[0], (sizes, image.stride())
+
+
 @pytest.mark.parametrize("tracing", ["fake", "symbolic"])
 def test_channels_that_lie_last_do_in_traces(tracing: str) -> None:
     found: list[list[tuple[int, ...]]] = []

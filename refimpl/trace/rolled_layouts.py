@@ -1,5 +1,5 @@
 """Strides of `roll` on a CPU, whose kernel joins two parts for each dimension: channels last where both are, else contiguous;
-and of `channel_shuffle` and `max_unpool2d`: channels last where the argument is.
+and of `channel_shuffle`, `max_unpool2d` and resampling: channels last where the argument is.
 
 Counterpart: torch/_refs/__init__.py roll; torch/_decomp/decompositions.py native_channel_shuffle, max_unpool2d
 Differs: follows the kernels; the fake kernels give contiguous results.
@@ -18,6 +18,21 @@ from refimpl.trace.size_checks import is_known
 aten = torch.ops.aten
 _CHANNELS_LAST_OR_NOT = frozenset(
     [aten.channel_shuffle.default, aten.native_channel_shuffle.default, aten.max_unpool2d.default]
+)
+# The same; their fake kernels err along sizes of 1 only, which symbolic ones are not.
+_RESAMPLING = frozenset(
+    [
+        aten.upsample_nearest1d.default,
+        aten.upsample_nearest2d.default,
+        aten.upsample_nearest3d.default,
+        aten._upsample_nearest_exact1d.default,
+        aten._upsample_nearest_exact2d.default,
+        aten._upsample_nearest_exact3d.default,
+        aten.upsample_linear1d.default,
+        aten.upsample_bilinear2d.default,
+        aten.upsample_trilinear3d.default,
+        aten.upsample_bicubic2d.default,
+    ]
 )
 
 
@@ -39,11 +54,13 @@ def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tupl
 
 
 def shuffled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
-    """Strides of what `channel_shuffle` and `max_unpool2d` give; None for other operators and devices, sizes that only a run of
-    the graph knows, and no elements."""
-    if func not in _CHANNELS_LAST_OR_NOT:
+    """Strides of what `channel_shuffle`, `max_unpool2d` and resampling give; None for other operators and devices, sizes that
+    only a run of the graph knows, symbolic ones of resampling, and no elements."""
+    if func not in _CHANNELS_LAST_OR_NOT and func not in _RESAMPLING:
         return None
     x = args[0]
+    if func in _RESAMPLING and any(type(number) is not int for number in (*shape, *x.stride())):
+        return None
     if x.device.type != "cpu" or not all(map(is_known, (*shape, *x.stride()))) or 0 in shape:
         return None
     return _channels_last_strides(shape) if is_like_channels_last(x.shape, x.stride()) else contiguous_strides(shape)
