@@ -31,6 +31,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.elementwise_layouts import result_strides, strides_along_ones
 from refimpl.trace.index_layouts import indexed_strides
+from refimpl.trace.norm_layouts import NORMS, normalised_strides
 from refimpl.trace.padding_layouts import padded_strides
 from refimpl.trace.rolled_layouts import rolled_strides, shuffled_strides
 from refimpl.trace.scalar_dtypes import with_plain_scalars
@@ -174,6 +175,10 @@ class FakeKernelsState:
             return self._call(func, args, kwargs)
         return self._remembered(func, args, kwargs, tensors, tracker)
 
+    def run_plainly(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an op, of which nothing is remembered."""
+        return func(*args, **kwargs) if _has_effect(func) else self._call(func, args, kwargs)
+
     def run_below_autograd(self, func: Any, args: Any, kwargs: Any, tracker: TrackerState) -> Any:
         """The result of an op that autograd or a composite op has called, whose tensors the tracer may not know."""
         if not self._is_repeatable(func):
@@ -194,6 +199,8 @@ class FakeKernelsState:
                 out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
             return _dropped_out(result, args[0])
+        if func in NORMS and type(result[0]) is FakeTensor:
+            return type(result)((self._with_strides(result[0], normalised_strides(func, args)), *result[1:]))
         if type(result) is not FakeTensor or result.constant is not None:
             return result
         is_given = any(result is argument for argument in (*args, *kwargs.values()))
@@ -209,6 +216,9 @@ class FakeKernelsState:
             or padded_strides(func, result.shape, args)
             or (None if is_given else strides_along_ones(func, result, args, kwargs))
         )
+        return self._with_strides(result, strides)
+
+    def _with_strides(self, result: FakeTensor, strides: Any) -> FakeTensor:
         if strides is None or strides == result.stride():
             return result
         with inside_fake_kernel(self.fake_mode):
@@ -326,6 +336,21 @@ class RememberingMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._kernels.run_below_autograd(func, args, kwargs or {}, self._tracker)
+
+
+class EagerLayoutsMode(TorchDispatchMode):
+    """Below autograd: results of the ops that run on fake tensors are laid out as kernels lay theirs."""
+
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
+        super().__init__()
+        self._kernels = FakeKernelsState(fake_mode, is_caching=False)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as RememberingMode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._kernels.run_plainly(func, args, kwargs or {})
 
 
 def _append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:

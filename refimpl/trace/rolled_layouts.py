@@ -49,7 +49,7 @@ def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tupl
         first = shift % shape[dim]
         parts = [(*shape[:dim], size, *shape[dim:][1:]) for size in (first, shape[dim] - first)]
         is_kept = all(is_like_channels_last(part, strides) for part in parts)
-        strides = _channels_last_strides(shape) if is_kept else contiguous_strides(shape)
+        strides = channels_last_strides(shape) if is_kept else contiguous_strides(shape)
     return strides if len(dims) else contiguous_strides(shape)
 
 
@@ -63,7 +63,7 @@ def shuffled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tu
         return None
     if x.device.type != "cpu" or not all(map(is_known, (*shape, *x.stride()))) or 0 in shape:
         return None
-    return _channels_last_strides(shape) if is_like_channels_last(x.shape, x.stride()) else contiguous_strides(shape)
+    return channels_last_strides(shape) if is_like_channels_last(x.shape, x.stride()) else contiguous_strides(shape)
 
 
 def is_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -83,6 +83,7 @@ def is_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def _channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of new memory for four or five dimensions."""
     batch, *inner, channels = contiguous_strides((shape[0], *shape[2:], shape[1]))
     return batch, channels, *inner

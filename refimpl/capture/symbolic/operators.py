@@ -42,6 +42,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 from refimpl.functionalize.geometry import has_symbols, is_row_major
+from refimpl.trace.fake_kernels import EagerLayoutsMode
 from refimpl.trace.function_layouts import laid_out
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import shares_places, updates_shared_places
@@ -85,6 +86,7 @@ class OperatorState:
 
     graph: SegmentGraph
     fake_mode: FakeTensorMode
+    layouts: EagerLayoutsMode
     symbols: dict[Any, NumberValue]  # by the symbol, those that an input has
     by_fake: dict[int, TensorValue]
     offset: Callable[[], int]  # of the instruction of the first frame that runs
@@ -188,7 +190,12 @@ class OperatorState:
 
     def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any], what: str) -> Any:
         try:
-            with self.fake_mode, enable_python_dispatcher(), _watched_updates([args, *kwargs.values()], what):
+            with (
+                self.fake_mode,
+                self.layouts,
+                enable_python_dispatcher(),
+                _watched_updates([args, *kwargs.values()], what),
+            ):
                 if target in _INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
                     return _INDEXING[target](*args)
                 if kind == "call_method":

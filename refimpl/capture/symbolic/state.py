@@ -89,6 +89,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
+from refimpl.trace.fake_kernels import EagerLayoutsMode
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
 _MOST_AHEAD = 1024  # of what an iterator that was there before is still to give
@@ -113,6 +114,7 @@ class CaptureState(OperatorState):
             prefer_deferred_runtime_asserts_over_guards=sizes.prefers_assertions,
         )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
+        self.layouts = EagerLayoutsMode(self.fake_mode)
         self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes)
         self.shape_env.fakers[id(self.fake_mode)] = self.faker  # for `to_fake_tensor`: a backend gets these symbols
         self.effects = EffectLog()
