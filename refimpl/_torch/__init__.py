@@ -125,6 +125,7 @@ from refimpl._torch.values import (
     is_opaque_object,
     is_traceable_wrapper_subclass,
     set_bits,
+    set_wrapped_number,
     storage_key,
     swap_tensor_impl,
 )
@@ -220,6 +221,7 @@ __all__ = [
     "set_bits",
     "set_creation_of_view",
     "set_grad_enabled",
+    "set_wrapped_number",
     "stands_for_another",
     "storage_key",
     "swap_tensor_impl",

@@ -30,6 +30,11 @@ def set_bits(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> None:
         torch._C._set_neg(tensor, is_neg)
 
 
+def set_wrapped_number(tensor: torch.Tensor, number: complex) -> None:
+    """Modes get the number for a tensor that stands for one in Python; of the tensor itself, the dispatcher reads the memory."""
+    vars(tensor)["_wrapped_number"] = number
+
+
 def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
     """Two objects exchange what they are. The public function refuses tensors that a weak map knows, as a trace's does."""
     torch._C._swap_tensor_impl(a, b)
@@ -74,6 +79,7 @@ __all__ = [
     "is_opaque_object",
     "is_traceable_wrapper_subclass",
     "set_bits",
+    "set_wrapped_number",
     "storage_key",
     "swap_tensor_impl",
 ]

@@ -11,12 +11,14 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx as torch_make_fx
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 
 import refimpl
 from refimpl._torch import TorchDispatchMode, pytree
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.pre_dispatch import without_pre_dispatch_functions
 
 aten = torch.ops.aten
@@ -429,3 +431,15 @@ def test_a_module_traces_above_autograd_with_its_parameters_and_trains() -> None
     parameters = list(encoder.parameters())
     expected = torch.autograd.grad(encoder(x).sum(), parameters)
     torch.testing.assert_close(torch.autograd.grad(graph_module(x).sum(), parameters), expected)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_levels_of_forward_mode_are_refused(mode: Any) -> None:
+    """A graph would make dual tensors where no level is entered."""
+
+    def program(x: torch.Tensor) -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(forward_ad.make_dual(x, x.cos()) * 2).tangent
+
+    with pytest.raises(UnsupportedByRefimpl, match="forward-mode AD inside of a trace with pre_dispatch=True"):
+        refimpl.make_fx(program, tracing_mode=mode, pre_dispatch=True)(torch.ones(3))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from refimpl._torch import FakeTensorMode
 from refimpl.pipeline import compile_aot
@@ -53,3 +54,52 @@ def test_what_is_written_over_them_is_multiplied(mode: Any) -> None:
 
     x = torch.tensor([1.0, 2.0, torch.inf])
     assert make_fx(program, tracing_mode=mode)(x)(x).tolist() == [[2.0, 4.0, torch.inf]]
+
+
+# Autograd takes zeros without memory for the tangents of numbers too.
+OF_NUMBERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a product": lambda x: x * 2,
+    "a sum": lambda x: x + 1.5,
+    "a sum of a product": lambda x: torch.add(x, 1, alpha=3),
+    "a quotient": lambda x: 2.0 / x,
+    "a truth value": lambda x: x * True,
+    "a complex number": lambda x: torch.view_as_real(x * 2j + (1 + 1j)),
+    "without dimensions": lambda x: torch.add(x.bfloat16().sum() * 2.5, 1.5, alpha=2),
+    "in place": lambda x: x.sin().mul_(2).add_(1, alpha=3),
+    "infinite": lambda x: x / 0.0 * 2,
+    "times infinity": lambda x: x * torch.inf,
+    "of a list": lambda x: torch._foreach_mul([x], 2.0)[0],
+}
+TRACED: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "real": lambda program, x: make_fx(program)(x),
+    "fake": lambda program, x: make_fx(program, tracing_mode="fake")(x),
+    "symbolic": lambda program, x: make_fx(program, tracing_mode="symbolic")(x),
+    "aot": lambda program, x: compile_aot(program),
+}
+
+
+def with_tangent(program: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:
+    def both(x: torch.Tensor) -> Any:
+        with forward_ad.dual_level():
+            primal, tangent = forward_ad.unpack_dual(program(forward_ad.make_dual(x, x.cos())))
+            assert tangent is not None
+            return primal * 1, tangent * 1
+
+    return both
+
+
+@pytest.mark.parametrize("way", TRACED)
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_tangents_beside_numbers(name: str, way: str) -> None:
+    program = with_tangent(OF_NUMBERS[name])
+    x = torch.tensor([0.5, -1.0, torch.inf])
+    torch.testing.assert_close(TRACED[way](program, x)(x), program(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+def test_tangents_of_numbers_are_numbers_in_a_graph(mode: Any) -> None:
+    graph = make_fx(with_tangent(OF_NUMBERS["a sum"]), tracing_mode=mode)(torch.ones(3)).graph
+    (added,) = [
+        n.args[1] for n in graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor) if n.args[1] != 1.5
+    ]
+    assert type(added) is float

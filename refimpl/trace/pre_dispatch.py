@@ -62,6 +62,8 @@ from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
+_OF_DUAL_LEVELS = (torch.ops.aten._make_dual.default, torch.ops.aten._unpack_dual.default)
+
 
 class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
     """Sees every call before autocast and autograd do. Results carry gradients as they do in eager mode."""
@@ -98,6 +100,12 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
         self.regions.follow()
         if is_inside_function_transform():
             return self._below(func, args, kwargs)
+        if func in _OF_DUAL_LEVELS:
+            raise UnsupportedByRefimpl(
+                seen=f"forward-mode AD inside of a trace with pre_dispatch=True{user_line()}",
+                supported="levels in other traces, which record what tangents are computed by: a graph enters no level",
+                do="trace without pre_dispatch",
+            )
         if is_inside_backward():
             self._adopt_saved((args, kwargs))
         result = super()._dispatch(func, args, kwargs)

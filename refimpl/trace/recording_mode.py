@@ -62,7 +62,13 @@ from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import updates_shared_places
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import ObjectTrackerState, TrackerState
-from refimpl.trace.zero_tensors import MAKES_ZEROS, ZeroTensorsState, zeros_of_product
+from refimpl.trace.zero_tensors import (
+    MAKES_ZEROS,
+    ZeroTensorsState,
+    as_tangent_of_number,
+    with_plain_numbers,
+    zeros_of_product,
+)
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
@@ -170,7 +176,8 @@ class RecordingMode(TorchDispatchMode):
             with self:
                 made = torch.ops.aten.zeros.default(*args, **kwargs) if func is MAKES_ZEROS else zeros_of_product(*args)
             self._zeros.add(made)
-            return made
+            return as_tangent_of_number(made) if func is MAKES_ZEROS else made
+        args = with_plain_numbers(args)
         if self._zeros.are_viewed(func, args):
             viewed = self._answered(func, tensors, args, kwargs)
             for view in viewed if isinstance(viewed, (list, tuple)) else [viewed]:

@@ -11,12 +11,54 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import WeakTensorKeyDictionary
+from refimpl._torch import WeakTensorKeyDictionary, set_wrapped_number
 
 aten = torch.ops.aten
 MAKES_ZEROS = aten._efficientzerotensor.default
 _PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar)
 _QUOTIENTS = (aten.div.Tensor, aten.div.Scalar)
+
+
+class _ZeroFloat(float):
+    """What autograd gives operators for the tangent of a number: stays zero in products, and is an ordinary number elsewhere."""
+
+    plain = 0.0
+
+
+class _ZeroInt(int):
+    plain: int = 0
+
+
+class _ZeroBool(int):
+    plain = False
+
+
+class _ZeroComplex(complex):
+    plain = 0j
+
+
+_NUMBERS = {
+    torch.float64: _ZeroFloat(),
+    torch.int64: _ZeroInt(),
+    torch.bool: _ZeroBool(),
+    torch.complex128: _ZeroComplex(),
+}  # the dtypes of tensors that stand for numbers
+_KINDS = tuple(map(type, _NUMBERS.values()))
+
+
+def with_plain_numbers(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same, with such numbers as the program could have written them."""
+    if not any(isinstance(arg, _KINDS) for arg in args):
+        return args
+    return tuple(arg.plain if isinstance(arg, _KINDS) else arg for arg in args)
+
+
+def as_tangent_of_number(zeros: torch.Tensor) -> torch.Tensor:
+    """The same, ready to be taken for a number by forward-mode AD: a fake tensor has no memory that the number is read of."""
+    number = _NUMBERS.get(zeros.dtype)
+    if number is not None and not zeros.ndim:
+        set_wrapped_number(zeros, number)
+    return zeros
 
 
 class ZeroTensorsState:
@@ -31,7 +73,7 @@ class ZeroTensorsState:
 
     def make_it_zero(self, func: Any, args: Any) -> bool:
         """Whether the result is zero because an operand is, even if another one is infinite or NaN."""
-        if not self._versions or func not in (*_PRODUCTS, *_QUOTIENTS):
+        if func not in (*_PRODUCTS, *_QUOTIENTS):
             return False
         zeros = [self._holds(arg) for arg in args[:2]]
         return any(zeros) if func in _PRODUCTS else zeros == [True, False]
@@ -41,6 +83,8 @@ class ZeroTensorsState:
         return bool(self._versions) and bool(args) and getattr(func, "is_view", False) and self._holds(args[0])
 
     def _holds(self, value: Any) -> bool:
+        if isinstance(value, _KINDS):
+            return True
         return isinstance(value, torch.Tensor) and self._versions.get(value, -1) == value._version
 
 
@@ -48,4 +92,5 @@ def zeros_of_product(left: Any, right: Any) -> torch.Tensor:
     """Zeros of the shape and dtype of a product or quotient, in memory."""
     tensors = [operand for operand in (left, right) if isinstance(operand, torch.Tensor)]
     shape = list(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)))
-    return aten.zeros.default(shape, dtype=torch.result_type(left, right), device=tensors[0].device)
+    device = tensors[0].device if tensors else torch.device("cpu")
+    return aten.zeros.default(shape, dtype=torch.result_type(left, right), device=device)
