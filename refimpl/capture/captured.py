@@ -26,6 +26,7 @@ from refimpl._torch import (
 )
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
+from refimpl.capture.bytecode.instructions import CANNOT_RAISE, Instruction, Op
 from refimpl.capture.config import config, settings_of
 from refimpl.capture.entry import Entry
 from refimpl.capture.interpreter.concrete import ConcreteDomain
@@ -199,38 +200,45 @@ class CapturedFunction:
     def _after(self, segment: Segment, state: Any) -> Any:
         """From a break to the end. From one segment to the next no frame is made, where nothing has to be run between."""
         while (after := segment.after) is not None:
-            found, frames = None, None
+            found, frames, at = None, None, None
             if segment.is_stepped:
-                outcome, frames = self._stepped([after.frame(*state)])
+                outcome, frames, at = self._stepped([after.frame(*state)])
                 if outcome is not None:
                     return outcome.value
             else:
                 found = self.cache.lookup(after.place, *state)
             if found is None:
                 frames = frames or [after.frame(*state)]
-                found = self._segment(frames)
+                try:
+                    found = self._segment(frames)
+                except BaseException as error:
+                    return self._thrown(error, frames, at)
                 if found is None:
                     return self._rest(frames)
             segment, kept = found
             try:
                 out = () if segment.call is None else _computed(segment, kept)
             except Exception as error:
+                frames = frames or [after.frame(*state)]
                 if segment.has_effects or not _handles(segment):
-                    raise
-                return self._raising_again(error, frames or [after.frame(*state)])
+                    self._thrown(error, frames, at)
+                    raise  # what has been done is not known: no program can go on with it
+                return self._raising_again(error, frames)
             state = segment.rebuild(out, kept)
         return state
 
-    def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState]]:
-        """Runs the instruction at a break: what the function returns there, or the frames after it."""
+    def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState], int]:
+        """Runs the instruction at a break: what the function returns there, or the frames after it; and what ran last."""
         machine = Machine(self._domain)
         machine.frames = frames
+        at = frames[-1].offset
         outcome = machine.step()
         # An exception that is handled is in no slot and on no stack: until it is not, the frames are run as they are.
         while outcome is None and any(frame.handled is not None for frame in machine.frames):
+            at = machine.frames[-1].offset
             outcome = machine.step()
         assert outcome is None or isinstance(outcome, Returned)
-        return outcome, machine.frames
+        return outcome, machine.frames, at
 
     def _segment(self, frames: list[FrameState]) -> Any:
         place = place_of(frames)
@@ -382,6 +390,24 @@ class CapturedFunction:
             raise error
         return result
 
+    def _thrown(self, error: BaseException, frames: list[FrameState], at: int | None) -> Any:
+        """What the program gives where a segment raises this as it begins: the handlers run that are open there, also those of a
+        `with` that the break has entered. `at`: the instruction that ran last, None for the one before.
+        """
+        frame = frames[-1]
+        machine = Machine(self._domain)
+        machine.frames = frames
+        instructions = frame.code.instructions
+        at, ahead = frame.offset - 1 if at is None else at, _next_that_may_raise(frame)
+        if _depth(instructions[ahead]) > _depth(instructions[at]):
+            while frame.offset != ahead:
+                machine.step()
+            at = ahead
+        if instructions[at].handler is None:
+            raise error
+        frame.offset = at + 1
+        return machine.resume(error).value
+
     def _rest(self, frames: list[FrameState]) -> Any:
         """Without segments to the end."""
         machine = Machine(self._domain)
@@ -406,6 +432,22 @@ def _as_error(reason: GraphBreak) -> Exception:
 def _is_waiting(value: Any) -> bool:
     """Whether it is a generator that may run code of the user's when it is dropped: then it must be dropped when it would be."""
     return type(value) is GeneratorType and value.gi_frame is not None
+
+
+def _next_that_may_raise(frame: FrameState) -> int:
+    """The instruction up to which nothing raises; of a loop in which nothing does, any."""
+    instructions, offset = frame.code.instructions, frame.offset
+    for _ in instructions:
+        instruction = instructions[offset]
+        if instruction.op not in CANNOT_RAISE or instruction.op is Op.RETURN_VALUE:
+            break
+        offset = instruction.arg if instruction.op is Op.JUMP else offset + 1
+    return offset
+
+
+def _depth(instruction: Instruction) -> int:
+    """How much of the stack the handler keeps: that of a `with` keeps its `__exit__`."""
+    return 0 if instruction.handler is None else instruction.handler.depth
 
 
 def _handles(segment: Segment) -> bool:

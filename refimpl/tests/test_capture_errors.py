@@ -11,6 +11,7 @@ import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.compile import compile
+from refimpl.capture.public.errors import BackendCompilerFailed
 from refimpl.tests.capturing import MODES, captured_with, same
 
 
@@ -343,3 +344,145 @@ def test_an_attribute_that_was_not_there_is_guarded() -> None:
     asks.scale = 2  # type: ignore[attr-defined]
     assert captured(asks, x)[0] == 1
     assert len(recorder.graphs) == 4
+
+
+class FailsToCompile(Exception):
+    pass
+
+
+class Watched:
+    """Notes what it is left with."""
+
+    def __init__(self, log: list[Any], swallows: bool = False) -> None:
+        self.log, self.swallows = log, swallows
+
+    def __enter__(self) -> None:
+        self.log.append("in")
+
+    def __exit__(self, kind: Any, *_: Any) -> bool:
+        self.log.append(kind)
+        return self.swallows
+
+
+@contextlib.contextmanager
+def watched(log: list[Any]) -> Iterator[None]:
+    log.append("in")
+    try:
+        yield
+    except BaseException as error:
+        log.append(type(error))
+        raise
+    else:
+        log.append(None)
+
+
+def stops(x: Any) -> None:
+    print(end="")
+
+
+def left_by_a_return(x: Any, log: list[Any]) -> Any:
+    with watched(log):
+        stops(x)
+        y = x.sin()
+        stops(x)
+        return y.cos()
+
+
+def stops_last(x: Any, log: list[Any]) -> Any:
+    y = x.sin()
+    with Watched(log), Watched(log):
+        torch._dynamo.graph_break()
+    return y.cos()
+
+
+def one_in_another(x: Any, log: list[Any]) -> Any:
+    with Watched(log):
+        with watched(log):
+            stops(x)
+        return x.sin()
+
+
+def in_a_loop(x: Any, log: list[Any]) -> Any:
+    for _ in range(2):
+        with Watched(log):
+            if x.sum() > 100:
+                x = x + 1
+        x = x * 2
+    return x
+
+
+def after_a_handler(x: Any, log: list[Any]) -> Any:
+    with Watched(log):
+        try:
+            stops(x)
+            raise KeyError
+        except KeyError:
+            stops(x)
+        return x.sin()
+
+
+def under_another_mode(x: Any, log: list[Any]) -> Any:
+    y = x.sin()
+    with torch.no_grad(), Watched(log):
+        stops(x)
+        y = y * 2
+        stops(x)
+    return y
+
+
+def left_after_a_write(x: Any, log: list[Any]) -> Any:
+    with watched(log):
+        stops(x)
+        x.mul_(2)
+        return torch.linalg.inv(x)
+
+
+def failing_at(number: int) -> Callable[..., Any]:
+    counted = iter(range(1, number + 1))
+
+    def backend(graph: Any, _: Any) -> Any:
+        if next(counted) == number:
+            raise FailsToCompile
+        return graph
+
+    return backend
+
+
+@pytest.mark.parametrize(
+    "program", [left_by_a_return, stops_last, one_in_another, in_a_loop, after_a_handler, under_another_mode]
+)
+def test_what_is_open_is_left_where_a_segment_does_not_compile(program: Callable[..., Any]) -> None:
+    seen: set[Any] = set()
+    for number in range(1, 20):
+        log: list[Any] = []
+        try:
+            compile(program, backend=failing_at(number))(torch.ones(2), log)
+            failed = None
+        except BackendCompilerFailed as error:
+            failed = type(error)
+        assert log.count("in") * 2 == len(log)
+        assert torch.is_grad_enabled()
+        seen.update(log)
+        if failed is None:
+            break
+    assert seen == {"in", None, BackendCompilerFailed}
+
+
+def test_a_with_may_swallow_that_a_segment_does_not_compile() -> None:
+    def program(x: torch.Tensor, log: list[Any]) -> Any:
+        with Watched(log, swallows=True):
+            stops(x)
+            return x.sin()
+        return x.cos()
+
+    log: list[Any] = []
+    torch.testing.assert_close(compile(program, backend=failing_at(1))(torch.ones(2), log), torch.ones(2).cos())
+    assert log == ["in", BackendCompilerFailed]
+
+
+def test_what_is_open_is_left_where_a_graph_that_writes_raises() -> None:
+    for function in (left_after_a_write, compile(left_after_a_write, backend="eager")):
+        log: list[Any] = []
+        with pytest.raises(torch.linalg.LinAlgError):
+            function(torch.zeros(2, 2), log)
+        assert log == ["in", torch.linalg.LinAlgError]
