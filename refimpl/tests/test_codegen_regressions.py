@@ -90,6 +90,7 @@ def test_a_write_to_elements_that_share_memory_is_eager_s() -> None:
     source = torch.arange(8.0).view(2, 4)
     _check(lambda x, y: x.slice_scatter(y, -1, 27, 31), shared, source)
     _check(lambda x, y: x.select_scatter(y[:, 0], 1, 3), shared, source)
+    _check(lambda x, y: x.diagonal_scatter(y[:, 0], 3), shared, source)
 
 
 def test_windows_are_where_the_tensor_of_each_call_begins() -> None:

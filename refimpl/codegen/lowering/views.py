@@ -430,6 +430,7 @@ def _diagonal_scatter(
 ) -> Computed:
     if source.dtype != x.dtype:
         raise NotLowered("diagonal_scatter of two dtypes")
+    check_apart(node)
     rank = len(x.shape)
     first, second = _dim(dim1, rank), _dim(dim2, rank)
     down, right = max(-offset, 0), max(offset, 0)
