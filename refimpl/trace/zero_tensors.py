@@ -85,7 +85,9 @@ class ZeroTensorsState:
     def _holds(self, value: Any) -> bool:
         if isinstance(value, _KINDS):
             return True
-        return isinstance(value, torch.Tensor) and self._versions.get(value, -1) == value._version
+        if not self._versions or not isinstance(value, torch.Tensor) or value.is_inference():
+            return False
+        return self._versions.get(value) == value._version
 
 
 def zeros_of_product(left: Any, right: Any) -> torch.Tensor:
