@@ -80,6 +80,17 @@ def test_a_gradient_is_a_sum_as_well(signs: tuple[float, ...], is_open: bool) ->
     assert second == pytest.approx(0.0, abs=1e-5)
 
 
+def test_gradients_that_one_kernel_gives_unasked_and_another_leaves_out_are_no_sums() -> None:
+    """Of grouped convolutions of volumes: in float32 the weight's beside that of the bias, in float64 the latter alone."""
+    x, weight = torch.ones(3, 4, 1, 3, 2), torch.full((2, 2, 1, 3, 1), LARGEST)
+    bias = torch.zeros(2, requires_grad=True)
+
+    def gradient() -> torch.Tensor:
+        return torch.autograd.grad(torch.nn.functional.conv3d(x, weight, bias, groups=2).sum(), bias)[0]
+
+    torch.testing.assert_close(noisy(gradient, 0), gradient())
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
