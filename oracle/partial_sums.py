@@ -66,7 +66,7 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     error = terms * 2.0**-50  # of P and of N, relative to P + N
 
     def opened(out: Any, number: Any, finite: Any, magnitude: Any) -> Any:
-        if not _is_of(out, dtype) or number is None:  # a kernel may give what another one leaves out, as nobody asked for it
+        if not _is_of(out, dtype) or number is None:  # one kernel gives what another leaves out
             return out
         positive, negative = (magnitude + finite) * (count / 2), (magnitude - finite) * (count / 2)
         least = beyond + magnitude * (count * error)
