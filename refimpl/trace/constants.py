@@ -7,6 +7,7 @@ to answer `.item()` on the views with the old value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,18 +42,23 @@ class ConstantsState:
         with without_fake_mode():
             return literal.clone() if literal.numel() <= NUMEL_LIMIT else None
 
-    def of_scalar(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-        """The constant of `aten.scalar_tensor`, which is how composite kernels write a literal and then ask about it."""
+    def of_number(self, func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+        """The constant of `aten.scalar_tensor`, which is how composite kernels write a literal and then ask about it; or of an
+        `aten.full`, by which decompositions write what the op that they stand for makes of constants.
+        """
+        *shape, number = args
+        sizes = shape[0] if shape else []
         device = kwargs.get("device")
-        if type(args[0]) not in (bool, int, float, complex) or (
+        if type(number) not in (bool, int, float, complex) or (
             device is not None and torch.device(device).type != "cpu"
         ):
             return None
-        scalar_tensor = torch.ops.aten.scalar_tensor.default
-        if not numbers_fit(scalar_tensor, args, kwargs):
+        if not all(type(size) is int for size in sizes) or math.prod(sizes) > NUMEL_LIMIT:
+            return None
+        if not numbers_fit(func, args, kwargs):
             return None  # it raises when the program runs
         with without_fake_mode():
-            return scalar_tensor(*args, **kwargs)
+            return func(*args, **kwargs)
 
     def compute(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> Any:
         """Do an op on constants, for real; None when the result is too big to do it twice."""

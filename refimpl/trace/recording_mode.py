@@ -412,8 +412,8 @@ class RecordingMode(TorchDispatchMode):
         constant = None
         if func is torch.ops.aten.lift_fresh_copy.default and self.tracker.find(args[0]) is None:
             constant = self._constants.of_literal(args[0])
-        elif func is torch.ops.aten.scalar_tensor.default:
-            constant = self._constants.of_scalar(args, kwargs)
+        elif func is torch.ops.aten.scalar_tensor.default or (func is torch.ops.aten.full.default and self.decomposed):
+            constant = self._constants.of_number(func, args, kwargs)
         elif self._are_known(tensors) and any(self.tracker.find(t) is not None for t in tensors):
             known_args, known_kwargs = self._with_known_values((args, kwargs))
             constant = self._constants.compute(func, known_args, known_kwargs, result)
