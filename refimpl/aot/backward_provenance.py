@@ -28,6 +28,11 @@ def note_autograd_step(node: torch.fx.Node, *, is_backward: bool) -> None:
         node.meta[_FIELD] = running._sequence_nr()
 
 
+def step_number(node: torch.fx.Node) -> int | None:
+    """Of the step of autograd that a node was recorded for. To be asked before the provenance is copied."""
+    return node.meta.get(_FIELD)
+
+
 def copy_forward_provenance(graph: torch.fx.Graph) -> None:
     """To be called when the trace is finished."""
     forward: dict[int, torch.fx.Node] = {}

@@ -28,6 +28,7 @@ from refimpl.aot.analysis import (
 )
 from refimpl.aot.backward_provenance import copy_forward_provenance, note_autograd_step
 from refimpl.aot.captured_inputs import CapturedInputsMode, refuse_captured
+from refimpl.aot.constant_gradients import note_constants
 from refimpl.aot.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.decomposed_layouts import noted_layouts
 from refimpl.aot.decomposed_views import DecomposedViewsState
@@ -242,10 +243,9 @@ class _JointTraceState:
             gradients = [next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves]
         returned = [g for g in gradients if g is not None]
         unread: tuple[frozenset[int], ...] = ()
-        outs: list[torch.Tensor] = []
-        if backward is not None:
-            outs = [list(self._forward.differentiable.values())[o] for o in backward.outputs]
-        if len(outs) > 1 and backward is not None and self.tangents:
+        outs = [] if backward is None else [list(self._forward.differentiable.values())[o] for o in backward.outputs]
+        if len(outs) > 1 and self.tangents:
+            note_constants(self.builder.graph, outs)
             pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
             with paused_recordings():
                 unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of, answers)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.decomposed_layouts import IS_LAID_OUT_ALONE, LAID_OUT_BY, LAYS_OUT
-from refimpl.aot.partition.joint import SYM_TYPES, is_tangent
+from refimpl.aot.partition.joint import GIVEN_WITH, SYM_TYPES, is_tangent
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.geometry import (
     extent_of,
@@ -186,6 +186,8 @@ class _Pruning:
         tangents = [node for node in given.graph.nodes if is_tangent(node)]
         self.absent = {tangents[position] for position in missing}
         self.present = {node for node in tangents if node not in self.absent}
+        noted = [(node, node.meta[GIVEN_WITH]) for node in given.graph.nodes if GIVEN_WITH in node.meta]
+        self.not_given = {node for node, positions in noted if positions <= set(missing)}
         self.gradients = {number: node for node in given.graph.nodes for number in node.meta.get(LAYS_OUT, ())}
 
     def module(self) -> torch.fx.GraphModule:
@@ -201,7 +203,7 @@ class _Pruning:
             if is_reached:
                 self.present.add(node)
             self.emit.origin = node
-            summand = _summand_left(node, self.absent)
+            summand = _summand_left(node, self.absent | self.not_given)
             self.new[node] = self._copied(node) if summand is None else self.new[summand]
         self.emit.graph.eliminate_dead_code()
         return torch.fx.GraphModule(self.given, self.emit.graph)

@@ -21,6 +21,8 @@ from refimpl.aot.partition.errors import UnsplittableJointGraph
 
 SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SCALAR_TYPES = (*SYM_TYPES, int, float, bool)
+# In the meta of a summand that reads no tangent: the positions of those that autograd gives it with, one of them or several.
+GIVEN_WITH = "given_with"
 NO_MERGES: Mapping[torch.fx.Node, torch.fx.Node] = {}
 
 

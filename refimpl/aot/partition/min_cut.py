@@ -15,7 +15,7 @@ import torch
 from refimpl.aot.compile_utils import equivalent_nodes
 from refimpl.aot.partition.budget import solve_within
 from refimpl.aot.partition.cut_problem import CutProblem
-from refimpl.aot.partition.joint import read_joint
+from refimpl.aot.partition.joint import GIVEN_WITH, read_joint
 from refimpl.aot.partition.options import budget_of_graph, current_options
 from refimpl.aot.partition.rules import OpKind, kind_of
 from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs
@@ -53,7 +53,10 @@ def min_cut_rematerialization_partition(
 
 
 def _may_merge(earlier: torch.fx.Node, later: torch.fx.Node) -> bool:
-    """A heavy op that the backward repeats is a checkpoint of the user's: merging would undo it."""
+    """A heavy op that the backward repeats is a checkpoint of the user's: merging would undo it. Constants that autograd gives
+    with other incoming gradients are not the same."""
+    if earlier.meta.get(GIVEN_WITH) != later.meta.get(GIVEN_WITH):
+        return False
     is_late = later.meta.get("partitioner_tag") == "is_backward"
     is_early = earlier.meta.get("partitioner_tag") != "is_backward"
     return not (is_early and is_late) or kind_of(later.target) not in (OpKind.HEAVY, OpKind.OTHER)
