@@ -13,10 +13,13 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.followed_kernels import follows_cpu, has_libraries_products
+from refimpl.trace.decompositions.layouts import with_strides_of
 from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.vector_norms import norm_by_powers
 from refimpl.trace.dtypes import rounded_number
+from refimpl.trace.elementwise_layouts import elementwise_strides
+from refimpl.trace.size_checks import is_known
 
 Tensor = torch.Tensor
 
@@ -77,6 +80,8 @@ def _is_half(x: Tensor) -> bool:
 def addmv(x: Tensor, matrix: Tensor, vector: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     if matrix.ndim != 2 or vector.ndim != 1:
         return NotImplemented  # eager raises
+    if any(type(size) is int and size == 0 for size in matrix.shape):
+        return NotImplemented  # eager gives x back in its own shape
     if _is_half(matrix):
         column = x.unsqueeze(-1) if x.ndim else x
         return aten.addmm.default(column, matrix, vector.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
@@ -93,7 +98,7 @@ def addr(x: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any 
     if dtype is torch.bool:
         outer = first.unsqueeze(1) & second
         outer = outer if alpha else torch.zeros_like(outer)
-        return x | outer if beta else outer
+        return x | outer if beta else _laid_out_with(x, outer)
     rounds_each = dtype.is_floating_point and follows_cpu(x.device)
     inner = dtype if rounds_each else computation_dtype(dtype)
     if rounds_each:
@@ -101,9 +106,17 @@ def addr(x: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any 
     first = cast(first, inner)
     outer = (first if alpha == 1 else first * alpha).unsqueeze(1) * cast(second, inner)
     if beta == 0:
-        return cast(outer, dtype)
+        return _laid_out_with(x, cast(outer, dtype))
     z = cast(x, inner)
     return cast((z if beta == 1 else z * beta) + outer, dtype)  # the memory layout of the first operand wins
+
+
+def _laid_out_with(x: Tensor, outer: Tensor) -> Tensor:
+    """The outer product as its sum with x lies in memory."""
+    if not all(is_known(number) for tensor in (x, outer) for number in (*tensor.shape, *tensor.stride())):
+        return outer
+    strides = elementwise_strides(outer.shape, [(x.shape, x.stride()), (outer.shape, outer.stride())])
+    return with_strides_of(outer.new_empty_strided(outer.shape, strides), outer)
 
 
 @rule(aten.baddbmm.default)
