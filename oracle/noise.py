@@ -39,7 +39,15 @@ from oracle.exact_ops import (
     SATURATES,
     WINDOWS,
 )
-from oracle.partial_sums import LINEAR_SUMS, OF_ROWS, with_open_overflows, with_open_rows, with_open_statistics
+from oracle.partial_sums import (
+    BACKWARD_OF_NORMS,
+    LINEAR_SUMS,
+    OF_ROWS,
+    with_open_overflows,
+    with_open_parameter_gradients,
+    with_open_rows,
+    with_open_statistics,
+)
 from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
@@ -74,6 +82,7 @@ class _OpKind:
     is_logarithm_of_sum: bool = False
     is_linear_sum: bool = False
     is_of_rows: bool = False
+    is_backward_of_norm: bool = False
     saturates: int | None = None  # where the argument of the sigmoid function in it stands
     bounds: tuple[float, float] | None = None  # of the results, all of which are moved
     rounds_as_first_input: bool = False
@@ -148,6 +157,8 @@ class RoundingNoise(TorchDispatchMode):
             result = with_open_statistics(func, args, result)
         if kind.is_of_rows and self.scale:
             result = with_open_rows(func, args, result)
+        if kind.is_backward_of_norm and self.scale:
+            result = with_open_parameter_gradients(func, args, result)
         self._flips_zeros, self._parts_largest = kind.accumulates, False
         for where in kind.written:
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
@@ -426,6 +437,7 @@ def _classify(func: Any) -> _OpKind:
         bounds=BOUNDED_RESULTS.get(name) if namespace == "aten" else None,
         saturates=SATURATES.get(name) if namespace == "aten" and not written else None,
         is_of_rows=namespace == "aten" and name in OF_ROWS and not written,
+        is_backward_of_norm=namespace == "aten" and name in BACKWARD_OF_NORMS and not written,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),

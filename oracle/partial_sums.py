@@ -10,9 +10,9 @@ P - N, both in float64.
 An infinite term decides the sum, unless the finite ones overflow to the other infinity before it comes: then it is NaN. P and N
 are those of the finite terms.
 
-Of float64 results P and N may be beyond float64 themselves. Where terms are elements of inputs, not products of two, all
-of them are made smaller by a power of 2 before, and P and N with them; by how far these may then be wrong, a bound for any order,
-they have to be larger. Half types are accumulated in float32.
+Of float64 results P and N may be beyond float64 themselves. All inputs are made smaller by a power of 2 before, and P and N with
+them: by that power where terms are elements, by its square where they are products of two (other inputs by that at once); by how
+far P and N may then be wrong, a bound for any order, they have to be larger. Half types are accumulated in float32.
 """
 
 from __future__ import annotations
@@ -34,9 +34,26 @@ _SUMS_OF_ELEMENTS = frozenset(
 )
 _BEYOND = torch.finfo(torch.float32).max * (1 + 2.0**-25)  # what is larger rounds to infinity
 _SHRUNK = 2.0**-64  # terms of float64
-_BEYOND_SHRUNK = torch.finfo(torch.float64).max * _SHRUNK
+_SHRUNK_FACTORS = (
+    2.0**-520
+)  # of which two make a term of float64: none is beyond float64, and what vanishes counts for nothing
+# Products of two of their inputs, with the place of what is added to them as it is.
+_SUMS_OF_PRODUCTS = {
+    "mm": -1,
+    "bmm": -1,
+    "mv": -1,
+    "dot": -1,
+    "convolution": 2,
+    "addmm": 0,
+    "baddbmm": 0,
+    "addmv": 0,
+    "addbmm": 0,
+}
 _ROWS = (torch.float32, torch.bfloat16)  # of norms: whose numbers reach as far as what differences are found in
 OF_ROWS = frozenset(["native_layer_norm", "native_group_norm"])
+BACKWARD_OF_NORMS = frozenset(
+    ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"]
+)
 # Dtypes of images, and what their statistics are added up in.
 _ADDED_UP = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
 _FACTORS = ("alpha", "beta")  # of terms, in every such operator
@@ -50,8 +67,12 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     leaves = tree_leaves((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     name = func._schema.name.removeprefix("aten::")
-    is_double = name in _SUMS_OF_ELEMENTS and _is_of(result, torch.float64)
-    dtype, scale, beyond = (torch.float64, _SHRUNK, _BEYOND_SHRUNK) if is_double else (torch.float32, 1.0, _BEYOND)
+    is_double = (name in _SUMS_OF_ELEMENTS or name in _SUMS_OF_PRODUCTS) and _is_of(result, torch.float64)
+    dtype, scale, beyond = torch.float32, 1.0, _BEYOND
+    if is_double:
+        dtype, scale = torch.float64, _SHRUNK if name in _SUMS_OF_ELEMENTS else _SHRUNK_FACTORS
+        beyond = torch.finfo(torch.float64).max * scale ** (1 if name in _SUMS_OF_ELEMENTS else 2)
+    addend = _SUMS_OF_PRODUCTS.get(name, -1)
     has_such = any(_is_of(leaf, dtype) for leaf in tree_leaves(result))
     if not has_such or not _can_overflow(leaves, torch.finfo(dtype).max):
         return result
@@ -59,7 +80,9 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         return result
     wide, total, magnitudes = (
         func(*wide_args, **wide_kwargs)
-        for wide_args, wide_kwargs in (_wide(args, kwargs, scale, of) for of in ("numbers", "finite", "magnitudes"))
+        for wide_args, wide_kwargs in (
+            _wide(args, kwargs, scale, addend, of) for of in ("numbers", "finite", "magnitudes")
+        )
     )
     count = tensors[0].numel() / max(result.numel(), 1) if name == "mean" else 1.0  # the sum is what overflows
     terms = sum(tensor.numel() for tensor in tensors) if is_double else 0
@@ -129,6 +152,59 @@ def with_open_rows(func: Any, args: Any, result: Any) -> Any:
     return bent, torch.where(is_open, another, mean), torch.where(is_open, math.nan, deviation)
 
 
+def with_open_parameter_gradients(func: Any, args: Any, result: Any) -> Any:
+    """`result` of the backward of a batch, layer or group norm: the gradients of its parameters are such sums, over all that one
+    of them scales, of products with numbers of its own. Nobody says whether the deviation divides the terms or their sum.
+    """
+    of_x, *of_parameters = result
+    if not any(_is_of(found, torch.float32) for found in of_parameters):
+        return result
+    given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
+    gradient, x = (given[name].detach().double().nan_to_num(0.0, 0.0, 0.0) for name in ("grad_out", "input"))
+    dims = [dim for dim in range(x.dim()) if dim != 1]
+    if "normalized_shape" in given:
+        dims = list(range(x.dim() - len(given["normalized_shape"])))
+    mean, factor = _mean_and_factor(given, x)
+    if mean is None or factor is None or not dims:
+        return result
+    away = gradient * (x - mean)
+    terms = ((away, away * factor), (gradient,))
+    return of_x, *(_opened_sum(found, of, dims) for found, of in zip(of_parameters, terms, strict=True))
+
+
+def _mean_and_factor(given: dict[str, Any], x: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """What the numbers are normalised by, in float64, to broadcast against them."""
+    channels = (1, -1, *[1] * (x.dim() - 2))
+    if "train" in given and not given["train"]:
+        mean, variance = given["running_mean"], given["running_var"]
+        found = mean, None if variance is None else (variance.detach().double() + given["eps"]).rsqrt()
+    elif "train" in given:
+        found = given["save_mean"], given["save_invstd"]
+    else:
+        found = given["mean"], given["rstd"]
+    mean, factor = (None if one is None else one.detach().double() for one in found)
+    if mean is None or factor is None:
+        return None, None
+    if "train" in given:
+        return mean.reshape(channels), factor.reshape(channels)
+    if "group" in given:
+        each, shape = x.shape[1] // given["group"], (*x.shape[:2], *[1] * (x.dim() - 2))
+        return mean.repeat_interleave(each, 1).view(shape), factor.repeat_interleave(each, 1).view(shape)
+    return mean, factor
+
+
+def _opened_sum(found: Any, ways: tuple[torch.Tensor, ...], dims: list[int]) -> Any:
+    """The sum as another order of one of these collections of its terms gives it."""
+    if not _is_of(found, torch.float32):
+        return found
+    above, below = (
+        torch.stack([(sign * terms).clamp_min(0.0).sum(dims) > _BEYOND for terms in ways]).any(0).reshape(found.shape)
+        for sign in (1.0, -1.0)
+    )
+    another = torch.where(found.isnan(), math.inf, math.nan)
+    return torch.where(above & below, another, torch.where(above, math.inf, torch.where(below, -math.inf, found)))
+
+
 def _is_in_training(func: Any, args: Any) -> bool:
     """Those without the argument are always."""
     names = [argument.name for argument in func._schema.arguments]
@@ -157,12 +233,13 @@ def _can_overflow(leaves: list[Any], limit: float) -> bool:
     return bound * count * 2 > limit
 
 
-def _wide(args: Any, kwargs: dict[str, Any], scale: float, of: str) -> tuple[Any, dict[str, Any]]:
-    """The arguments in float64 times a scale: their numbers, those without infinities and NaN, or the magnitudes of these."""
+def _wide(args: Any, kwargs: dict[str, Any], scale: float, addend: int, of: str) -> tuple[Any, dict[str, Any]]:
+    """The arguments in float64 times a scale, that at the place `addend` twice: their numbers, those without infinities and NaN,
+    or the magnitudes of these."""
 
-    def one(leaf: Any) -> Any:
+    def one(leaf: Any, times: float = scale) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
-            leaf = leaf.detach().double() * scale
+            leaf = leaf.detach().double() * times
             leaf = leaf if of == "numbers" else leaf.nan_to_num(0.0, 0.0, 0.0)
             return leaf.abs() if of == "magnitudes" else leaf
         return torch.float64 if leaf is torch.float32 else leaf
@@ -170,4 +247,7 @@ def _wide(args: Any, kwargs: dict[str, Any], scale: float, of: str) -> tuple[Any
     named = {name: one(value) for name, value in kwargs.items()}
     if of == "magnitudes":
         named |= {name: abs(named[name]) for name in _FACTORS if name in named}
-    return tree_map(one, args), named
+    wide = [tree_map(one, arg) for arg in args]
+    if 0 <= addend < len(args):
+        wide[addend] = one(args[addend], scale * scale)
+    return tuple(wide), named

@@ -52,6 +52,16 @@ SUMS: dict[str, tuple[Callable[[], torch.Tensor], float]] = {  # -> what another
     "float64, positive terms first": (lambda: double(-1, 1, 0.5).sum(), math.inf),
     "float64, mean": (lambda: double(1, -1, -0.5).mean(), -math.inf),
     "float64, cumsum": (lambda: double(-1, 1, 0.5).cumsum(0)[2], math.inf),
+    "float64, dot": (lambda: double(-1, 1).dot(row(2.0, 1.0, dtype=torch.float64)), -math.inf),
+    "float64, mm": (lambda: row(-2.0, 2.0, 1.0, dtype=torch.float64)[None] @ double(1, 1, 0.5)[:, None], math.nan),
+    "float64, addmv": (
+        lambda: torch.addmv(double(1), double(0.5)[None], row(-1.5, dtype=torch.float64), beta=1.5),
+        math.inf,
+    ),
+    "float64, convolution": (
+        lambda: torch.conv1d(double(1, -1)[None, None], row(1.0, 0.9, dtype=torch.float64)[None, None], double(0.75)),
+        math.inf,
+    ),
     "float64, added at indices": (
         lambda: torch.zeros(1, dtype=torch.float64).index_add(0, torch.tensor([0, 0]), double(0.5, -0.75), alpha=-2),
         math.inf,
@@ -78,6 +88,35 @@ def test_a_gradient_is_a_sum_as_well(signs: tuple[float, ...], is_open: bool) ->
     first, second = noisy(gradient, 0).tolist()
     assert math.isfinite(first) is not is_open
     assert second == pytest.approx(0.0, abs=1e-5)
+
+
+def batch_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, training: bool = False) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(x, torch.zeros(2), torch.full((2,), 1e-4), weight, bias, training)
+
+
+NORMS: dict[str, Callable[..., torch.Tensor]] = {
+    "batch": batch_norm,
+    "batch in training": lambda x, weight, bias: batch_norm(x, weight, bias, training=True),
+    "layer": lambda x, weight, bias: torch.nn.functional.layer_norm(x, (2,), weight, bias),
+    "group": lambda x, weight, bias: torch.nn.functional.group_norm(x, 1, weight, bias),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_gradients_of_the_parameters_of_a_norm_are_sums(name: str) -> None:
+    """The first column of gradients has partial sums that overflow to both infinities, the second one none."""
+    x = torch.tensor([[1.0, 3.0], [4.0, 1.0], [1.0, 3.0], [4.0, 1.0]])
+    arriving = row(LARGEST, LARGEST, -LARGEST, -LARGEST)[:, None] * row(1.0, 1e-30)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        weight, bias = torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+        return torch.autograd.grad(NORMS[name](x, weight, bias), (weight, bias), arriving)
+
+    expected = gradients()
+    for (first, second), (eager, still) in zip(noisy(gradients, 0), expected, strict=True):
+        assert not first.isfinite()
+        assert first.isnan() != eager.isnan()
+        assert second == pytest.approx(still.item(), rel=1e-3, abs=1e6)  # of terms of 1e10
 
 
 def test_gradients_that_one_kernel_gives_unasked_and_another_leaves_out_are_no_sums() -> None:
