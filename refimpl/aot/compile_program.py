@@ -18,6 +18,7 @@ from refimpl._torch import FakeTensor, FakeTensorMode, has_saved_tensors_hooks
 from refimpl.aot.analysis import ProgramAnalysis
 from refimpl.aot.captured_inputs import CapturedTensor
 from refimpl.aot.compilation_context import graph_being_compiled
+from refimpl.aot.constant_gradients import constants_behind
 from refimpl.aot.data_assignments import DataAssigned
 from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.fake_arguments import fake_mode_for, fake_slots
@@ -32,7 +33,7 @@ from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.memoryless_zeros import is_memoryless
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
-from refimpl.aot.partial_backward import is_divisible, without_tangents
+from refimpl.aot.partial_backward import is_divisible, tangents_behind, without_tangents
 from refimpl.aot.partition import default_partition
 from refimpl.aot.partition.exposed import IS_WRITABLE
 from refimpl.aot.repeated_draws import merge_repeated_draws
@@ -474,7 +475,7 @@ class _ByTangents:
         analysis: ProgramAnalysis,
     ) -> None:  # fmt: skip
         self._whole = whole
-        self._adding = analysis.adding
+        self._analysis = analysis
         self._graph_module = graph_module
         self._config = config
         self._parts: dict[frozenset[int], Callable[[], BoxedCall]] = {}
@@ -493,11 +494,25 @@ class _ByTangents:
             return self._whole()
         with self._lock:
             if missing not in self._parts:
-                part = None if self._graph_module is None else without_tangents(self._graph_module, missing)
+                part = None
+                if self._graph_module is not None and self._gives_unread(self._graph_module.graph, missing):
+                    part = without_tangents(self._graph_module, missing)
                 if part is None:
-                    refuse_zeros(self._adding, missing)
+                    refuse_zeros(self._analysis.adding, missing)
                 self._parts[missing] = self._whole if part is None else _LazyCompile(part, self._config)
         return self._parts[missing]()
+
+    def _gives_unread(self, graph: torch.fx.Graph, missing: frozenset[int]) -> bool:
+        """Whether a part of the graph gives what autograd gives for what arrives without reading it."""
+        unread = [(gradient, found - missing) for gradient, found in enumerate(self._analysis.given_unread)]
+        if not any(found for _, found in unread):
+            return True
+        returned: Any = graph.output_node().args[0]
+        tangents, constants = tangents_behind(graph), constants_behind(graph)
+        return all(
+            not found or not tangents.get(returned[gradient]) or found <= constants[returned[gradient]]
+            for gradient, found in unread
+        )
 
 
 def _no_backward() -> BoxedCall:

@@ -13,7 +13,8 @@ import torch
 from refimpl.aot.backward_provenance import step_number
 from refimpl.aot.history import steps_behind
 from refimpl.aot.joint_backward import IS_BACKWARD
-from refimpl.aot.partition.joint import GIVEN_WITH, is_tangent
+from refimpl.aot.partition.joint import GIVEN_WITH, IS_GIVEN_FOR_SURE, is_tangent
+from refimpl.aot.replay import has_custom_function
 
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 
@@ -34,7 +35,18 @@ def note_constants(graph: torch.fx.Graph, outputs: Sequence[torch.Tensor]) -> No
     if not summands:
         return
     behind = [{step._sequence_nr() for step in steps_behind([output])} for output in outputs]
+    is_sure = not any(has_custom_function(step, 1) for step in steps_behind(outputs))
     for node, steps in summands.items():
         with_all = [frozenset(i for i, numbers in enumerate(behind) if step in numbers) for step in steps]
         if all(with_all):
             node.meta[GIVEN_WITH] = frozenset().union(*with_all)
+            node.meta[IS_GIVEN_FOR_SURE] = is_sure
+
+
+def constants_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
+    """Of every node of a backward graph: with which incoming gradients constants are given for sure that it is computed of."""
+    behind: dict[torch.fx.Node, frozenset[int]] = {}
+    for node in graph.nodes:
+        own = node.meta[GIVEN_WITH] if node.meta.get(IS_GIVEN_FOR_SURE) else frozenset()
+        behind[node] = own.union(*(behind[read] for read in node.all_input_nodes))
+    return behind

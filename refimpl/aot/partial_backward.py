@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.decomposed_layouts import IS_LAID_OUT_ALONE, LAID_OUT_BY, LAYS_OUT
-from refimpl.aot.partition.joint import GIVEN_WITH, SYM_TYPES, is_tangent
+from refimpl.aot.partition.joint import GIVEN_WITH, IS_GIVEN_FOR_SURE, SYM_TYPES, is_tangent
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.geometry import (
     extent_of,
@@ -185,9 +185,10 @@ class _Pruning:
         self.sources = _zeros_by_others(given.graph, tangents_behind(given.graph))
         tangents = [node for node in given.graph.nodes if is_tangent(node)]
         self.absent = {tangents[position] for position in missing}
-        self.present = {node for node in tangents if node not in self.absent}
         noted = [(node, node.meta[GIVEN_WITH]) for node in given.graph.nodes if GIVEN_WITH in node.meta]
         self.not_given = {node for node, positions in noted if positions <= set(missing)}
+        given_for_sure = [node for node, _ in noted if node.meta[IS_GIVEN_FOR_SURE]]
+        self.reached = {*tangents, *given_for_sure} - self.absent - self.not_given
         self.gradients = {number: node for node in given.graph.nodes for number in node.meta.get(LAYS_OUT, ())}
 
     def module(self) -> torch.fx.GraphModule:
@@ -196,12 +197,12 @@ class _Pruning:
                 self.emit.graph.output([self._returned(value) for value in node.args[0]])
                 continue
             absent = [read for read in node.all_input_nodes if read in self.absent]
-            is_reached = any(read in self.present for read in node.all_input_nodes)
+            is_reached = any(read in self.reached for read in node.all_input_nodes)
             if absent and not is_reached:
                 self.absent.add(node)
                 continue
             if is_reached:
-                self.present.add(node)
+                self.reached.add(node)
             self.emit.origin = node
             summand = _summand_left(node, self.absent | self.not_given)
             self.new[node] = self._copied(node) if summand is None else self.new[summand]

@@ -46,6 +46,7 @@ def _function(backward: Callable[..., Any]) -> Any:
 PROGRAMS: dict[str, Callable[[Any, Tensor], Any]] = {
     "beside another": lambda f, x: (f.apply(x)[0], x.sin()),
     "both results": lambda f, x: (*f.apply(x), x * 5),
+    "beside zeros": lambda f, x: (lambda y: (y[0] + x.sgn(), y[1], x * 5))(f.apply(x)),
     "inside": lambda f, x: (lambda y: (f.apply(y)[1] * 3, y.sin()))(x * 3),
     "twice": lambda f, x: (f.apply(x)[0] * 2, f.apply(x.sin())[1] * 3, x * 5),
     "of itself": lambda f, x: (f.apply(f.apply(x)[0])[0], x * 5),

@@ -50,3 +50,26 @@ def test_a_constant_is_not_added_where_nothing_arrives_for_it(constant: str, way
             (expected,), (actual,) = (torch.autograd.grad(function(x)[2], x) for function in (program, compiled))
             assert same(actual, expected)
             assert actual.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("constant", CONSTANT)
+def test_nothing_is_computed_of_others_where_a_constant_is_given_alone(constant: str, way: str) -> None:
+    """Zeros in their place would do no harm but for a derivative that is infinite."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        a, b = x.swapaxes(1, 0), y.t()
+        return CONSTANT[constant](a), a.sqrt(), b.sgn(), a.sum() + b.sum()
+
+    compiled = WAYS[way](program)
+    for used in ([0], [0, 2], [0, 3], [1], [1, 2], [2], [2, 3], [0, 1, 2, 3]):
+        found = []
+        for function in (program, compiled):
+            x, y = torch.tensor([[0.0, 1, 2], [3, 4, 5]], requires_grad=True), torch.ones(2, 3, requires_grad=True)
+            made = function(x, y)
+            incoming = [torch.ones_like(made[i]) for i in used]
+            gradients = torch.autograd.grad([made[i] for i in used], [x, y], incoming, allow_unused=True)
+            found.append(
+                [None if one is None else ((one + torch.zeros(2, 3)).tolist(), one.stride()) for one in gradients]
+            )
+        assert found[0] == found[1], used

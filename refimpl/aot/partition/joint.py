@@ -23,6 +23,8 @@ SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SCALAR_TYPES = (*SYM_TYPES, int, float, bool)
 # In the meta of a summand that reads no tangent: the positions of those that autograd gives it with, one of them or several.
 GIVEN_WITH = "given_with"
+# And that it is given with each of them: nothing in front of it is a backward of the user's, which may give no gradient.
+IS_GIVEN_FOR_SURE = "is_given_for_sure"
 NO_MERGES: Mapping[torch.fx.Node, torch.fx.Node] = {}
 
 

@@ -23,7 +23,6 @@ from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
 from refimpl.aot.runtime.parts import Part, PartsState
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later
-from refimpl.aot.zero_gradients import refuse_zeros
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
 
@@ -109,8 +108,7 @@ def differentiable_call(
         saved = () if keeping is not None and call.kept.is_divided else call.saved_tensors
         arrived = read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
         if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
-            read = set(range(len(tangent_indices)))  # the backward that reads what arrives would not give these
-            refuse_zeros(analysis.adding, read - arrived)
+            read = set(range(len(tangent_indices)))  # the backward that reads what arrives may not give these
         if keeping is not None:
             saved = call.kept.take(saved, read, arrived)
         if wrapper_tangents is None:
@@ -118,7 +116,7 @@ def differentiable_call(
         else:
             call.watched.check()
             tangents = wrapper_tangents(call.likes, grads)
-        missing = frozenset(range(len(tangent_indices))) - read
+        missing = frozenset(range(len(tangent_indices))) - arrived
         with torch.no_grad():
             if is_any_autocast_enabled():
                 with without_autocast():
