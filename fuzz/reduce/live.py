@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fuzz.reduce.definedness import Definedness
+from fuzz.definedness import Definedness
 from fuzz.render import to_program
 from fuzz.structure import Definition, FuzzProgram, Lines, Statement
 from oracle.build import Instance, ProgramLoadError, instantiate

@@ -1,4 +1,4 @@
-"""Trying a call plan in eager while it is drawn, and watching that every write in it has a defined meaning."""
+"""Trying a call plan in eager while it is drawn, and watching that every write and every number in it has a defined meaning."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fuzz.definedness import OF_VALUES, Definedness
 from fuzz.geometry import overlaps_itself, partly_overlap
 from oracle.build import Instance, instantiate
 from oracle.flatten import flatten
@@ -32,7 +33,8 @@ _SAME_EVERYWHERE = ("aten::fill_", "aten::zero_")  # writes of one number
 
 
 class UndefinedWriteError(Exception):
-    """A call writes through memory that overlaps itself, reads what it partly overwrites, or writes to what has no room."""
+    """A call writes through memory that overlaps itself, reads what it partly overwrites, or writes to what has no room; or it
+    computes numbers that nobody defines (`fuzz.definedness.OF_VALUES`)."""
 
 
 class PlanRun:
@@ -67,8 +69,15 @@ class PlanRun:
             versions = [tensor._version for tensor in tensors]
             args, kwargs, _ = instance.arguments(args, kwargs)
             seed_everything(instance.program.seed + at)
-            with _GRAD_MODES[plan.grad_mode](), _DefinedWrites() if checks_writes else contextlib.nullcontext():
+            kinds: set[str] = set()
+            with contextlib.ExitStack() as modes:
+                modes.enter_context(_GRAD_MODES[plan.grad_mode]())
+                if checks_writes:
+                    modes.enter_context(_DefinedWrites())
+                    modes.enter_context(Definedness(kinds))
                 result = target(*args, **kwargs)
+            if kinds & OF_VALUES:
+                raise UndefinedWriteError(", ".join(sorted(kinds & OF_VALUES)))
             self.result = result
             self.written = tuple(t._version != old for t, old in zip(tensors, versions, strict=True))
             for leaf in flatten([result, args, kwargs], "")[0]:

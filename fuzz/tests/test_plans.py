@@ -135,6 +135,29 @@ def test_undefined_writes_are_noticed(body: str, is_defined: bool) -> None:
             run.call(call, checks_writes=True)
 
 
+@pytest.mark.parametrize(
+    ("body", "values"),
+    [
+        ("a0 = a1.int()", [2.0, float("inf")]),
+        ("a0 = a1.long()", [2.0, float("nan")]),
+        ("a0 = a1.to(torch.uint8)", [2.0, 300.0]),
+        ("a0 = torch.arange(2) << a1.long()", [2.0, 64.0]),
+        ("a0 = torch.arange(2).scatter(0, a1.long(), torch.arange(2))", [0.0, 1.0, 1.0]),
+    ],
+)
+def test_undefined_numbers_are_noticed(body: str, values: list[float]) -> None:
+    *defined, other = values
+
+    def call(numbers: list[float]) -> Call:
+        spec = {**_spec([len(numbers)]), "fill": {"kind": "values", "values": numbers}}
+        return Call(args=[_spec([4]), spec])
+
+    run = PlanRun(_source(body))
+    run.call(call(defined), checks_writes=True)
+    with pytest.raises(UndefinedWriteError):
+        run.call(call([*defined[1:], other]), checks_writes=True)
+
+
 def test_a_plan_never_aliases_arguments_such_that_a_write_is_undefined() -> None:
     """The body shifts one argument into the other: fine apart, undefined once both are one memory."""
     for seed in range(120):

@@ -66,7 +66,7 @@ def test_programs_drawn_by_hypothesis_are_accepted(data: Any) -> None:
         (r"\.(transpose|permute|mT|t)\b", 0.08),
         (r"\.(view|reshape|flatten|unflatten|ravel)\(", 0.1),
         (r"\.expand\(", 0.03),
-        (r"\.view\(torch\.", 0.01),
+        (r"\.view\(torch\.", 0.005),
         (r"^\s+\w+\[.*\] = ", 0.06),
         (r"\.\w+_\(", 0.3),
         (r"[+*/-]= ", 0.03),

@@ -1,7 +1,8 @@
-"""Which operations of an eager run have no one defined result: what a reduction must not introduce.
+"""Which operations of an eager run have no one defined result: what neither a reduction nor a further call may introduce.
 
 A smaller program with the same words of a symptom proves nothing if its meaning is open: two writes to one place, an index
-twice in a scatter, a float out of the integer's range. The grammar never draws such programs; a step of the reducer could.
+twice in a scatter, a float out of the integer's range. The grammar never draws such programs; a step of the reducer could, and
+a call whose arguments share memory, so that one has the other's numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ _INTEGER_DIVISIONS = frozenset(
 _SHIFTS = frozenset(["__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift"])
 _SCATTERS = {"scatter": 2, "scatter_": 2, "index_copy": 2, "index_copy_": 2, "index_fill": 2, "index_fill_": 2}
 _UNINITIALISED = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"])
+
+
+OF_VALUES = frozenset(["float out of an integer's range", "shift out of range", "index twice"])
 
 
 class Definedness(TorchDispatchMode):
@@ -57,7 +61,9 @@ class Definedness(TorchDispatchMode):
             self._kinds.add("read of partly overwritten memory")
 
     def _look_at_values(self, name: str, args: Any, kwargs: Any) -> None:
-        tensors = [arg for arg in args if _is_plain(arg)]
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        if not all(map(_is_plain, tensors)):
+            return
         plain = name.rstrip("_") if not name.startswith("__") else name
         if name in _UNINITIALISED:
             self._kinds.add("uninitialised memory")
