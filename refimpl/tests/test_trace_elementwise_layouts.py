@@ -301,6 +301,25 @@ def test_traced_results_have_eagers_strides_along_sizes_of_one_too(function: Cal
         assert value.stride() == function(x).stride(), (shape, strides)
 
 
+@pytest.mark.parametrize("function", [torch.conj_physical, torch.neg, torch.sgn, lambda x: x.conj().neg()])
+def test_complex_results_have_eagers_strides_along_sizes_of_one_too(function: Callable[..., torch.Tensor]) -> None:
+    for shape, strides in _WITH_ONES:
+        x = torch.randn(9, dtype=torch.complex64).as_strided(shape, strides)
+        traced = make_fx(function, tracing_mode="fake", decomposition_table={})(x)
+        value = traced.graph.output_node().all_input_nodes[0].meta["val"]
+        assert value.stride() == function(x).stride(), (shape, strides)
+
+
+def test_a_conjugated_result_along_a_size_of_one_stays_lazy() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.ihfft(x, dim=0).neg_()
+
+    x = torch.arange(2.0).reshape(1, 2)
+    found = compile_aot(program, backend=compile_graph, decompositions=codegen_decompositions())(x)
+    torch.testing.assert_close(found, program(x))
+    assert found.is_conj()
+
+
 def test_kernels_choose_a_layout_as_eager_does_where_sizes_are_one() -> None:
     def stacked(x: torch.Tensor) -> torch.Tensor:
         y = x.unfold(0, 2, 2).unflatten(-1, (1, 2))

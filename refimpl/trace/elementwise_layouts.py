@@ -142,6 +142,7 @@ _CONTIGUOUS = frozenset(
 _LIKE = frozenset(
     [
         aten._conj_physical.default,
+        aten.conj_physical.default,
         aten._to_copy.default,
         aten.clone.default,
         aten.deg2rad.default,
