@@ -119,6 +119,43 @@ def test_gradients_of_the_parameters_of_a_norm_are_sums(name: str) -> None:
         assert second == pytest.approx(still.item(), rel=1e-3, abs=1e6)  # of terms of 1e10
 
 
+@pytest.mark.parametrize("name", NORMS)
+def test_a_wrong_gradient_of_a_norm_is_wrong_beside_one_that_overflows(name: str) -> None:
+    x = torch.tensor([[1.0, 3.0], [4.0, 1.0], [1.0, 3.0], [4.0, 2.0]])
+    arriving = torch.stack([row(LARGEST, LARGEST, -LARGEST, -LARGEST), row(1.0, 2.0, 3.0, 5.0)], 1)
+
+    def gradient(kind: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        weight, bias = (torch.full((2,), float(i), dtype=dtype, requires_grad=True) for i in (1, 0))
+        if dtype is torch.float64 and name.startswith("batch"):
+            running = torch.zeros(2, dtype=dtype), torch.full((2,), 1e-4, dtype=dtype)
+            normalised = torch.nn.functional.batch_norm(x.to(dtype), *running, weight, bias, "training" in name)
+        else:
+            normalised = NORMS[name](x.to(dtype), weight, bias)
+        return torch.autograd.grad(normalised, (weight, bias), arriving.to(dtype))[kind]
+
+    for kind in (0, 1):
+        eager, truth = gradient(kind), gradient(kind, torch.float64)
+        runs = [noisy(lambda kind=kind: gradient(kind), seed) for seed in range(3)]
+        for factor in (1.0, 1.1, math.nan, math.inf):
+            subject = torch.stack([torch.tensor(math.nan), eager[1] * factor])
+            found = compare_values(eager, subject, truth=lambda truth=truth: truth, noise=lambda runs=runs: runs)
+            assert found.is_right is (factor == 1.0)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1, math.nan, math.inf])
+def test_a_wrong_product_in_float64_is_wrong_beside_one_that_overflows(factor: float) -> None:
+    def product() -> torch.Tensor:
+        largest = double(1, 1)[0].item()
+        return row(-2.0, 2.0, 1.0, dtype=torch.float64)[None] @ torch.tensor(
+            [[largest, 3.0], [largest, 5.0], [1.0, 7.0]], dtype=torch.float64
+        )
+
+    eager = product()
+    subject = torch.stack([torch.tensor(math.inf, dtype=torch.float64), eager[0, 1] * factor])[None]
+    runs = [noisy(product, seed) for seed in range(3)]
+    assert compare_values(eager, subject, truth=lambda: None, noise=lambda: runs).is_right is (factor == 1.0)
+
+
 def test_gradients_that_one_kernel_gives_unasked_and_another_leaves_out_are_no_sums() -> None:
     """Of grouped convolutions of volumes: in float32 the weight's beside that of the bias, in float64 the latter alone."""
     x, weight = torch.ones(3, 4, 1, 3, 2), torch.full((2, 2, 1, 3, 1), LARGEST)
