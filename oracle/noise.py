@@ -39,6 +39,7 @@ from oracle.exact_ops import (
     SATURATES,
     WINDOWS,
 )
+from oracle.magnitudes import MAGNITUDES, with_open_magnitudes
 from oracle.partial_sums import (
     BACKWARD_OF_NORMS,
     LINEAR_SUMS,
@@ -81,6 +82,7 @@ class _OpKind:
     converts_first: bool = False
     is_logarithm_of_sum: bool = False
     is_linear_sum: bool = False
+    is_magnitude: bool = False
     is_of_rows: bool = False
     is_backward_of_norm: bool = False
     saturates: int | None = None  # where the argument of the sigmoid function in it stands
@@ -132,6 +134,8 @@ class RoundingNoise(TorchDispatchMode):
             result = func(*args, **kwargs)
             if is_open:
                 result = self._with_either_zero(result, is_written=bool(kind.written))
+            if kind.is_magnitude and self.scale:
+                result = with_open_magnitudes(func, args, result)
             return self._with_either_nan(result, kind) if self.scale else result
         if kind.converts_first and self.scale:
             args = _converted(args, kwargs)
@@ -144,6 +148,7 @@ class RoundingNoise(TorchDispatchMode):
         self._factor = noise_factor(func, args, kwargs)
         self._flips_zeros = False
         self._parts_largest = kind.is_linear_sum or kind.moves_first_input
+        given = args
         if kind.moves_first_input:
             args = (self._moved_input(args[0]), *args[1:])
         if kind.moves_inputs:
@@ -155,8 +160,10 @@ class RoundingNoise(TorchDispatchMode):
             result = with_open_overflows(func, args, kwargs, result)
         if kind.moves_first_input and self.scale:
             result = with_open_statistics(func, args, result)
+        if kind.is_magnitude and self.scale:
+            result = with_open_magnitudes(func, args, result)
         if kind.is_of_rows and self.scale:
-            result = with_open_rows(func, args, result)
+            result = with_open_rows(func, given, result)
         if kind.is_backward_of_norm and self.scale:
             result = with_open_parameter_gradients(func, args, result)
         self._flips_zeros, self._parts_largest = kind.accumulates, False
@@ -418,6 +425,7 @@ def _classify(func: Any) -> _OpKind:
             chooses_among=CHOOSES_AMONG.get(name, ""),
             keeps_sign_of_nan=keeps_sign_of_nan,
             converts_bfloat16=name in CONVERTS_BFLOAT16,
+            is_magnitude=name in MAGNITUDES and not written,
             written=tuple(written),
         )
     return _OpKind(
@@ -436,6 +444,7 @@ def _classify(func: Any) -> _OpKind:
         is_linear_sum=namespace == "aten" and name in LINEAR_SUMS and not written,
         bounds=BOUNDED_RESULTS.get(name) if namespace == "aten" else None,
         saturates=SATURATES.get(name) if namespace == "aten" and not written else None,
+        is_magnitude=namespace == "aten" and name in MAGNITUDES and not written,
         is_of_rows=namespace == "aten" and name in OF_ROWS and not written,
         is_backward_of_norm=namespace == "aten" and name in BACKWARD_OF_NORMS and not written,
         rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
