@@ -30,6 +30,7 @@ from refimpl._torch import (
     storage_key,
 )
 from refimpl.trace.elementwise_layouts import result_strides, strides_along_ones
+from refimpl.trace.empty_gradients import of_empty_groups, without_division
 from refimpl.trace.index_layouts import indexed_strides
 from refimpl.trace.norm_layouts import NORMS, normalised_strides
 from refimpl.trace.padding_layouts import padded_strides
@@ -193,7 +194,10 @@ class FakeKernelsState:
         """The fake kernel's result, in the layout that the kernel gives it."""
         check_sizes(func, args, kwargs)
         layouts = _layouts([kwargs.get(name) for name in _out_names(func)])
-        result = func(*with_plain_scalars(func, args), **kwargs)
+        empty = of_empty_groups(func, args)
+        if empty is not None:
+            return empty
+        result = func(*with_plain_scalars(func, without_division(func, args)), **kwargs)
         for out, shape, stride, offset in layouts:
             if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
