@@ -125,9 +125,8 @@ class OutputInfo:
     # The program has put the tensor into this memory, or views it by a user's Function: its history, or whether it is an
     # inference tensor, does not come from it.
     is_put: bool = False
-    is_before_writes: bool = (
-        False  # a view made without gradients of what is then written to: autograd forbids its gradient
-    )
+    # A view made without gradients of what is then written to: autograd forbids its gradient, or finds it by the base later.
+    is_before_writes: bool = False
     has_history: bool = False
     is_inference: bool = False
     becomes_inference: bool = False  # made where the program has switched inference mode on itself

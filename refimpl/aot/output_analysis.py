@@ -145,7 +145,9 @@ class OutputAnalysisState:
         node = self.node_of(result)
         kind, source = self._place(result, node, position)
         history = history_of(result, forbidden=_FORBIDDEN) if result.requires_grad else None
+        is_view = kind in (OutputKind.VIEW_OF_INPUT, OutputKind.VIEW_OF_INTERMEDIATE)
         is_early = history is _FORBIDDEN and kind is OutputKind.VIEW_OF_INPUT
+        is_early |= is_view and not result.requires_grad and self._is_older_than_a_write(result, node)
         # One that autograd refuses is refused when the gradient is asked for; what inference mode puts elsewhere has none.
         is_known = history is not _FORBIDDEN or not torch.is_inference_mode_enabled()
         has_history = history is not None and not is_early and is_known
@@ -187,6 +189,16 @@ class OutputAnalysisState:
             and result.is_inference()
             and result.layout is torch.strided
             and kind is not OutputKind.VIEW_OF_INPUT,
+        )
+
+    def _is_older_than_a_write(self, result: torch.Tensor, node: Node) -> bool:
+        """Whether a view, which may yet get a history, was made before a write to its memory: autograd finds its history by
+        the base, once that requires a gradient, if versions tell that it was."""
+        if not (result.is_floating_point() or result.is_complex()):
+            return False
+        steps = self.aliases.calls_to(node)
+        return bool(steps) and any(
+            steps[-1].node < write for write in self.aliases.writes_to(self.aliases.base_of(node))
         )
 
     def _is_hidden_view(self, result: torch.Tensor, node: Node) -> bool:

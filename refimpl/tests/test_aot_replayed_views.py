@@ -246,3 +246,56 @@ def test_views_of_a_result_follow_a_write_to_it(name: str, is_decomposed: bool) 
         (gradient,) = torch.autograd.grad(torch.cat([v.flatten() for v in views]).sum(), x)
         found.append((gradient, [v._version for v in views] == [y._version] * 2))
     torch.testing.assert_close(found[1], found[0])
+
+
+def _first_column(x: Tensor) -> Tensor:
+    column = x[:, 0:1]
+    column.neg_()
+    return column
+
+
+def _later_view(x: Tensor) -> Tensor:
+    x.neg_()
+    return x[:, 0:1]
+
+
+def _view_of_result(x: Tensor) -> tuple[Tensor, Tensor]:
+    made = x * 2
+    column = made[:, 0:1]
+    made.neg_()
+    return column, made
+
+
+def _view_of_a_view(x: Tensor) -> Tensor:
+    row = x[:, 0:1][0]
+    x.neg_()
+    return row
+
+
+def _view_without_gradients(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        column = x[:, 0:1]
+    column.neg_()
+    return column
+
+
+@pytest.mark.parametrize(
+    "program", [_first_column, _later_view, _view_of_result, _view_of_a_view, _view_without_gradients]
+)
+def test_a_view_that_is_older_than_a_write_gets_a_history_with_its_base(program: Callable[..., Any]) -> None:
+    """Autograd finds it by versions, when a gradient of the base is asked for later."""
+
+    def seen(fn: Callable[..., Any]) -> Any:
+        x = torch.ones(2, 3)
+        result = fn(x)
+        view, base = result if isinstance(result, tuple) else (result, x)
+        base.requires_grad_()
+        try:
+            is_leaf = view.is_leaf
+        except RuntimeError as error:
+            return str(error).split(".")[0]
+        if not is_leaf:
+            (view * 3).sum().backward()
+        return is_leaf, view.tolist(), None if base.grad is None else base.grad.tolist()
+
+    assert seen(compile_aot(program)) == seen(program)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from refimpl._torch import is_any_autocast_enabled, set_creation_of_view, set_grad_enabled, without_autocast
 from refimpl.aot.analysis import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
@@ -76,7 +77,8 @@ def runtime_wrapper(
 
         return call_plain
 
-    early = {i: make for i, make in enumerate(makers) if make is not None and analysis.outputs[i].is_before_writes}
+    early = {i: make for i, make in enumerate(makers) if make is not None and _is_made_early(analysis, i)}
+    aged = _written_after_views(analysis) if training is None else []
 
     def call(args: list[Any]) -> list[Any]:
         slots = args if prologue is None else prologue(args)
@@ -112,6 +114,9 @@ def runtime_wrapper(
         for index, make in enumerate(makers):
             if make is not None and index not in early:
                 results[index] = make(args, viewed, forward, results)
+        for position in aged:
+            if not forward[position].is_inference():
+                increment_version(forward[position])
         return results
 
     return call
@@ -132,6 +137,25 @@ def _viewed_as_they_were(analysis: ProgramAnalysis) -> list[int]:
     places = [*analysis.outputs, *(mutation.placement for mutation in moved if mutation.placement is not None)]
     viewed = {info.source for info in places if info.kind is OutputKind.VIEW_OF_INPUT}
     return [i for i, mutation in changed if i in viewed and mutation.geometry is not None]
+
+
+def _is_made_early(analysis: ProgramAnalysis, index: int) -> bool:
+    """Whether a result is made before the writes, as the program made it; not of a slot that itself lies elsewhere then."""
+    info = analysis.outputs[index]
+    if not info.is_before_writes or info.kind is not OutputKind.VIEW_OF_INPUT:
+        return False
+    assert info.source is not None
+    mutation = analysis.inputs[info.source].mutation
+    return mutation is None or (mutation.geometry is None and mutation.placement is None)
+
+
+def _written_after_views(analysis: ProgramAnalysis) -> list[int]:
+    """Forward outputs with views that the program made before it wrote to them. The graph gives them as they are afterwards, and
+    the views find a history by them, once they require a gradient, if versions tell of the writes."""
+    infos = [info for info in analysis.outputs if info.is_before_writes]
+    return sorted(
+        {info.source for info in infos if info.kind is OutputKind.VIEW_OF_INTERMEDIATE and info.source is not None}
+    )
 
 
 def _gradient_check(analysis: ProgramAnalysis, aot_id: int) -> Callable[[list[Any]], None] | None:
