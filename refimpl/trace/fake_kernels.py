@@ -31,6 +31,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.elementwise_layouts import result_strides, strides_along_ones
 from refimpl.trace.empty_gradients import of_empty_groups, without_division
+from refimpl.trace.expanded_layouts import expanded_strides
 from refimpl.trace.index_layouts import indexed_strides
 from refimpl.trace.norm_layouts import NORMS, normalised_strides
 from refimpl.trace.padding_layouts import padded_strides
@@ -211,6 +212,8 @@ class FakeKernelsState:
         if not is_given and result.requires_grad and result.grad_fn is None:
             # That is autograd's to say; kernels in Python ask for it (pad).
             result = cast("FakeTensor", result.detach())
+        if (strides := expanded_strides(func, result, args)) is not None:
+            return self._view_with_strides(result, args[0], strides)
         strides = (
             result_strides(func, result.shape, args)
             or indexed_strides(func, result.shape, args)
@@ -228,6 +231,15 @@ class FakeKernelsState:
         with inside_fake_kernel(self.fake_mode):
             meta = torch.empty_strided(result.shape, strides, dtype=result.dtype, device="meta")
         return FakeTensor(self.fake_mode, meta, result.fake_device)
+
+    def _view_with_strides(self, result: FakeTensor, base: torch.Tensor, strides: Any) -> FakeTensor:
+        if result.requires_grad or _is_same(strides, result.stride()):
+            return result
+        made = _Made(
+            base=0, shape=tuple(result.shape), stride=strides, offset=result.storage_offset(), dtype=result.dtype,
+            device=result.fake_device, is_conj=result.is_conj(), is_neg=result.is_neg(),
+        )  # fmt: skip
+        return self._make(made, [base])
 
     def _remembered(
         self,
