@@ -33,7 +33,7 @@ from refimpl.aot.joint_graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.memoryless_zeros import is_memoryless
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.outer_graph import WrapperResult
-from refimpl.aot.partial_backward import is_divisible, tangents_behind, without_tangents
+from refimpl.aot.partial_backward import is_divisible, tangents_behind, without_new_guards, without_tangents
 from refimpl.aot.partition import default_partition
 from refimpl.aot.partition.exposed import IS_WRITABLE
 from refimpl.aot.repeated_draws import merge_repeated_draws
@@ -53,6 +53,7 @@ from refimpl.aot.watched_views import as_it_is_with_watched_views
 from refimpl.aot.zero_gradients import refuse_zeros
 from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
+from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
 
@@ -446,9 +447,13 @@ def _with_slots(compiled: BoxedCall, program: FunctionalProgram) -> BoxedCall:
 
 
 class _LazyCompile:
-    """The backward graph, compiled when a gradient is first asked for. Safe to call from several threads."""
+    """The backward graph, compiled when a gradient is first asked for. Safe to call from several threads.
 
-    def __init__(self, graph_module: torch.fx.GraphModule, config: AOTConfig) -> None:
+    is_late: the forward may be used already. What a compiler cannot compile then without a guard on a symbol runs as it is.
+    """
+
+    def __init__(self, graph_module: torch.fx.GraphModule, config: AOTConfig, *, is_late: bool = False) -> None:
+        self._is_late = is_late
         self._graph_module = graph_module
         self._config = config
         self._compiled: BoxedCall | None = None
@@ -460,11 +465,21 @@ class _LazyCompile:
         if self._compiled is None:
             with self._lock:
                 if self._compiled is None:
-                    compiler: Callable[..., Any] | None = self._config.bw_compiler or self._config.fw_compiler
-                    assert compiler is not None
-                    with graph_being_compiled(self._config.aot_id, "backward"):
-                        self._compiled = boxed(compiler(self._graph_module, _examples(self._graph_module)))
+                    self._compiled = self._compile()
         return self._compiled
+
+    def _compile(self) -> BoxedCall:
+        compiler: Callable[..., Any] | None = self._config.bw_compiler or self._config.fw_compiler
+        assert compiler is not None
+        graph_module = self._graph_module
+        with graph_being_compiled(self._config.aot_id, "backward"):
+            if not self._is_late:
+                return boxed(compiler(graph_module, _examples(graph_module)))
+            try:
+                with without_new_guards(graph_module):
+                    return boxed(compiler(graph_module, _examples(graph_module)))
+            except NewGuard:
+                return boxed(graph_module)
 
 
 class _ByTangents:
@@ -499,7 +514,7 @@ class _ByTangents:
                     part = without_tangents(self._graph_module, missing)
                 if part is None:
                     refuse_zeros(self._analysis.adding, missing)
-                self._parts[missing] = self._whole if part is None else _LazyCompile(part, self._config)
+                self._parts[missing] = self._whole if part is None else _LazyCompile(part, self._config, is_late=True)
         return self._parts[missing]()
 
     def _gives_unread(self, graph: torch.fx.Graph, missing: frozenset[int]) -> bool:

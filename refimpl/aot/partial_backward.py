@@ -6,24 +6,27 @@ Differs: a zero is not nothing. It is nan where a derivative is infinite, and a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 
 from refimpl.aot.decomposed_layouts import IS_LAID_OUT_ALONE, LAID_OUT_BY, LAYS_OUT
 from refimpl.aot.partition.joint import GIVEN_WITH, IS_GIVEN_FOR_SURE, SYM_TYPES, is_tangent
+from refimpl.errors import NotTracked
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.geometry import (
     extent_of,
     has_symbols,
-    is_row_major,
-    is_same_layout,
     is_same_places,
     is_same_shape,
 )
 from refimpl.functionalize.graph_pass import only_metadata
 from refimpl.functionalize.views import RESHAPES, ViewWriter
+from refimpl.symbolic.errors import NewGuard
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sym_node import SymNode
 from refimpl.trace.decompositions.layouts import suggested_format
 
 _aten = torch.ops.aten
@@ -46,6 +49,7 @@ _OF_ANY_LAYOUT = RESHAPES | {
     _aten.zeros_like.default,
     _aten.ones_like.default,
     _aten.full_like.default,
+    _aten.new_zeros.default,
     _aten.sum.default,
     _aten.sum.dim_IntList,
     _aten.mm.default,
@@ -72,51 +76,31 @@ _PACKETS_OF_ANY_LAYOUT = frozenset({
     # sums of waves, and numbers read as others
     _aten._fft_c2c, _aten._fft_c2r, _aten._fft_r2c, _aten._conj, _aten.view_as_real,
 })  # fmt: skip
-# They make zeros of zeros, in the layout that they make of what they read.
-_ZEROS_OF_ZEROS = frozenset({
-    _aten.expand.default, _aten.permute.default, _aten.transpose.int, _aten.t.default, _aten.squeeze.default,
-    _aten.squeeze.dim, _aten.squeeze.dims, _aten.unsqueeze.default, _aten.select.int, _aten.slice.Tensor,
-    _aten.alias.default, _aten.detach.default, _aten.sum.default, _aten.sum.dim_IntList,
-})  # fmt: skip
 
 
 def tangents_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
-    """Of every node of a backward graph, the positions of the incoming gradients that it is computed from."""
+    """Of every node of a backward graph, the positions of the incoming gradients that it is computed from. Numbers are of none:
+    where a gradient does not arrive there are zeros of its sizes."""
     behind: dict[torch.fx.Node, frozenset[int]] = {}
     count = 0
     for node in graph.nodes:
         if is_tangent(node):
             behind[node] = frozenset([count])
             count += 1
+        elif _is_number(node):
+            behind[node] = frozenset()
         else:
             behind[node] = frozenset().union(*(behind[read] for read in node.all_input_nodes))
     return behind
 
 
 def is_divisible(backward: torch.fx.GraphModule) -> bool:
-    """Not where numbers that sizes are made of are in the graph, which only a compile before the first call may learn of; nor
-    where zeros may be read of a symbolic size that no zeros have which are there."""
-    if any(isinstance(node.meta.get("val"), SYM_TYPES) for node in backward.graph.nodes):
-        return False
-    symbolic = [node for node in backward.graph.nodes if node.op == "call_function" and _has_symbols(node)]
-    if not symbolic:
-        return True
-    behind = tangents_behind(backward.graph)
-    sources = _zeros_by_others(backward.graph, behind)
-    return all(node in sources or not _meets_others(node, behind) for node in symbolic if behind[node])
+    """Not where numbers are symbols of another tool's, whose guards a part could add to unseen."""
+    return all(isinstance(node.meta["val"].node, SymNode) for node in backward.graph.nodes if _is_number(node))
 
 
-def _has_symbols(node: torch.fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided and has_symbols(value)
-
-
-def _meets_others(node: torch.fx.Node, behind: Mapping[torch.fx.Node, frozenset[int]]) -> bool:
-    """Whether a call reads it beside what is computed of other incoming gradients, and would be called without it."""
-    return any(
-        user.op != "output" and not behind[user] <= behind[node] and _summand_left(user, {node}) is None
-        for user in node.users
-    )
+def _is_number(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), SYM_TYPES)
 
 
 def _summand_left(node: torch.fx.Node, absent: Collection[torch.fx.Node]) -> torch.fx.Node | None:
@@ -132,48 +116,30 @@ def _summand_left(node: torch.fx.Node, absent: Collection[torch.fx.Node]) -> tor
     return left[0] if summand.dtype == total.dtype and is_same_shape(summand.shape, total.shape) else None
 
 
-def _zeros_by_others(
-    graph: torch.fx.Graph, behind: Mapping[torch.fx.Node, frozenset[int]]
-) -> dict[torch.fx.Node, torch.fx.Node]:
-    """Of nodes whose sizes are symbols, the argument that zeros like them are made of. Incoming gradients are there, as zeros."""
-    sources: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in graph.nodes:
-        if node.op != "call_function" or not behind[node] or not _has_symbols(node):
-            continue
-        of_tangents = [read for read in node.all_input_nodes if behind[read] and _is_strided(read)]
-        there = [r for r in of_tangents if r.op == "placeholder" or r in sources or not _has_symbols(r)]
-        if node.target in _ZEROS_OF_ZEROS:
-            fitting = there if node.all_input_nodes == [node.args[0]] else []
-        else:
-            fitting = [read for read in there if _is_copy_like(read.meta["val"], node.meta["val"])]
-        if fitting:
-            sources[node] = fitting[0]
-    return sources
-
-
-def _is_strided(node: torch.fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
-
-
-def _is_copy_like(given: torch.Tensor, wanted: torch.Tensor) -> bool:
-    """Whether a copy may have the layout that is wanted."""
-    if given.device != wanted.device or not is_same_shape(given.shape, wanted.shape):
-        return False
-    return is_same_layout(given, wanted) or is_row_major(wanted)
-
-
 def without_tangents(backward: torch.fx.GraphModule, missing: Collection[int]) -> torch.fx.GraphModule | None:
     """A copy of the backward graph that reads none of the tangents at `missing`; gradients of those alone are None.
 
     Where what is computed of them meets what is not, a sum has one summand less, and any other operator reads zeros.
-    What follows has the strides that the summand gives it. None where it is not divisible.
+    What follows has the strides that the summand gives it. None where it is not divisible, or only for some sizes.
     """
     if not is_divisible(backward):
         return None
     fake_mode = fake_mode_of(backward.graph)
-    with only_metadata(fake_mode):
-        return _Pruning(backward, missing, EmitterState(fake_mode)).module()
+    try:
+        with only_metadata(fake_mode), without_new_guards(backward):
+            return _Pruning(backward, missing, EmitterState(fake_mode)).module()
+    except (NewGuard, NotTracked):
+        return None
+
+
+@contextlib.contextmanager
+def without_new_guards(graph_module: torch.fx.GraphModule) -> Iterator[None]:
+    """Within, a guard on the symbols of the graph raises NewGuard. For what is done after the first call: guards are read before
+    it. Symbols of another tool's are let alone."""
+    fake_mode = fake_mode_of(graph_module.graph)
+    shape_env = None if fake_mode is None else fake_mode.shape_env
+    with shape_env.error_on_new_guards() if isinstance(shape_env, ShapeEnv) else contextlib.nullcontext():
+        yield
 
 
 class _Pruning:
@@ -182,7 +148,6 @@ class _Pruning:
         self.emit = emit
         self.views = ViewWriter(emit, keeps_views=True, is_exact=True)
         self.new: dict[torch.fx.Node, torch.fx.Node] = {}
-        self.sources = _zeros_by_others(given.graph, tangents_behind(given.graph))
         tangents = [node for node in given.graph.nodes if is_tangent(node)]
         self.absent = {tangents[position] for position in missing}
         noted = [(node, node.meta[GIVEN_WITH]) for node in given.graph.nodes if GIVEN_WITH in node.meta]
@@ -195,6 +160,10 @@ class _Pruning:
         for node in self.given.graph.nodes:
             if node.op == "output":
                 self.emit.graph.output([self._returned(value) for value in node.args[0]])
+                continue
+            if _is_number(node):
+                self.emit.origin = node
+                self.new[node] = self._number(node)
                 continue
             absent = [read for read in node.all_input_nodes if read in self.absent]
             is_reached = any(read in self.reached for read in node.all_input_nodes)
@@ -242,29 +211,27 @@ class _Pruning:
         new = self._read(node)
         return new if self._is_traced(node) else self.views.with_layout(new, node.meta["val"])
 
+    def _number(self, node: torch.fx.Node) -> Any:
+        """The same, or where it is a size of what is not computed, read elsewhere."""
+        if all(read in self.new for read in node.all_input_nodes):
+            return self.emit.copy(node, *map_nodes((node.args, dict(node.kwargs)), self.new.__getitem__))
+        return self.emit.number(node.meta["val"])
+
     def _read(self, node: torch.fx.Node) -> torch.fx.Node:
         """The new node; zeros, made where they are first read, for one that is computed of what does not arrive."""
-        chain = [node]
-        while chain[-1] not in self.new and chain[-1] in self.sources:
-            chain.append(self.sources[chain[-1]])
-        for step in reversed(chain):
-            if step not in self.new:
-                self.new[step] = self._zeros_of_another(step) if step in self.sources else self._zeros(step.meta["val"])
+        if node not in self.new:
+            self.new[node] = self._zeros(node.meta["val"])
         return self.new[node]
 
     def _zeros(self, like: torch.Tensor) -> torch.fx.Node:
+        if has_symbols(like):
+            zeros = self.emit.call(
+                _aten.zeros.default, self.emit.number(like.shape), dtype=like.dtype, device=like.device
+            )
+            return self.views.with_layout(zeros, like)
         extent = extent_of(like)[1] - like.storage_offset()
         flat = self.emit.call(_aten.zeros.default, [extent], dtype=like.dtype, device=like.device)
         return self.emit.call(_aten.as_strided.default, flat, list(like.shape), list(like.stride()))
-
-    def _zeros_of_another(self, node: torch.fx.Node) -> torch.fx.Node:
-        source, like = self.sources[node], node.meta["val"]
-        zeros = self.new[source]
-        if node.target in _ZEROS_OF_ZEROS:
-            return self.emit.copy(node, map_nodes(node.args, lambda _: zeros), dict(node.kwargs))
-        if is_same_layout(source.meta["val"], like):
-            return zeros
-        return self.emit.call(_aten._to_copy.default, zeros, dtype=like.dtype, memory_format=torch.contiguous_format)
 
 
 def _takes_any_layout(target: Any) -> bool:

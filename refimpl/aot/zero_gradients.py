@@ -61,9 +61,10 @@ def refuse_zeros(adding: Collection[frozenset[int]], absent: Collection[int]) ->
     if any(one.issubset(absent) for one in adding):
         raise UnsupportedByRefimpl(
             seen="a torch.autograd.Function whose backward may give something else than zeros for zeros, at whose results no "
-            "gradient arrives, in a graph whose backward cannot be divided: sizes in it are symbols, or it orders effects",
-            supported="such functions where sizes are numbers, and backwards that multiply what arrives",
-            do="let gradients arrive at all results of the graph, or compile with dynamic=False",
+            "gradient arrives, in a graph whose backward cannot be divided: tensors in it are wrapper subclasses, "
+            "sizes in it symbols of another tool's, or it orders effects",
+            supported="such functions beside plain tensors, and backwards that multiply what arrives",
+            do="let gradients arrive at all results of the graph",
         )
 
 

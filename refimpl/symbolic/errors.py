@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from refimpl.symbolic.symbols import SymbolState
 
 
+class NewGuard(RuntimeError):
+    """A condition on sizes was asked for where guards are read already, and no more may be added."""
+
+
 def data_dependent_error(env: SymbolState, expr: Any, stack: Stack) -> RuntimeError:
     """The error for reading a value that is known only when the program runs."""
     unbacked = sorted(str(s) for s in expr.free_symbols if s in env.unbacked)

@@ -20,7 +20,7 @@ from refimpl._torch import FakeCacheBypass
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.constraints import Promise, outside_promise
 from refimpl.symbolic.dynamic_shapes import DimSpec
-from refimpl.symbolic.errors import data_dependent_error
+from refimpl.symbolic.errors import NewGuard, data_dependent_error
 from refimpl.symbolic.functions import is_condition, is_constant, to_expr, to_number
 from refimpl.symbolic.geometry import symbolic_geometry
 from refimpl.symbolic.guard_output import GuardOutput
@@ -254,6 +254,7 @@ class ShapeEnv(GuardOutput):
         if hint is None:
             if fallback is not None:
                 return fallback
+            self._refuse_if_guards_are_errors(expr)
             return self._from_real_tensors(expr, node.pytype)
         self._guard(self._condition(expr, hint), place, size_oblivious)
         return hint
@@ -345,14 +346,17 @@ class ShapeEnv(GuardOutput):
         """Records that the program's course depends on a condition that holds in this run."""
         if self._suppressed:
             return
-        if self._errors_on_guards:
-            raise RuntimeError(f"a guard was added where none may be: {condition}\n  at {Stack.capture().user_line()}")
+        self._refuse_if_guards_are_errors(condition)
         if self.frozen:
             log.warning("the ShapeEnv is frozen, but the program depends on %s", condition)
             return
         where = f"{place[0]}:{place[1]}" if place[0] else ""
         self.guards.append(ShapeGuard(condition, Stack.capture(), where, size_oblivious))
         self.learn(condition)
+
+    def _refuse_if_guards_are_errors(self, condition: Any) -> None:
+        if self._errors_on_guards:
+            raise NewGuard(f"a guard was added where none may be: {condition}\n  at {Stack.capture().user_line()}")
 
     def expect(self, node: SymNode, place: tuple[str, int] = ("", 0)) -> bool:
         """A condition the program asserts: a guard if it is about inputs, else checked when the program runs.
@@ -380,6 +384,7 @@ class ShapeEnv(GuardOutput):
         unbacked = [s for s in expr.free_symbols if s in self.unbacked]
         if not unbacked and not self.settings.prefer_deferred_runtime_asserts_over_guards:
             return bool(self.value_of(SymNode(expr, self, bool)))
+        self._refuse_if_guards_are_errors(expr)
         if self.frozen:
             log.warning("the ShapeEnv is frozen, but the program asserts %s", expr)
             return True
@@ -410,7 +415,7 @@ class ShapeEnv(GuardOutput):
 
     @contextmanager
     def error_on_new_guards(self) -> Generator[None, None, None]:
-        """A guard inside raises."""
+        """Inside, a guard, an assertion to be made at run time and a value that data decide raise NewGuard."""
         self._errors_on_guards += 1
         try:
             yield

@@ -15,6 +15,7 @@ from torch.fx.experimental import symbolic_shapes as upstream
 from refimpl._torch import enable_python_dispatcher
 from refimpl.symbolic.constraints import violations
 from refimpl.symbolic.dynamic_shapes import DimSpec
+from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source
@@ -210,9 +211,16 @@ def test_a_frozen_environment_warns_of_guards(caplog: pytest.LogCaptureFixture) 
 def test_guards_can_be_forbidden() -> None:
     env = ShapeEnv()
     s = symint(env, 5)
-    with env.error_on_new_guards(), pytest.raises(RuntimeError, match=r"s0 < 20[\s\S]*test_symbolic_shape_env"):
-        bool(s < 20)
+    with env.error_on_new_guards():
+        with pytest.raises(NewGuard, match=r"s0 < 20[\s\S]*test_symbolic_shape_env"):
+            bool(s < 20)
+        unbacked = env.create_unbacked_symint()
+        with pytest.raises(NewGuard, match="u0 < 20"):
+            bool(unbacked < 20)
+        with pytest.raises(NewGuard, match="u0 < 30"):
+            torch._check(unbacked < 30)
     assert bool(s < 20)
+    assert not env.deferred_runtime_asserts
 
 
 def test_a_guard_knows_the_users_line() -> None:
