@@ -233,7 +233,7 @@ class FakeKernelsState:
         return FakeTensor(self.fake_mode, meta, result.fake_device)
 
     def _view_with_strides(self, result: FakeTensor, base: torch.Tensor, strides: Any) -> FakeTensor:
-        if result.requires_grad or _is_same(strides, result.stride()):
+        if type(base) is not FakeTensor or result.requires_grad or _is_same(strides, result.stride()):
             return result
         made = _Made(
             base=0, shape=tuple(result.shape), stride=strides, offset=result.storage_offset(), dtype=result.dtype,
