@@ -1,5 +1,5 @@
-"""Which gradient the result of a decomposed kernel is laid out as. In the graph the layout is a constant, and what tells it is
-lost; where only some of the incoming gradients arrive, the kernel may read another layout.
+"""What the result of a decomposed kernel is laid out as. In the graph the layout is a constant, or what parts of the kernel make
+of their operands in an order of their own; where only some of the incoming gradients arrive, the kernel may read another layout.
 
 Counterpart: none
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from refimpl._torch import pytree
+from refimpl._torch import OpOverload, pytree
+from refimpl.trace.elementwise_layouts import follows_operands
 from refimpl.trace.recording_mode import RecordingMode
 
-# Entries of meta: numbers of results; the number of this one; whether no gradient has a say.
+# Entries of meta: numbers of uses; the number of this result's gradient; whether no gradient has a say; the call that gives it.
 LAYS_OUT, LAID_OUT_BY, IS_LAID_OUT_ALONE = "lays_out", "laid_out_by", "is_laid_out_alone"
+DECOMPOSED = "decomposed"
 
 _aten = torch.ops.aten
 _CHANNELS_LAST_OR_NOT = frozenset({
@@ -29,15 +32,43 @@ _BY_NO_GRADIENT = frozenset({
 })  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor in a decomposed call: the node that has the number among its uses, and its value in the trace."""
+
+    number: int
+    value: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposed:
+    """An elementwise call, with operands in the place of tensors that are nodes. `index`: which of its results this one is."""
+
+    func: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int
+
+
 @contextlib.contextmanager
 def noted_layouts(recording: RecordingMode) -> Iterator[None]:
     """To be entered around the recording of a backward, while nothing else asks what is decomposed."""
     count = 0
 
+    def operand(tensor: torch.Tensor) -> Any:
+        nonlocal count
+        tracked = recording.tracker.find(tensor)
+        if tracked is None:
+            return tensor
+        tracked.node.meta[LAYS_OUT] = (*tracked.node.meta.get(LAYS_OUT, ()), count)
+        count += 1
+        return Operand(count - 1, tensor)
+
     def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         nonlocal count
         packet = getattr(func, "overloadpacket", None)
-        if packet not in _CHANNELS_LAST_OR_NOT and packet not in _BY_NO_GRADIENT:
+        is_elementwise = packet not in _BY_NO_GRADIENT and follows_operands(func)
+        if packet not in _CHANNELS_LAST_OR_NOT and packet not in _BY_NO_GRADIENT and not is_elementwise:
             return
         read, found = _nodes(recording, args), _nodes(recording, result)
         if any(node in read for node in found):
@@ -45,6 +76,10 @@ def noted_layouts(recording: RecordingMode) -> Iterator[None]:
         if packet in _BY_NO_GRADIENT:
             for node in found:
                 node.meta[IS_LAID_OUT_ALONE] = True
+        elif is_elementwise:
+            given, named = pytree.tree_map_only(torch.Tensor, operand, (args, kwargs))
+            for index, node in enumerate(found):
+                node.meta[DECOMPOSED] = Decomposed(func, given, named, index)
         elif read and found:
             read[0].meta[LAYS_OUT] = (*read[0].meta.get(LAYS_OUT, ()), count)
             found[0].meta[LAID_OUT_BY] = count

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.decomposed_layouts import IS_LAID_OUT_ALONE, LAID_OUT_BY, LAYS_OUT
+from refimpl._torch import pytree
+from refimpl.aot.decomposed_layouts import DECOMPOSED, IS_LAID_OUT_ALONE, LAID_OUT_BY, LAYS_OUT, Decomposed, Operand
 from refimpl.aot.partition.joint import GIVEN_WITH, IS_GIVEN_FOR_SURE, SYM_TYPES, is_tangent
 from refimpl.errors import NotTracked
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
@@ -154,7 +155,7 @@ class _Pruning:
         self.not_given = {node for node, positions in noted if positions <= set(missing)}
         given_for_sure = [node for node, _ in noted if node.meta[IS_GIVEN_FOR_SURE]]
         self.reached = {*tangents, *given_for_sure} - self.absent - self.not_given
-        self.gradients = {number: node for node in given.graph.nodes for number in node.meta.get(LAYS_OUT, ())}
+        self.uses = {number: node for node in given.graph.nodes for number in node.meta.get(LAYS_OUT, ())}
 
     def module(self) -> torch.fx.GraphModule:
         for node in self.given.graph.nodes:
@@ -193,12 +194,29 @@ class _Pruning:
         """What a decomposed kernel gives, as it lays that out for the gradient that it reads now."""
         if node.meta.get(IS_LAID_OUT_ALONE) and not is_same_places(node.meta["val"], new.meta["val"]):
             return self.views.with_layout(new, node.meta["val"])
-        gradient = self.gradients.get(node.meta.get(LAID_OUT_BY))
+        call = node.meta.get(DECOMPOSED)
+        if call is not None:
+            return self._laid_out_by_operands(call, new)
+        gradient = self.uses.get(node.meta.get(LAID_OUT_BY))
         if gradient is None or gradient in self.absent or self._is_traced(gradient):
             return new
         is_copy = new.target is _aten.clone.default
         memory_format = suggested_format(self._read(gradient).meta["val"])
         return self.emit.call(_aten.clone.default, new.args[0] if is_copy else new, memory_format=memory_format)
+
+    def _laid_out_by_operands(self, call: Decomposed, new: torch.fx.Node) -> torch.fx.Node:
+        """As the kernel lays it out, in one step, for the operands that there are now."""
+        now: dict[int, torch.Tensor] = {}
+        for operand in pytree.tree_leaves((call.args, call.kwargs)):
+            node = self.uses.get(operand.number) if isinstance(operand, Operand) else None
+            if node in self.new and not self._is_traced(node):
+                now[operand.number] = self.new[node].meta["val"]
+        if not now:
+            return new
+        args, kwargs = pytree.tree_map_only(Operand, lambda o: now.get(o.number, o.value), (call.args, call.kwargs))
+        result = pytree.tree_leaves(self.emit.run(call.func, args, kwargs))[call.index]
+        is_result = is_same_shape(new.meta["val"].shape, result.shape)  # and no step that another pass took for it
+        return self.views.with_layout(new, result) if is_result else new
 
     def _is_traced(self, node: Any) -> bool:
         """Whether the new value has the layout of the given one."""

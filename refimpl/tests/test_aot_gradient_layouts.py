@@ -103,3 +103,41 @@ def test_gradients_that_the_program_asks_for_are_laid_out_as_in_eager_mode(table
     expected, actual = program(x), compile_aot(program, decompositions=table)(x)
     assert actual[0].stride() == expected[0].stride() != (60, 20, 5, 1)
     torch.testing.assert_close(actual, expected)
+
+
+ELEMENTWISE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "elu": F.elu,
+    "hardtanh": F.hardtanh,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardshrink": F.hardshrink,
+    "softshrink": F.softshrink,
+    "softplus": F.softplus,
+    "logit": lambda x: torch.logit(x, 0.1),
+    "log_sigmoid": F.logsigmoid,  # its gradient is like the incoming one, this one's like the argument
+    "binary_cross_entropy": lambda x: F.binary_cross_entropy(x / 2, torch.ones_like(x), reduction="none"),
+}
+PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "split": lambda y: y.split(1)[0] * 2,
+    "contiguous": lambda y: y.contiguous()[:, 0],
+    "cat": lambda y: torch.cat([y, y]).sin(),
+    "sum": lambda y: y.sum(0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("backend", ["eager", "triton"])
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_a_gradient_follows_what_arrives_of_a_decomposed_kernel(name: str, backend: str, dtype: torch.dtype) -> None:
+    """Where one result's gradient alone arrives, that may lie otherwise than the sum which was traced."""
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        y = ELEMENTWISE[name](x.permute(2, 0, 1))
+        return [y, *(part(y) for part in PARTS.values())]
+
+    x = _columns_first(2, 3, 4).to(dtype).permute(2, 1, 0).contiguous().requires_grad_()
+    compiled = compile_aot(program, backend=backend, decompositions=codegen_decompositions())
+    for used in range(1 + len(PARTS)):
+        (expected,), (actual,) = (torch.autograd.grad(f(x)[used].sum(), x) for f in (program, compiled))
+        assert actual.stride() == expected.stride(), used
+        torch.testing.assert_close(actual, expected)

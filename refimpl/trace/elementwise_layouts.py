@@ -177,6 +177,11 @@ _IN_SEVERAL_STEPS = frozenset([aten.isinf.default, aten.native_dropout_backward.
 _KNOWN = _ELEMENTWISE | _ELEMENTWISE_OF_HALVES | _BY_FIRST | _LIKE_FIRST | _IN_FIRST | _CONTIGUOUS
 
 
+def follows_operands(func: Any) -> bool:
+    """Whether what an operator gives is laid out by its operands alone, element by element."""
+    return func in _KNOWN or func in _LIKE or func in _COPIED_FIRST or _is_pointwise(func)
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(shape):
