@@ -25,7 +25,8 @@ def write_by_index(
 ) -> torch.fx.Node:
     """The value of the tensor that `steps` begin at, `source` before the write, after their last view got `value`.
 
-    The steps change no elements (no other dtype, no conjugation). Where views overlap, the last of equal numbers counts.
+    The steps change no elements (no other dtype, no conjugation). Where views overlap, the last of equal numbers counts. The
+    value lies in memory as the tensor does: what reads it next may lay out its result alike, or draw numbers in that order.
     """
     emit = views.emit
     like = steps[0].source.meta["val"]
@@ -38,4 +39,4 @@ def write_by_index(
             numbers = emit.element(numbers, step.output_index)
     flat = views.reshape(source, [-1])
     written = emit.call(_aten.index_put.default, flat, [views.reshape(numbers, [-1])], views.reshape(value, [-1]))
-    return views.reshape(written, shape)
+    return views.with_layout(views.reshape(written, shape), like)

@@ -89,3 +89,30 @@ def test_a_view_of_a_leaf_cannot_be_changed_in_place() -> None:
         program(torch.ones(2, 2, requires_grad=True))
     with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
         compile_aot(program)(torch.ones(2, 2, requires_grad=True))
+
+
+WINDOWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "empty windows": lambda x: x.unfold(0, 0, 2),
+    "windows that overlap": lambda x: x.unfold(0, 2, 1),
+    "strides that overlap": lambda x: x.as_strided((2, 2), (1, 1)),
+    "windows of columns": lambda x: x.unfold(1, 2, 2),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_what_is_written_by_place_lies_in_memory_as_before(name: str, *, dynamic: bool) -> None:
+    """Random numbers are drawn in the order of memory, and results laid out like it."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        WINDOWS[name](x).zero_()
+        return torch.rand_like(x), x + 1, torch.randint_like(x, 9)
+
+    found = []
+    for function in (program, compile_aot(program, dynamic=dynamic)):
+        x = torch.arange(12.0).view(3, 4).t()
+        torch.manual_seed(0)
+        found.append((*function(x), x))
+    for expected, result in zip(*found, strict=True):
+        assert result.stride() == expected.stride()
+        assert torch.equal(result, expected)
