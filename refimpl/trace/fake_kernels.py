@@ -40,6 +40,7 @@ from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 from refimpl.trace.transform_layouts import transformed_strides
+from refimpl.trace.view_layouts import viewed_strides
 
 # What an op gives must follow from signature and arguments alone. These read or change the storage behind the tensor.
 _STORAGE_OPS = frozenset(
@@ -208,6 +209,9 @@ class FakeKernelsState:
             return type(result)((self._with_strides(result[0], normalised_strides(func, args)), *result[1:]))
         if type(result) is not FakeTensor or result.constant is not None:
             return result
+        strides = viewed_strides(func, result.shape, args)
+        if strides is not None and strides != result.stride():
+            return torch.ops.aten.as_strided.default(args[0], result.shape, strides, result.storage_offset())
         is_given = any(result is argument for argument in (*args, *kwargs.values()))
         if not is_given and result.requires_grad and result.grad_fn is None:
             # That is autograd's to say; kernels in Python ask for it (pad).

@@ -1,0 +1,60 @@
+"""Strides of `view` along sizes of 1: the kernel counts such a dimension to the one outside of it, whatever its own stride was.
+
+Counterpart: torch/_refs/__init__.py view
+Differs: follows the kernel; the fake kernel keeps the strides that dimensions of size 1 have. Kernels choose layouts by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_VIEWS = frozenset([aten.view.default, aten._unsafe_view.default])
+
+
+def viewed_strides(func: Any, shape: Sequence[Any], args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Strides of a view of this shape; None for other operators, no elements, and symbolic sizes whose expressions do not show
+    which dimensions are one in memory."""
+    if func not in _VIEWS or not any(map(_is_one, shape)):
+        return None
+    x = args[0]
+    numbers = (*shape, *x.shape)
+    if any(type(number) is int and number == 0 for number in numbers):
+        return None
+    left, strides = list(shape), []
+    for elements, step in _stretches(x.shape, x.stride()):
+        viewed: Any = 1
+        while left and (_is_one(left[-1]) or not _is_same(viewed, elements)):
+            strides.append(viewed * step)
+            viewed = viewed * left.pop()
+        if not _is_same(viewed, elements):
+            return None
+    return None if left else tuple(reversed(strides))
+
+
+def _stretches(shape: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """How many elements with which step are one in memory, from the innermost dimensions outwards."""
+    found: list[tuple[Any, Any]] = []
+    elements: Any = 1
+    step: Any = strides[-1] if strides else 1
+    for size, stride in reversed(list(zip(shape, strides, strict=True))):
+        if not _is_one(size) and not _is_same(stride, elements * step):
+            found.append((elements, step))
+            elements, step = 1, stride
+        elements = elements * size
+    return [*found, (elements, step)]
+
+
+def _is_one(size: Any) -> bool:
+    return type(size) is int and size == 1
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """By value, or by expression, which is no guard."""
+    if type(a) is int and type(b) is int:
+        return a == b
+    return type(a) is not int and type(b) is not int and a.node.expr == b.node.expr
