@@ -117,7 +117,7 @@ def compare_values(
     if elements == 0 or is_identical(eager, subject):
         return ValueReport(is_right=True, elements=elements, max_ulp=0.0 if floats else None)
     if not floats:
-        return _compare_exact(eager, subject, truth, (noise, loud))
+        return _compare_exact(eager, subject, truth, (noise, loud), relaid or no_noise)
     return _FloatComparison(
         eager,
         subject,
@@ -134,7 +134,9 @@ def compare_values(
 # ------------------------------------------------------------------------------------------------------ integers and bools
 
 
-def _compare_exact(eager: Tensor, subject: Tensor, truth: TruthSource, noises: Sequence[NoiseSource]) -> ValueReport:
+def _compare_exact(
+    eager: Tensor, subject: Tensor, truth: TruthSource, noises: Sequence[NoiseSource], relaid: OthersSource
+) -> ValueReport:
     left, right = _comparable(eager), _comparable(subject)
     wrong = (left != right).nonzero().squeeze(-1)
     flipped = torch.zeros(wrong.numel(), dtype=torch.bool)
@@ -145,12 +147,25 @@ def _compare_exact(eager: Tensor, subject: Tensor, truth: TruthSource, noises: S
             break
         for other in _same_kind(noise(), eager):
             flipped |= _comparable(other)[wrong] != left[wrong]
+    by_noise = int(flipped.sum())
+    if not bool(flipped.all()):
+        for other in _same_kind(list(relaid()), eager):
+            flipped |= _comparable(other)[wrong] == right[wrong]
     unstable = int(flipped.sum())
-    explained = ()
-    if unstable:
-        explained = (
-            f" differs in {unstable} of {eager.numel()} elements that eager itself flips under rounding noise or in fp64",
+    explained = tuple(
+        f" {text}"
+        for count, text in (
+            (
+                by_noise,
+                f"differs in {by_noise} of {eager.numel()} elements that eager itself flips under rounding noise or in fp64",
+            ),
+            (
+                unstable - by_noise,
+                f"has {unstable - by_noise} of {eager.numel()} elements as eager's other kernels give them",
+            ),
         )
+        if count
+    )
     wrong = wrong[~flipped]
     if wrong.numel() == 0:
         return ValueReport(is_right=True, elements=eager.numel(), unstable=unstable, explained=explained)

@@ -127,7 +127,7 @@ FIRST_INPUT_MOVES = frozenset(["native_batch_norm", "_native_batch_norm_legit", 
 CONVERTS_FIRST = frozenset(["sum", "nansum", "mean", "prod", "cumsum", "cumprod"])
 
 # Maximum + log(s), s a sum that is at least 1: a rounding of s is one of 1 in the result, however small that is.
-LOGARITHMS_OF_SUMS = frozenset(["_log_softmax", "logsumexp"])
+LOGARITHMS_OF_SUMS = frozenset(["_log_softmax", "logsumexp", "logaddexp", "logaddexp2"])
 
 # Between elements, at coordinates that are rounded: they move as the coordinates do, whatever the size of the result.
 INTERPOLATES = frozenset(

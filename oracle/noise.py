@@ -249,12 +249,16 @@ class RoundingNoise(TorchDispatchMode):
         return torch.where(result.isfinite() & moved.isfinite() & (result != 0), moved, result)
 
     def _moved_by_unit(self, result: torch.Tensor) -> torch.Tensor:
-        """Moved, in place, by what an epsilon of 1 is; below zero where it is zero. Half types are computed in float32."""
+        """Moved, in place, by what an epsilon of 1 is; below zero where it is zero, to zero under every other seed where it is no
+        more than that. Half types are computed in float32."""
         if result.is_complex():
             return result
         eps = torch.finfo(torch.float64 if result.dtype is torch.float64 else torch.float32).eps
         shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
-        shift = torch.where(result == 0, -shift.abs(), shift) * (eps * self.scale * self._factor)
+        unit = eps * self.scale * self._factor
+        shift = torch.where(result == 0, -shift.abs(), shift) * unit
+        if self.seed % 2 == 0:
+            shift = torch.where((result.abs() <= unit) & (result != 0), -result, shift)
         return result.add_(torch.where(result.isfinite(), shift, 0.0))
 
     def _moved_by_saturation(self, result: torch.Tensor, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:

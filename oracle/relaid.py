@@ -6,7 +6,8 @@ NaN where the quotient overflows, the scalar one the remainder; mkldnn's product
 Operands with gaps in memory are read by the scalar loops, and so are those that are broadcast where no element has a neighbour
 in memory, which copies without gaps are not: clamp gives another zero for these where bounds are zeros. The numbers behind the
 last whole vector are computed by scalar loops as well, all of them in a short tensor: the gradient of hardswish is NaN where a
-vector loop reads NaN, and the incoming gradient where a scalar one does.
+vector loop reads NaN, and the incoming gradient where a scalar one does. The kernel of attention on a CPU loses NaN so: of two
+scores that are, the output is 0, of sixteen NaN.
 
 Of gradients only the loops of elementwise operators count. Kernels of reductions differ in what they read, and eager has a known
 bug there: its backward of a batch norm takes the gaps of a strided weight for numbers in one of them, and not in the others.
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -155,8 +157,9 @@ def _by_copies(
 
 @contextlib.contextmanager
 def other_kernels() -> Iterator[None]:
-    """Within it, eager takes scalar loops and PyTorch's own products and convolutions. Flags are as before after it."""
-    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False), StridedOperands():
+    """Within it, eager takes scalar loops, PyTorch's own products and convolutions, and attention by its formula. Flags are as
+    before after it."""
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False), sdpa_kernel(SDPBackend.MATH), StridedOperands():
         yield
 
 

@@ -260,3 +260,40 @@ def test_each_of_the_other_kernels_excuses_elements_of_its_own() -> None:
     assert compare_values(eager, subject, relaid=lambda: others).is_right
     assert not compare_values(eager, subject, relaid=lambda: others[:1]).is_right
     assert not compare_values(eager, subject, relaid=lambda: others[1:]).is_right
+
+
+@pytest.mark.parametrize(
+    ("other", "subject", "is_right"),
+    [
+        ([True, False], [True, False], True),
+        ([False, False], [True, False], False),
+        ([True, False], [True, True], False),
+    ],
+)
+def test_of_truth_values_other_kernels_excuse_those_that_they_give(
+    other: list[bool], subject: list[bool], *, is_right: bool
+) -> None:
+    values = [torch.tensor(value) for value in ([False, False], subject, other)]
+    report = compare_values(values[0], values[1], relaid=lambda: [values[2]])
+    assert report.is_right is is_right
+    assert any("other kernels" in text for text in report.explained) is (other[0] and subject[0])
+
+
+def test_of_integers_other_kernels_excuse_no_third_value() -> None:
+    eager, other = torch.tensor([1, 2]), torch.tensor([5, 2])
+    assert compare_values(eager, torch.tensor([5, 2]), relaid=lambda: [other]).is_right
+    assert not compare_values(eager, torch.tensor([4, 2]), relaid=lambda: [other]).is_right
+
+
+def test_other_kernels_compute_attention_by_its_formula() -> None:
+    """Of two scores that are NaN eager's kernel on a CPU makes zeros, of sixteen NaN."""
+
+    def attention() -> torch.Tensor:
+        query, key = torch.tensor([[math.nan], [1.0]]), torch.ones(2, 1)
+        return torch.nn.functional.scaled_dot_product_attention(*(x[None, None] for x in (query, key, key)))
+
+    with other_kernels():
+        by_formula = attention()
+    assert by_formula.isnan().flatten().tolist() == [True, False]
+    assert compare_values(attention(), by_formula, relaid=lambda: [by_formula]).is_right
+    assert not compare_values(attention(), by_formula * 2, relaid=lambda: [by_formula]).is_right
