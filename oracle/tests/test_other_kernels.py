@@ -289,8 +289,8 @@ def test_other_kernels_compute_attention_by_its_formula() -> None:
     """Of two scores that are NaN eager's kernel on a CPU makes zeros, of sixteen NaN."""
 
     def attention() -> torch.Tensor:
-        query, key = torch.tensor([[math.nan], [1.0]]), torch.ones(2, 1)
-        return torch.nn.functional.scaled_dot_product_attention(*(x[None, None] for x in (query, key, key)))
+        query, key = torch.tensor([[math.nan], [1.0]])[None, None], torch.ones(1, 1, 2, 1)
+        return torch.nn.functional.scaled_dot_product_attention(query, key, key)
 
     with other_kernels():
         by_formula = attention()
