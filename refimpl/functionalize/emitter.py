@@ -15,7 +15,7 @@ import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, OpOverload
 from refimpl.errors import RefimplError
-from refimpl.functionalize.geometry import is_same_layout
+from refimpl.functionalize.geometry import is_same_layout, is_same_shape
 from refimpl.functionalize.schemas import effects_of, nodes_in
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
@@ -114,7 +114,7 @@ class EmitterState:
             if a is b:
                 continue
             if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-                if is_view or not is_same_layout(a, b):  # a view has its source's memory behind it
+                if is_view or not _looks_alike(a, b):  # a view has its source's memory behind it
                     return False
             elif isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
                 return False
@@ -141,6 +141,13 @@ class EmitterState:
     def _annotate(self, node: torch.fx.Node) -> None:
         if self.origin is not None:
             node.meta.update({key: value for key, value in self.origin.meta.items() if key not in OF_THE_VALUE})
+
+
+def _looks_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether what kernels give for the two lies alike: some copy strides along sizes of 1 as well."""
+    if not is_same_layout(a, b):
+        return False
+    return a.layout is not torch.strided or a.is_nested or b.is_nested or is_same_shape(a.stride(), b.stride())
 
 
 def _values(value: Any) -> Any:

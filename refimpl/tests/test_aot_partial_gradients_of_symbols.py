@@ -25,6 +25,9 @@ OPERATORS: dict[str, Callable[..., torch.Tensor]] = {
     "mean": lambda x, y, z: x.mean(1, keepdim=True) + 1,
     "expand": lambda x, y, z: x.unsqueeze(0).expand(2, *x.shape) + z,
     "stack": lambda x, y, z: torch.stack([x, z.expand_as(x)], 1),
+    "flip": lambda x, y, z: x.flip(0),
+    "double": lambda x, y, z: x.double(),
+    "reshape": lambda x, y, z: x.reshape(-1),
     "slice": lambda x, y, z: torch.cat([x[1:], x[:1]]),
 }
 BACKENDS = {"graphs": aot_eager, "kernels": triton}
