@@ -46,6 +46,7 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
     (aten.hardswish_backward.default, 2, (), {}),
     (aten.hardtanh_backward.default, 2, (-0.5, 0.5), {}),
     (aten.logit_backward.default, 2, (0.25,), {}),
+    (aten.native_dropout_backward.default, 2, (2.0,), {}),
     (aten.softshrink_backward.default, 2, (0.5,), {}),
     (aten.binary_cross_entropy.default, 2, (None, 0), {}),
     (aten.huber_loss.default, 2, (0,), {}),
@@ -328,3 +329,27 @@ def test_kernels_choose_a_layout_as_eager_does_where_sizes_are_one() -> None:
     x = torch.rand(2, 1)
     compiled = compile_aot(stacked, backend=compile_graph, decompositions=codegen_decompositions())
     torch.testing.assert_close(compiled(x), stacked(x), rtol=0, atol=0, check_stride=True)
+
+
+def _nothing_dropped_out(x: torch.Tensor) -> torch.Tensor:
+    return torch.native_dropout(x, 0.0, True)[0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "triton"])
+@pytest.mark.parametrize("function", [torch.nn.functional.logsigmoid, torch.nn.functional.glu, _nothing_dropped_out])
+def test_a_program_is_told_how_what_follows_its_operands_or_does_not_lies(
+    function: Callable[..., torch.Tensor], backend: str, dynamic: bool
+) -> None:
+    """log_sigmoid does not, nor the gradient of glu; that of a dropout does."""
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        y = function(x)
+        (gradient,) = torch.autograd.grad(y.sin().sum(), x)
+        return [z * (2 if z.is_contiguous() else 3) for z in (y.detach(), gradient)]
+
+    for order in ((1, 0, 2, 3), (0, 3, 1, 2)):
+        x = torch.rand(4, 6, 2, 8).permute(order).requires_grad_()
+        expected, actual = program(x), compile_aot(program, backend=backend, dynamic=dynamic)(x)
+        assert [y.stride() for y in actual] == [y.stride() for y in expected]
+        torch.testing.assert_close(actual, expected)

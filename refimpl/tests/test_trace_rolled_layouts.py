@@ -1,4 +1,4 @@
-"""What is rolled, unpooled, or has its channels shuffled lies in traces as the kernel lays it, whatever the fake kernel says."""
+"""What is rolled, unpooled, reflected, or has its channels shuffled lies in traces as the kernel lays it: fake kernels err."""
 
 from __future__ import annotations
 
@@ -98,6 +98,47 @@ def test_a_gradient_through_shuffled_channels_lies_as_in_eager() -> None:
     for backend in ("aot_eager", "triton"):
         shuffled = refimpl.compile(lambda x: torch.channel_shuffle(x, 2), backend=backend)(x)
         assert torch.autograd.grad(shuffled, x, torch.ones_like(shuffled))[0].stride() == x.stride()
+
+
+@pytest.mark.parametrize("kind", ["reflection", "replication"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_strides_of_reflections_and_their_gradients_are_those_of_the_kernel(kind: str, dims: int) -> None:
+    forward = getattr(aten, f"{kind}_pad{dims}d").default
+    backward = getattr(aten, f"{kind}_pad{dims}d_backward").default
+    draw = random.Random(0)
+    kept = 0
+    for _ in range(100):
+        count = dims + draw.randint(1, 2)
+        order = draw.sample(range(count), count)
+        x = torch.ones([draw.choice([2, 3]) for _ in range(count)]).permute(order)
+        if count > 3 and draw.random() < 0.5:
+            x = x.to(memory_format=torch.channels_last if count == 4 else torch.channels_last_3d)
+        padding = [draw.choice([0, 1]) for _ in range(2 * dims)]
+        expected = forward(x, padding)
+        assert shuffled_strides(forward, expected.shape, (x, padding)) == expected.stride(), (x.shape, x.stride())
+        grad = torch.ones(expected.shape[::-1]).permute(*reversed(range(count)))
+        gradient = backward(grad, x, padding)
+        assert shuffled_strides(backward, x.shape, (grad, x, padding)) == gradient.stride(), (x.shape, x.stride())
+        kept += not gradient.is_contiguous()
+    assert (kept > 10) is (dims > 1)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "triton"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_a_program_is_told_how_a_padded_image_and_its_gradient_lie(
+    dims: int, mode: str, backend: str, dynamic: bool
+) -> None:
+    def program(x: Any) -> Any:
+        padded = torch.nn.functional.pad(x, (1,) * 2 * dims, mode=mode)
+        (gradient,) = torch.autograd.grad(padded.sin().sum(), x)
+        return [y * (2 if y.is_contiguous() else 3) for y in (padded.detach(), gradient)]
+
+    x = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+    expected, actual = program(x), refimpl.compile_aot(program, backend=backend, dynamic=dynamic)(x)
+    assert [y.stride() for y in actual] == [y.stride() for y in expected]
+    torch.testing.assert_close(actual, expected)
 
 
 def test_a_program_is_told_how_a_rolled_image_lies() -> None:

@@ -29,7 +29,7 @@ from refimpl._torch import (
     set_bits,
     storage_key,
 )
-from refimpl.trace.elementwise_layouts import result_strides, strides_along_ones
+from refimpl.trace.elementwise_layouts import contiguous_strides, result_strides, strides_along_ones
 from refimpl.trace.empty_gradients import of_empty_groups, without_division
 from refimpl.trace.expanded_layouts import expanded_strides
 from refimpl.trace.index_layouts import indexed_strides
@@ -37,7 +37,7 @@ from refimpl.trace.norm_layouts import NORMS, normalised_strides
 from refimpl.trace.padding_layouts import padded_strides
 from refimpl.trace.rolled_layouts import rolled_strides, shuffled_strides
 from refimpl.trace.scalar_dtypes import with_plain_scalars
-from refimpl.trace.size_checks import check_sizes
+from refimpl.trace.size_checks import check_sizes, is_known
 from refimpl.trace.tracker import TrackerState
 from refimpl.trace.transform_layouts import transformed_strides
 from refimpl.trace.view_layouts import viewed_strides
@@ -64,6 +64,7 @@ _STORAGE_OPS = frozenset(
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _NAMESPACES = ("aten", "prims")  # of a user's own operators the fake kernel may do anything
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
+_LOG_SIGMOID = torch.ops.aten.log_sigmoid_forward.default
 _LIMIT = 50_000  # results remembered for static shapes over all traces of a process
 
 _MISS = object()
@@ -85,6 +86,11 @@ def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tu
     if given.fake_device.type == "cpu" and type(given.numel()) is int and given.numel() == 0:
         mask = torch.ops.aten.empty_like.default(given)
     return values, mask
+
+
+def _is_row_major_log_sigmoid(x: torch.Tensor) -> bool:
+    """Whether the kernel gives it so, with what it keeps: a CPU's, whatever the argument's layout. Of sizes nobody knows, no."""
+    return x.device.type == "cpu" and all(map(is_known, x.shape))
 
 
 @functools.cache
@@ -207,6 +213,8 @@ class FakeKernelsState:
             return _dropped_out(result, args[0])
         if func in NORMS and type(result[0]) is FakeTensor:
             return type(result)((self._with_strides(result[0], normalised_strides(func, args)), *result[1:]))
+        if func is _LOG_SIGMOID and type(result[0]) is FakeTensor and _is_row_major_log_sigmoid(args[0]):
+            return type(result)(self._with_strides(item, contiguous_strides(item.shape)) for item in result)
         if type(result) is not FakeTensor or result.constant is not None:
             return result
         strides = viewed_strides(func, result.shape, args)

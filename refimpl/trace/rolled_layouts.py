@@ -1,7 +1,7 @@
 """Strides of `roll` on a CPU, whose kernel joins two parts for each dimension: channels last where both are, else contiguous;
-and of `channel_shuffle`, `max_unpool2d` and resampling: channels last where the argument is.
+and of `channel_shuffle`, `max_unpool2d`, resampling, and reflections and their gradients: channels last where the argument is.
 
-Counterpart: torch/_refs/__init__.py roll; torch/_decomp/decompositions.py native_channel_shuffle, max_unpool2d
+Counterpart: torch/_refs/__init__.py roll; torch/_decomp/decompositions.py native_channel_shuffle, max_unpool2d, _reflection_pad
 Differs: follows the kernels; the fake kernels give contiguous results.
 """
 
@@ -19,6 +19,27 @@ aten = torch.ops.aten
 _CHANNELS_LAST_OR_NOT = frozenset(
     [aten.channel_shuffle.default, aten.native_channel_shuffle.default, aten.max_unpool2d.default]
 )
+# The same: of volumes, too, where a volume without a batch has four dimensions; and gradients, by the argument whose they are.
+_PADDING = frozenset(
+    [
+        aten.reflection_pad1d.default,
+        aten.reflection_pad2d.default,
+        aten.reflection_pad3d.default,
+        aten.replication_pad1d.default,
+        aten.replication_pad2d.default,
+        aten.replication_pad3d.default,
+    ]
+)
+_PADDING_BACKWARD = frozenset(
+    [
+        aten.reflection_pad1d_backward.default,
+        aten.reflection_pad2d_backward.default,
+        aten.reflection_pad3d_backward.default,
+        aten.replication_pad1d_backward.default,
+        aten.replication_pad2d_backward.default,
+        aten.replication_pad3d_backward.default,
+    ]
+)
 # The same; their fake kernels err along sizes of 1 only, which symbolic ones are not.
 _RESAMPLING = frozenset(
     [
@@ -34,6 +55,7 @@ _RESAMPLING = frozenset(
         aten.upsample_bicubic2d.default,
     ]
 )
+_BY_ARGUMENT = _CHANNELS_LAST_OR_NOT | _RESAMPLING | _PADDING | _PADDING_BACKWARD
 
 
 def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
@@ -54,11 +76,11 @@ def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tupl
 
 
 def shuffled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
-    """Strides of what `channel_shuffle`, `max_unpool2d` and resampling give; None for other operators and devices, sizes that
-    only a run of the graph knows, symbolic ones of resampling, and no elements."""
-    if func not in _CHANNELS_LAST_OR_NOT and func not in _RESAMPLING:
+    """Strides of what `channel_shuffle`, `max_unpool2d`, resampling and reflections give; None for other operators and devices,
+    sizes that only a run of the graph knows, symbolic ones of resampling, and no elements."""
+    if func not in _BY_ARGUMENT:
         return None
-    x = args[0]
+    x = args[1] if func in _PADDING_BACKWARD else args[0]
     if func in _RESAMPLING and any(type(number) is not int for number in (*shape, *x.stride())):
         return None
     if x.device.type != "cpu" or not all(map(is_known, (*shape, *x.stride()))) or 0 in shape:

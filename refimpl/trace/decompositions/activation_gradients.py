@@ -139,7 +139,7 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     half, z = x.shape[dim] // 2, cast(x, dtype)
     value, gate = torch.narrow(z, dim, 0, half), torch.narrow(z, dim, half, half)
     s = torch.sigmoid(gate)
-    return cast(torch.cat([grad * s, grad * (s * (1 - s)) * value], dim), x.dtype)
+    return row_major(cast(torch.cat([grad * s, grad * (s * (1 - s)) * value], dim), x.dtype))
 
 
 @pointwise(aten.log_sigmoid_backward.default)
