@@ -155,7 +155,8 @@ _chooses(
     """maximum minimum fmax fmin max min amax amin aminmax _aminmax cummax cummin _cummax_helper _cummin_helper sort msort topk
     kthvalue median nanmedian mode max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices max_pool1d
     max_pool2d max_pool3d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d
-    mkldnn_max_pool2d _foreach_maximum _foreach_minimum unique _unique _unique2 unique_dim unique_consecutive""",
+    mkldnn_max_pool2d _foreach_maximum _foreach_minimum unique _unique _unique2 unique_dim unique_consecutive scatter_reduce
+    index_reduce""",
 )
 _chooses("elements and bounds", "clamp clamp_min clamp_max clip hardtanh _foreach_clamp_max _foreach_clamp_min")
 _chooses("elements and zero", "relu relu6")

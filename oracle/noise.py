@@ -434,6 +434,7 @@ def _classify(func: Any) -> _OpKind:
         )
     return _OpKind(
         is_exact=False,
+        chooses_among=CHOOSES_AMONG.get(name, "") if namespace == "aten" else "",
         keeps_sign_of_nan=keeps_sign_of_nan,
         # operators of other libraries may write to what their schema calls read-only
         moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,

@@ -417,6 +417,7 @@ def test_the_sign_of_a_zero_stays_through_arithmetic_on_elements_and_is_open_aft
         lambda x: x.clone().relu_(),
         lambda x: torch.fmin(x, x.flip(0), out=torch.empty(200)),
         lambda x: x.view(100, 2).max(1).values,
+        lambda x: torch.scatter_reduce(x, 0, torch.arange(200), x.flip(0), "amin"),
     ],
 )
 def test_of_two_zeros_of_different_sign_either_may_be_chosen(choose: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-# What reading can raise when objects are not as they were: the segment then does not fit.
-READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+# What reading can raise when objects are not as they were, and conditions that divide by a size: the segment then does not fit.
+READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, ZeroDivisionError)
 
 
 class Source(ABC):

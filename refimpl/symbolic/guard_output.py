@@ -157,9 +157,13 @@ class GuardOutput(UnbackedSymbols):
         return " and ".join(f"({line})" if " or " in line else line for line in lines) if lines else None
 
     def evaluate_guards_expression(self, code: str, args: Sequence[Any]) -> bool:
-        """Evaluates what `produce_guards_expression` printed."""
+        """Evaluates what `produce_guards_expression` printed. A condition that divides by a size of 0 does not hold: nothing that
+        was traced says what follows then."""
         values = {f"t{i}": value for i, value in enumerate(args)}
-        return bool(eval(code, {**PRINTED_NAMES, "__builtins__": {}}, {"L": values}))
+        try:
+            return bool(eval(code, {**PRINTED_NAMES, "__builtins__": {}}, {"L": values}))
+        except ZeroDivisionError:
+            return False
 
     def evaluate_guards_for_args(
         self, placeholders: Sequence[Any], args: Sequence[Any], *, ignore_static: bool = True

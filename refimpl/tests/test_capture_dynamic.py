@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+import refimpl
 from refimpl.capture.compile import compile
 from refimpl.capture.config import config
 from refimpl.tests.capturing import MODES, captured_with, same
@@ -181,3 +183,18 @@ def test_what_only_sizes_were_read_of_may_change_before_the_backward(program: An
                     leaf.zero_()
             gradients += torch.autograd.grad(result.sum(), leaf)
         assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("backend", ["eager", "triton"])
+def test_an_empty_image_after_others_is_captured_anew(backend: str) -> None:
+    """A condition on the layout of images divides by their sizes."""
+
+    def shuffled(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pixel_shuffle(x, 2)
+
+    compiled = refimpl.optimize(backend, dynamic=True)(shuffled)
+    for sizes in ((2, 4, 1, 2), (0, 4, 1, 0), (3, 4, 1, 3), (1, 4, 0, 2)):
+        x = torch.arange(math.prod(sizes)).view(sizes).to(memory_format=torch.channels_last)
+        result, expected = compiled(x), shuffled(x)
+        assert torch.equal(result, expected)
+        assert result.stride() == expected.stride()

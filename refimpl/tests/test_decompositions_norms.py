@@ -60,3 +60,22 @@ def test_gradients_of_norms_of_single_elements_are_eagers(order: float) -> None:
         (row.sum() + first).backward()
         results.append((row, first, x.grad))
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("order", ["contiguous", "channels last", "with gaps"])
+def test_batch_norm_of_infinite_weights_is_nan_where_eagers_kernel_is(order: str, *, training: bool) -> None:
+    """Images without gaps are multiplied by one factor, and a constant is added, which may be inf - inf; others are centred."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 2, 3)
+    if order == "channels last":
+        x = x.to(memory_format=torch.channels_last)
+    elif order == "with gaps":
+        x = torch.cat([x, x], 3)[..., ::2]
+    weight = torch.tensor([math.inf, -math.inf, 0.0, -1.0, math.nan])
+    for bias in (None, torch.tensor([1.0, math.inf, -0.0, 0.0, 2.0])):
+        arguments = (x, weight, bias, torch.arange(5.0), torch.ones(5), training, 0.1, 1e-5)
+        expected = aten.native_batch_norm.default(*arguments)[0]
+        result = decomposition_table[aten.native_batch_norm.default](*arguments)[0]
+        torch.testing.assert_close(result, expected, equal_nan=True)
+        assert torch.equal(result.signbit() & (result == 0), expected.signbit() & (expected == 0))

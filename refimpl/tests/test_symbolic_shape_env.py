@@ -318,6 +318,16 @@ def test_guards_are_printed_over_the_inputs() -> None:
     assert env.produce_guards(fakes, ["a", "b"], _simplified=True) == ["L['a'].size()[1]*L['b'].size()[1] > 5"]
 
 
+def test_a_condition_that_divides_by_a_size_of_0_does_not_hold() -> None:
+    def f(a: Any) -> Any:
+        return a.cos() if a.shape[0] * 4 % a.shape[1] == 0 else a
+
+    env, fakes = trace(f, torch.randn(3, 6))
+    assert env.evaluate_guards_for_args(fakes, [torch.randn(6, 8)])
+    assert not env.evaluate_guards_for_args(fakes, [torch.randn(6, 7)])
+    assert not env.evaluate_guards_for_args(fakes, [torch.randn(6, 0)])
+
+
 def test_a_range_is_printed_as_bounds() -> None:
     def f(a: Any) -> Any:
         return a.cos() if a.shape[0] < 20 else a

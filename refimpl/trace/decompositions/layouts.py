@@ -69,4 +69,5 @@ def _is_like_new(out: torch.Tensor, memory_format: torch.memory_format) -> bool:
 
 
 def _is_one(size: int | torch.SymInt) -> bool:
-    return type(size) is int and size == 1
+    """In this call: of a symbolic size it is asked how its stride lies, not what it is."""
+    return is_known(size) and (size.node.hint if isinstance(size, torch.SymInt) else size) == 1

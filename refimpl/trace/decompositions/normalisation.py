@@ -220,10 +220,24 @@ def _all_but_channels(x: Tensor) -> list[int]:
 
 def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
     dtype = computation_dtype(x.dtype)
-    parameters = [None if p is None else _per_channel(cast(p, dtype), x.ndim) for p in (weight, bias)]
-    y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
-    out = cast(_scaled(y, *parameters), x.dtype)
+    scale, shift = _as_opmath(weight, dtype), _as_opmath(bias, dtype)
+    if follows_cpu(x.device) and _has_image_order(x):  # its kernels take no difference, which could overflow
+        factor = rstd if scale is None else rstd * scale
+        constant = (0 if shift is None else shift) - mean * factor
+        y = cast(x, dtype) * _per_channel(factor, x.ndim) + _per_channel(constant, x.ndim)
+    else:
+        y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
+        y = _scaled(y, *(None if p is None else _per_channel(p, x.ndim) for p in (scale, shift)))
+        if scale is not None and shift is None:
+            y = y + 0  # as eager does: a weight of zero gives no negative zeros
+    out = cast(y, x.dtype)
     return row_major(out) if follows_cpu(x.device) and x.is_contiguous() else laid_out_as(out, x)
+
+
+def _has_image_order(x: Tensor) -> bool:
+    """Whether the numbers lie in an order of an image's dimensions, without gaps."""
+    orders = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    return any(x.is_contiguous(memory_format=order) for order in orders)
 
 
 def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
@@ -241,8 +255,7 @@ def _mean_dtype(x: Tensor) -> torch.dtype:
 def _variance_dtype(x: Tensor) -> torch.dtype:
     """What squares of a batch are added up in: on a CPU float64 for float32 numbers that lie in no order of an image's dimensions
     without gaps. Contiguous and channels-last images have kernels that keep sums of squares in float32."""
-    orders = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
-    if x.dtype is not torch.float32 or any(x.is_contiguous(memory_format=order) for order in orders):
+    if x.dtype is not torch.float32 or _has_image_order(x):
         return computation_dtype(x.dtype)
     return statistics_dtype(x.dtype, x.device)
 
@@ -266,10 +279,7 @@ def _batch_norm_by_batch(
     if eps == 0:
         rstd = torch.where(variance == 0, 0, rstd)
     rstd = cast(rstd, dtype)
-    centre = mean
-    if follows_cpu(x.device) and wide is dtype:  # its kernels take no difference, which could overflow
-        centre = torch.where(rstd == 0, mean * 0, mean)
-    out = _batch_normalised(x, weight, bias, centre, rstd)
+    out = _batch_normalised(x, weight, bias, mean, rstd)
     new_mean = None if running_mean is None else _running(running_mean, mean, momentum)
     new_var = None
     if running_var is not None:
