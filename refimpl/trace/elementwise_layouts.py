@@ -46,6 +46,7 @@ _ELEMENTWISE = frozenset(
         aten.hardswish_backward.default,
         aten.hardtanh_backward.default,
         aten.gcd.default,
+        aten.gelu_backward.default,
         aten.heaviside.default,
         aten.hypot.default,
         aten.leaky_relu_backward.default,
@@ -78,7 +79,6 @@ _ELEMENTWISE_OF_HALVES = frozenset(
         aten.eq.Tensor,
         aten.fmod.Tensor,
         aten.ge.Tensor,
-        aten.gelu_backward.default,
         aten.gt.Tensor,
         aten.igamma.default,
         aten.igammac.default,
@@ -245,10 +245,10 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
     dtype = common_dtype(*args)
     if func in _IN_FLOATS and kind_of(dtype) in (BOOL, INT):
         dtype = torch.get_default_dtype()
-    return _strides_by_operands(shape, layouts, tensors, dtype, any(isinstance(arg, (int, float)) for arg in args))
+    return strides_by_operands(shape, layouts, tensors, dtype, any(isinstance(arg, (int, float)) for arg in args))
 
 
-def _strides_by_operands(
+def strides_by_operands(
     shape: Sequence[int],
     layouts: Sequence[Layout],
     tensors: Sequence[torch.Tensor],
@@ -256,13 +256,18 @@ def _strides_by_operands(
     has_number: bool,
 ) -> tuple[int, ...]:
     """`dtype` is what a CPU's kernel converts operands to, beforehand."""
-    layouts = list(layouts)
-    for i, (own, strides) in enumerate(layouts):
-        if tensors[0].device.type == "cpu" and tensors[i].dtype is not dtype and not _is_dense(own, strides):
-            layouts[i] = own, elementwise_strides(own, [layouts[i]])
+    layouts = _converted(layouts, tensors, dtype)
     if len(tensors) == 1 and has_number:
         layouts.append(((), ()))  # a number is a tensor without dimensions
     return elementwise_strides(shape, layouts)
+
+
+def _converted(layouts: Sequence[Layout], tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> list[Layout]:
+    converted = list(layouts)
+    for i, (own, strides) in enumerate(layouts):
+        if tensors[0].device.type == "cpu" and tensors[i].dtype is not dtype and not _is_dense(own, strides):
+            converted[i] = own, elementwise_strides(own, [layouts[i]])
+    return converted
 
 
 def _dtype_inside(func: Any, result: torch.Tensor, args: Sequence[Any]) -> torch.dtype:
@@ -300,11 +305,13 @@ def strides_along_ones(
         strides = kept_strides(shape, layouts[0][1])
     elif func in _COPIED_FIRST:
         strides = contiguous_strides(shape)
+    elif func is aten.where.self:  # whose condition is not converted
+        strides = elementwise_strides(shape, [layouts[0], *_converted(layouts[1:], tensors[1:], result.dtype)])
     else:
-        strides = _strides_by_operands(
+        strides = strides_by_operands(
             shape, layouts, tensors, _dtype_inside(func, result, args), _has_number(func, args)
         )
-    return strides if _agree(shape, strides, result.stride()) else None
+    return strides if agree_but_for_ones(shape, strides, result.stride()) else None
 
 
 @functools.cache
@@ -328,14 +335,14 @@ def in_layout_of(func: OpOverload, out: torch.Tensor, args: Iterable[Any]) -> to
     if func in _LIKE_FIRST and out.stride() != strides:
         memory = aten.empty_strided.default(out.shape, strides, dtype=out.dtype, device=out.device)
         return aten.copy.default(memory, out)
-    if _agree(out.shape, out.stride(), strides):
+    if agree_but_for_ones(out.shape, out.stride(), strides):
         return out
     order = sorted(range(out.ndim), key=lambda dim: -strides[dim])
     inverse = [order.index(dim) for dim in range(out.ndim)]
     return out.permute(order).contiguous().permute(inverse)
 
 
-def _agree(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+def agree_but_for_ones(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
     return all(size == 1 or a == b for size, a, b in zip(shape, strides, others, strict=True))
 
 
@@ -344,7 +351,9 @@ def _strides_of_all(shape: Sequence[int], operands: Sequence[Layout]) -> tuple[i
     if 0 in shape:  # which is contiguous whatever the strides
         return contiguous_strides(shape)
     for format_strides in (contiguous_strides(shape), _channels_last_strides(shape)):
-        if format_strides is not None and all(_agree(shape, strides, format_strides) for _, strides in operands):
+        if format_strides is not None and all(
+            agree_but_for_ones(shape, strides, format_strides) for _, strides in operands
+        ):
             return format_strides
     first = tuple(operands[0][1])
     if all(tuple(strides) == first for _, strides in operands) and _is_dense(shape, first):

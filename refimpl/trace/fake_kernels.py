@@ -29,15 +29,16 @@ from refimpl._torch import (
     set_bits,
     storage_key,
 )
-from refimpl.trace.elementwise_layouts import contiguous_strides, result_strides, strides_along_ones
+from refimpl.trace.elementwise_layouts import result_strides, strides_along_ones
 from refimpl.trace.empty_gradients import of_empty_groups, without_division
 from refimpl.trace.expanded_layouts import expanded_strides
 from refimpl.trace.index_layouts import indexed_strides
+from refimpl.trace.kernel_layouts import kernel_strides
 from refimpl.trace.norm_layouts import NORMS, normalised_strides
 from refimpl.trace.padding_layouts import padded_strides
 from refimpl.trace.rolled_layouts import rolled_strides, shuffled_strides
 from refimpl.trace.scalar_dtypes import with_plain_scalars
-from refimpl.trace.size_checks import check_sizes, is_known
+from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 from refimpl.trace.transform_layouts import transformed_strides
 from refimpl.trace.view_layouts import viewed_strides
@@ -64,7 +65,6 @@ _STORAGE_OPS = frozenset(
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _NAMESPACES = ("aten", "prims")  # of a user's own operators the fake kernel may do anything
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
-_LOG_SIGMOID = torch.ops.aten.log_sigmoid_forward.default
 _LIMIT = 50_000  # results remembered for static shapes over all traces of a process
 
 _MISS = object()
@@ -86,11 +86,6 @@ def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tu
     if given.fake_device.type == "cpu" and type(given.numel()) is int and given.numel() == 0:
         mask = torch.ops.aten.empty_like.default(given)
     return values, mask
-
-
-def _is_row_major_log_sigmoid(x: torch.Tensor) -> bool:
-    """Whether the kernel gives it so, with what it keeps: a CPU's, whatever the argument's layout. Of sizes nobody knows, no."""
-    return x.device.type == "cpu" and all(map(is_known, x.shape))
 
 
 @functools.cache
@@ -210,16 +205,15 @@ class FakeKernelsState:
             if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
-            return _dropped_out(result, args[0])
+            result = _dropped_out(result, args[0])
         if func in NORMS and type(result[0]) is FakeTensor:
             return type(result)((self._with_strides(result[0], normalised_strides(func, args)), *result[1:]))
-        if func is _LOG_SIGMOID and type(result[0]) is FakeTensor and _is_row_major_log_sigmoid(args[0]):
-            return type(result)(self._with_strides(item, contiguous_strides(item.shape)) for item in result)
+        if type(result) in (tuple, list) and (known := kernel_strides(func, result, args)) is not None:
+            return type(result)(map(self._with_strides, result, known))
         if type(result) is not FakeTensor or result.constant is not None:
             return result
-        strides = viewed_strides(func, result.shape, args)
-        if strides is not None and strides != result.stride():
-            return torch.ops.aten.as_strided.default(args[0], result.shape, strides, result.storage_offset())
+        if (strides := viewed_strides(func, result.shape, args)) is not None:
+            return self._view_with_strides(result, args[0], strides)
         is_given = any(result is argument for argument in (*args, *kwargs.values()))
         if not is_given and result.requires_grad and result.grad_fn is None:
             # That is autograd's to say; kernels in Python ask for it (pad).
@@ -227,7 +221,8 @@ class FakeKernelsState:
         if (strides := expanded_strides(func, result, args)) is not None:
             return self._view_with_strides(result, args[0], strides)
         strides = (
-            result_strides(func, result.shape, args)
+            (kernel_strides(func, [result], args) or [None])[0]
+            or result_strides(func, result.shape, args)
             or indexed_strides(func, result.shape, args)
             or transformed_strides(func, result.shape, args)
             or rolled_strides(func, result.shape, args)
@@ -237,8 +232,8 @@ class FakeKernelsState:
         )
         return self._with_strides(result, strides)
 
-    def _with_strides(self, result: FakeTensor, strides: Any) -> FakeTensor:
-        if strides is None or strides == result.stride():
+    def _with_strides(self, result: Any, strides: Any) -> Any:
+        if strides is None or type(result) is not FakeTensor or strides == result.stride():
             return result
         with inside_fake_kernel(self.fake_mode):
             meta = torch.empty_strided(result.shape, strides, dtype=result.dtype, device="meta")

@@ -40,9 +40,13 @@ def normalised_strides(func: Any, args: Sequence[Any]) -> tuple[Any, ...] | None
     shape = x.shape
     if x.device.type != "cpu" or not all(map(is_known, (*shape, *x.stride()))) or 0 in shape:
         return None
-    is_kept = func not in _LAYERS and not (func in _BATCHES and x.is_contiguous())
-    return (
-        channels_last_strides(shape)
-        if is_kept and is_like_channels_last(shape, x.stride())
-        else contiguous_strides(shape)
-    )
+    if func in _LAYERS or (func in _BATCHES and x.is_contiguous()):
+        return contiguous_strides(shape)
+    is_last = is_like_channels_last(shape, x.stride()) or (func in _BATCHES and _is_dense_channels_last(x))
+    return channels_last_strides(shape) if is_last else contiguous_strides(shape)
+
+
+def _is_dense_channels_last(x: Any) -> bool:
+    """Whatever the strides along sizes of 1 are."""
+    memory_format = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    return memory_format is not None and x.is_contiguous(memory_format=memory_format)

@@ -6,7 +6,7 @@ Differs: follows the kernel; the fake kernel keeps the strides that dimensions o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -55,6 +55,8 @@ def _is_one(size: Any) -> bool:
 
 def _is_same(a: Any, b: Any) -> bool:
     """By value, or by expression, which is no guard."""
-    if type(a) is int and type(b) is int:
-        return a == b
-    return type(a) is not int and type(b) is not int and a.node.expr == b.node.expr
+    return _expression(a) == _expression(b)
+
+
+def _expression(number: Any) -> Hashable:
+    return number if type(number) is int else number.node.expr
