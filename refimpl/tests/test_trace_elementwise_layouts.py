@@ -262,6 +262,16 @@ def test_integer_exponents_keep_the_layout_of_what_they_scale() -> None:
             assert _telling(compiled(x, other)) == _telling(expected), (x.stride(), other.stride())
 
 
+def test_powers_of_other_exponents_are_row_major_in_what_ldexp_gives() -> None:
+    rng = random.Random(6)
+    for _ in range(300):
+        x, other = _operands(rng, 2)
+        expected = torch.ldexp(x, other)
+        traced = make_fx(torch.ldexp, tracing_mode="fake")(x, other)
+        value = traced.graph.output_node().all_input_nodes[0].meta["val"]
+        assert _telling(value) == _telling(expected), (x.shape, x.stride(), other.shape, other.stride())
+
+
 _WITH_ONES = [
     ((1, 1, 1, 2), (2, 1, 2, 1)),
     ((1, 2, 1, 1), (7, 1, 5, 9)),

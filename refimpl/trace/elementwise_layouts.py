@@ -118,7 +118,8 @@ _LIKE_FIRST = frozenset(
         aten.uniform.default,
     ]
 )
-# As `empty_like` of the first where that has the result's shape; else by all, of which none is converted. Of integer exponents.
+# As `empty_like` of the first where that has the result's shape; else by all, of which none is converted. Of integer exponents;
+# of float32 alone by the first and by powers, which are row-major.
 _IN_FIRST = frozenset([aten.ldexp.Tensor])
 # Whatever the operands are.
 _CONTIGUOUS = frozenset(
@@ -233,6 +234,9 @@ def result_strides(func: Any, shape: Sequence[int], args: Iterable[Any]) -> tupl
     if func in _CONTIGUOUS:
         return contiguous_strides(shape)
     if func in _IN_FIRST:
+        if len(tensors) == 2 and all(tensor.dtype is torch.float32 for tensor in tensors):
+            own = layouts[1][0]
+            return elementwise_strides(shape, [layouts[0], (own, contiguous_strides(own))])
         if [kind_of(tensor.dtype) for tensor in tensors] != [FLOAT, INT]:
             return None
         if layouts[0][0] != tuple(shape):
