@@ -15,7 +15,7 @@ from refimpl.trace.recording_mode import RecordingMode
 # In the meta of a node of the backward: it reads a tensor that requires a gradient.
 _READS_HISTORY = "reads_history"
 # And: it is part of the decomposition of an op whose result would require one.
-_IS_DECOMPOSED = "is_decomposed_gradient"
+IS_DECOMPOSED = "is_decomposed_gradient"
 _DETACHED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.detach_.default})
 
 
@@ -24,7 +24,7 @@ def note_history(node: torch.fx.Node, recording: RecordingMode) -> None:
     if any(tensor.requires_grad for tensor in recording.operands):
         node.meta[_READS_HISTORY] = True
     if recording.decomposed is not None:
-        node.meta[_IS_DECOMPOSED] = True
+        node.meta[IS_DECOMPOSED] = True
 
 
 def gradient_histories(
@@ -62,7 +62,7 @@ def gradient_histories(
 
 def _is_differentiable(node: torch.fx.Node) -> bool:
     """Whether a result has the history of what it is computed from."""
-    if _IS_DECOMPOSED in node.meta:
+    if IS_DECOMPOSED in node.meta:
         return True
     value = node.meta.get("val")
     is_number = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())

@@ -14,6 +14,7 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.aot.decomposed_layouts import DECOMPOSED, IS_LAID_OUT_ALONE, LAID_OUT_BY, LAYS_OUT, Decomposed, Operand
+from refimpl.aot.gradient_histories import IS_DECOMPOSED
 from refimpl.aot.partition.joint import GIVEN_WITH, IS_GIVEN_FOR_SURE, SYM_TYPES, is_tangent
 from refimpl.errors import NotTracked
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
@@ -186,6 +187,9 @@ class _Pruning:
         """A kernel that may ask for the layout which the trace had gets that layout."""
         read = self._read if _takes_any_layout(node.target) else self._read_as_traced
         args, kwargs = map_nodes(node.args, read), map_nodes(node.kwargs, read)
+        copied = _copied_to_be_viewed(node)
+        if copied is not None and not self._is_traced(copied):
+            return self.views.reshape(self._read(copied), args[1])
         if node.target in RESHAPES and not self._is_traced(node.args[0]):
             return self.views.reshape(args[0], args[1], target=node.target)
         return self._laid_out(node, self.emit.copy(node, args, kwargs))
@@ -250,6 +254,16 @@ class _Pruning:
         extent = extent_of(like)[1] - like.storage_offset()
         flat = self.emit.call(_aten.zeros.default, [extent], dtype=like.dtype, device=like.device)
         return self.emit.call(_aten.as_strided.default, flat, list(like.shape), list(like.stride()))
+
+
+def _copied_to_be_viewed(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What a reshape copied, as its layout allowed no view. Kernels that were decomposed give no views."""
+    if node.target is not _aten._unsafe_view.default or IS_DECOMPOSED in node.meta:
+        return None
+    (copy, _) = node.args
+    assert isinstance(copy, torch.fx.Node)
+    is_copy = copy.target is _aten.clone.default and copy.kwargs == {"memory_format": torch.contiguous_format}
+    return copy.all_input_nodes[0] if is_copy else None
 
 
 def _takes_any_layout(target: Any) -> bool:

@@ -166,9 +166,16 @@ def on_a_diagonal(x: Any) -> Any:
     return z, z.sum()
 
 
+def reshaped(x: Any) -> Any:
+    z = x.reshape(3, 2)  # of all gradients in a copy, of an expanded one not
+    return z, z.sum(), z.t().contiguous()
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layout", [(1, 2), (3, 1)])
-@pytest.mark.parametrize("program", [negated, multiplied, two_parts, rounded, flipped, limited, on_a_diagonal])
+@pytest.mark.parametrize(
+    "program", [negated, multiplied, two_parts, rounded, flipped, limited, on_a_diagonal, reshaped]
+)
 def test_a_gradient_lies_in_memory_as_if_nothing_else_had_been_asked_for(
     program: Callable[..., Any], layout: tuple[int, int], way: str
 ) -> None:
