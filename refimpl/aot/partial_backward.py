@@ -26,6 +26,7 @@ from refimpl.functionalize.geometry import (
 )
 from refimpl.functionalize.graph_pass import only_metadata
 from refimpl.functionalize.views import RESHAPES, ViewWriter
+from refimpl.functionalize.writes import LIES_AS_FIRST
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
@@ -195,7 +196,13 @@ class _Pruning:
         return self._laid_out(node, self.emit.copy(node, args, kwargs))
 
     def _laid_out(self, node: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
-        """What a decomposed kernel gives, as it lays that out for the gradient that it reads now."""
+        """What a decomposed kernel gives, as it lays that out for the gradient that it reads now; and what a call gives that
+        wrote into its argument, as that lies now."""
+        first = node.args[0] if node.args else None  # what is kept of the forward has none, and lies as it does
+        if LIES_AS_FIRST in node.meta and isinstance(first, torch.fx.Node):
+            written = self._read(first).meta["val"]
+            is_whole = is_same_shape(written.shape, new.meta["val"].shape)
+            return self.views.with_layout(new, written) if is_whole else new
         if node.meta.get(IS_LAID_OUT_ALONE) and not is_same_places(node.meta["val"], new.meta["val"]):
             return self.views.with_layout(new, node.meta["val"])
         call = node.meta.get(DECOMPOSED)

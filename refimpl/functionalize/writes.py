@@ -22,6 +22,9 @@ from refimpl.functionalize.schemas import RANDOM_STATE, Parameter, effects_of, n
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import updates_shared_places
 
+# In the meta of a functional call: it was one that writes into its first argument, and what it gave lay in memory as that.
+LIES_AS_FIRST = "lies_as_first"
+
 _aten = torch.ops.aten
 Node = torch.fx.Node
 _RANDOM_FROM = getattr(_aten.random_, "from")
@@ -123,6 +126,8 @@ class CallWriter:
         call = self.emit.call(form.target, *args, is_extra=_is_removable(form), **kwargs)
         if form.target in _UNCERTAIN_LAYOUTS and not all(map(_is_contiguous, nodes_in([*args, *kwargs.values()]))):
             call = self.emit.call(_aten.clone.default, call, memory_format=torch.contiguous_format)
+        elif args and isinstance(args[0], Node) and _is_first(form.returns):
+            call.meta[LIES_AS_FIRST] = True
         is_single = len(form.returns) == 1
         values = [call] if is_single else [self.emit.element(call, i) for i in range(len(form.returns))]
         self._hand_out(node, given_args, given_kwargs, form.returns, values)
@@ -308,6 +313,11 @@ class CallWriter:
                 )
             value = self.emit.call(_aten.expand.default, value, self.emit.number(like.shape))
         return value
+
+
+def _is_first(returns: tuple[int | Parameter, ...]) -> bool:
+    """Whether all that a call gives is the new value of its first argument."""
+    return len(returns) == 1 and isinstance(returns[0], Parameter) and returns[0].position == 0
 
 
 def _normal_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:

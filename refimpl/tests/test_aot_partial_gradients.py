@@ -174,7 +174,8 @@ def reshaped(x: Any) -> Any:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layout", [(1, 2), (3, 1)])
 @pytest.mark.parametrize(
-    "program", [negated, multiplied, two_parts, rounded, flipped, limited, on_a_diagonal, reshaped]
+    "program",
+    [negated, multiplied, two_parts, rounded, flipped, limited, on_a_diagonal, reshaped],
 )
 def test_a_gradient_lies_in_memory_as_if_nothing_else_had_been_asked_for(
     program: Callable[..., Any], layout: tuple[int, int], way: str
@@ -201,6 +202,25 @@ def test_a_gradient_of_an_image_lies_in_memory_as_if_nothing_else_had_been_asked
     (actual,) = torch.autograd.grad(WAYS[way](program)(x)[1], x)
     torch.testing.assert_close(actual, expected)
     assert actual.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gradient_that_is_written_into_lies_in_memory_as_it_would_alone(way: str) -> None:
+    """Zeros are written into the gradient of a deviation where it is 0."""
+
+    def program(x: Any) -> Any:
+        z = x.std(1, keepdim=True)
+        return z, z.sum(), (z * 2 + 1).sum(0), z.transpose(0, -1).contiguous()
+
+    def found(function: Any) -> tuple[torch.Tensor, tuple[int, ...]]:
+        x = (torch.arange(60.0) ** 2).reshape(3, 5, 4).transpose(1, 2).requires_grad_()
+        result = function(x)[3]
+        (gradient,) = torch.autograd.grad(result, x, torch.ones_like(result))
+        return gradient, gradient.stride()
+
+    (expected, strides), (actual, traced) = found(program), found(WAYS[way](program))
+    torch.testing.assert_close(actual, expected)
+    assert traced == strides
 
 
 def test_no_gradient_is_none_behind_a_graph_too() -> None:
