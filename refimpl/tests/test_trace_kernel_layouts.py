@@ -111,3 +111,22 @@ def test_a_backward_through_dropout_lies_as_what_it_is_given() -> None:
         ).graph
         (node,) = [node for node in graph.nodes if node.target is aten.native_dropout_backward.default]
         assert tuple(map(int, node.meta["val"].stride())) == gradient.stride()
+
+
+@pytest.mark.parametrize(
+    "make", [torch.zeros_like, torch.rand_like, torch.clone, torch.nan_to_num, lambda x: torch.full_like(x, 2)]
+)
+def test_copies_of_symbolic_sizes_have_eagers_strides_along_sizes_of_one(make: Callable[[Tensor], Tensor]) -> None:
+    found: list[tuple[int, ...]] = []
+
+    def program(x: Tensor) -> Tensor:
+        result = make(x)
+        found.append(tuple(map(int, result.stride())))
+        return result
+
+    for strides in ((3, 1, 7), (1, 4, 2), (3, 1, 3), (6, 1, 5), (0, 1, 7)):
+        x = torch.rand(40).as_strided((4, 3, 1), strides)
+        found.clear()
+        program(x)
+        refimpl.make_fx(program, None, "symbolic")(x)
+        assert found[1] == found[0], strides

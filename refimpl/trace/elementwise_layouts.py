@@ -266,6 +266,19 @@ def strides_by_operands(
     return elementwise_strides(shape, layouts)
 
 
+def _copied_strides(result: torch.Tensor, x: torch.Tensor) -> tuple[Any, ...] | None:
+    """The argument's, where the result of no other sizes has them but along sizes of 1: as far as expressions show it."""
+    if len(x.shape) != len(result.shape) or not all(map(_is_same, x.shape, result.shape)):
+        return None
+    places = zip(result.shape, result.stride(), x.stride(), strict=True)
+    is_kept = all((type(size) is int and size == 1) or _is_same(own, given) for size, own, given in places)
+    return tuple(x.stride()) if is_kept else None
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return (a if type(a) is int else a.node.expr) == (b if type(b) is int else b.node.expr)
+
+
 def _converted(layouts: Sequence[Layout], tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> list[Layout]:
     converted = list(layouts)
     for i, (own, strides) in enumerate(layouts):
@@ -291,7 +304,7 @@ def strides_along_ones(
     func: Any, result: torch.Tensor, args: Iterable[Any], kwargs: Mapping[str, Any]
 ) -> tuple[int, ...] | None:
     """Strides of a result whose fake kernel errs along sizes of 1 only. Kernels choose layouts of results by these as well
-    (`cat`). None for other operators than elementwise ones and for symbolic sizes."""
+    (`cat`). None for other operators than elementwise ones, and for symbolic sizes where more than a copy's are asked for."""
     shape, args = result.shape, list(args)
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     is_like = func in _LIKE
@@ -301,10 +314,13 @@ def strides_along_ones(
         return None
     layouts = [(tuple(tensor.shape), tensor.stride()) for tensor in tensors]
     numbers = (*shape, *result.stride(), *(n for layout in layouts for part in layout for n in part))
-    if any(type(number) is not int for number in numbers) or 1 not in shape:
+    is_copy = is_like and kwargs.get("memory_format") in (None, torch.preserve_format)
+    if any(type(number) is not int for number in numbers):
+        return _copied_strides(result, tensors[0]) if is_copy else None
+    if 1 not in shape:
         return None
     if is_like:
-        if kwargs.get("memory_format") not in (None, torch.preserve_format) or layouts[0][0] != tuple(shape):
+        if not is_copy or layouts[0][0] != tuple(shape):
             return None
         strides = kept_strides(shape, layouts[0][1])
     elif func in _COPIED_FIRST:
