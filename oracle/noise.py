@@ -148,7 +148,6 @@ class RoundingNoise(TorchDispatchMode):
         self._factor = noise_factor(func, args, kwargs)
         self._flips_zeros = False
         self._parts_largest = kind.is_linear_sum or kind.moves_first_input
-        given = args
         if kind.moves_first_input:
             args = (self._moved_input(args[0]), *args[1:])
         if kind.moves_inputs:
@@ -163,7 +162,7 @@ class RoundingNoise(TorchDispatchMode):
         if kind.is_magnitude and self.scale:
             result = with_open_magnitudes(func, args, result)
         if kind.is_of_rows and self.scale:
-            result = with_open_rows(func, given, result)
+            result = with_open_rows(func, args, result)
         if kind.is_backward_of_norm and self.scale:
             result = with_open_parameter_gradients(func, args, result)
         self._flips_zeros, self._parts_largest = kind.accumulates, False

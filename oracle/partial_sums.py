@@ -134,43 +134,22 @@ def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
 
 
 def with_open_rows(func: Any, args: Any, result: Any) -> Any:
-    """`result` of a layer or group norm, whose mean and sum of squares are found by differences, as the row's order has them.
-
-    Where the largest number minus the smallest one overflows, differences do in one order and not in another: mean, deviation and
-    output are NaN then. Where the variance is beyond the largest number, in any order it is infinite, so that the output is the
-    bias, or NaN: pairs that are put together are multiplied by their counts, and zero times infinity is NaN. Where the row itself
-    is not finite no order gives numbers. `args` are those of eager, `result` may be that of moved ones.
+    """`result` of a layer or group norm, whose mean is found by differences: where the largest number minus the smallest one
+    overflows, these are infinite in one order of the row and not in another, and the mean is; deviation and output are NaN then.
+    Where those are NaN in eager they stay so: no order gives right numbers.
     """
     x, (output, mean, deviation) = args[0], result
     if not x.numel() or not mean.numel() or x.dtype not in _ROWS:
         return result
-    wide = x.detach().double().reshape(*mean.shape, -1)
-    rows = wide.nan_to_num(0.0, 0.0, 0.0)
-    is_far_apart = rows.amax(-1) - rows.amin(-1) > _BEYOND
-    is_open = is_far_apart | (rows.var(-1, correction=0) > _BEYOND)
+    rows = x.detach().double().nan_to_num(0.0, 0.0, 0.0).reshape(*mean.shape, -1)
+    is_open = rows.amax(-1) - rows.amin(-1) > _BEYOND
     if not bool(is_open.any()):
         return result
-    own = func(*args)
-    is_finite = is_open & wide.isfinite().all(-1)
-    bends = torch.where(own[2].isnan() & is_finite, 0.0, math.nan)
-    of_nan = torch.where(is_finite, rows.mean(-1), math.inf)
-    other_mean = torch.where(own[1].isnan(), of_nan, torch.where(is_far_apart, math.nan, own[1]))
-    everywhere = [row[..., None].expand(wide.shape).reshape(x.shape) for row in (is_open, bends)]
-    other = torch.where(everywhere[0], everywhere[1] + _bias(func, args), output)
-    return (
-        torch.empty_like(output).copy_(other),
-        torch.where(is_open, other_mean, mean).to(mean.dtype),
-        torch.where(is_open, bends, deviation).to(deviation.dtype),
-    )
-
-
-def _bias(func: Any, args: Any) -> Any:
-    """That of a layer or group norm, to broadcast against its output; 0 if there is none."""
-    given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)}
-    bias, x = given.get("bias"), given["input"]
-    if bias is None:
-        return 0.0
-    return bias.detach() if "normalized_shape" in given else bias.detach().reshape(1, -1, *[1] * (x.dim() - 2))
+    another = torch.where(mean.isnan(), math.inf, math.nan).to(mean.dtype)
+    everywhere = is_open[..., None].expand(rows.shape).reshape(x.shape)
+    bent = torch.where(everywhere, math.nan, output)
+    bent = bent if bent.stride() == output.stride() else torch.empty_like(output).copy_(bent)
+    return bent, torch.where(is_open, another, mean), torch.where(is_open, math.nan, deviation)
 
 
 def with_open_parameter_gradients(func: Any, args: Any, result: Any) -> Any:

@@ -314,50 +314,24 @@ def test_statistics_of_a_batch_norm_are_sums(images: torch.Tensor, *, training: 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_group", [False, True])
 def test_rows_whose_numbers_lie_too_far_apart_have_no_mean_in_one_order(*, is_group: bool, dtype: torch.dtype) -> None:
-    """The largest number minus the smallest one overflows of two and four of them; of three as well the variance does. What is
-    NaN is the bias then."""
+    """The largest number minus the smallest one overflows: of two and four of them only."""
     rows = torch.tensor(
         [[1.0, 2.0, 3.0, 5.0], [1e38, -3e38, 1.0, 2.0], [1.5e38, -1.5e38, 1.0, 2.0], [-3e38, 0.0, 3e38, 1.0]]
     )
-    rows, bias = rows.to(dtype), torch.tensor([2.5], dtype=dtype)
+    rows = rows.to(dtype)
 
     def norm() -> tuple[torch.Tensor, ...]:
         if is_group:
-            return torch.native_group_norm(rows[:, None], None, bias, 4, 1, 4, 1, 1e-5)
-        return torch.native_layer_norm(rows, (4,), None, bias.repeat(4), 1e-5)
+            return torch.native_group_norm(rows[:, None], None, None, 4, 1, 4, 1, 1e-5)
+        return torch.native_layer_norm(rows, (4,), None, None, 1e-5)
 
-    eager, is_open = norm(), torch.tensor([False, True, True, True])
+    own = norm()[1].flatten()
     for seed in range(2):
         output, mean, deviation = noisy(norm, seed)
-        assert output.stride() == eager[0].stride()
-        assert mean.stride() == eager[1].stride()
-        lines, eager_lines = output.reshape(4, 4), eager[0].reshape(4, 4)
-        for other, own in zip(lines[is_open], eager_lines[is_open], strict=True):
-            assert bool(((other - 2.5).abs() < 0.1).all() if own.isnan().all() else other.isnan().all())
-        was_lost = eager[2].flatten().isnan()
-        assert torch.equal(deviation.flatten() == 0, is_open & was_lost)
-        assert torch.equal(deviation.flatten().isnan(), is_open & ~was_lost)
-        assert lines[0].isfinite().all()
-        assert (mean.flatten().isnan() != eager[1].flatten().isnan())[[1, 3]].all()
-        assert mean.flatten()[[0, 2]].isfinite().all()
-
-
-@pytest.mark.parametrize(("last", "is_finite"), [(1.0, True), (math.nan, False), (math.inf, False)])
-def test_rows_that_are_not_finite_themselves_stay_nan(last: float, *, is_finite: bool) -> None:
-    rows = row(LARGEST, -LARGEST, LARGEST, -LARGEST, 0.0, last)[None]
-    output, _, _ = noisy(lambda: torch.native_layer_norm(rows, (6,), None, None, 1e-5), 1)
-    assert torch.native_layer_norm(rows, (6,), None, None, 1e-5)[0].isnan().all()
-    assert bool(output.isnan().all()) is not is_finite
-
-
-def test_beside_such_rows_wrong_numbers_stay_wrong() -> None:
-    rows = torch.stack([row(LARGEST, -LARGEST, LARGEST, -LARGEST), row(1.0, 2.0, 3.0, 6.0)])
-
-    def norm() -> torch.Tensor:
-        return torch.nn.functional.layer_norm(rows, (4,))
-
-    right, truth = norm(), torch.nn.functional.layer_norm(rows.double(), (4,))
-    assert right[0].isnan().all()
-    two_pass = torch.stack([torch.zeros(4), right[1]])
-    assert is_right(norm, two_pass, truth)
-    assert not is_right(norm, two_pass + row(0.0, 1e-3)[:, None], truth)
+        assert output.stride() == norm()[0].stride()
+        assert output.reshape(4, 4)[[1, 3]].isnan().all()
+        assert deviation.flatten()[[1, 3]].isnan().all()
+        assert output.reshape(4, 4)[0].isfinite().all()
+        assert mean.stride() == norm()[1].stride()
+        assert mean.isfinite().flatten().tolist() == [True, False, True, False]
+        assert (mean.flatten().isnan() != own.isnan())[[1, 3]].all()

@@ -83,3 +83,23 @@ def test_results_are_what_eager_makes_them(program: Callable[..., Any], way: str
             ]
         )
     assert found[1] == found[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("is_inference", [False, True])
+def test_views_as_another_dtype_are_what_they_view_is(way: str, *, is_inference: bool) -> None:
+    """Each asked for twice: the second time what is known of the first is not an inference tensor of its own."""
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        found = []
+        for _ in range(2):
+            found += [torch.view_as_complex(x), torch.view_as_real(torch.view_as_complex(x)), x.view(torch.int32)]
+        return found
+
+    with torch.inference_mode(is_inference):
+        x = torch.arange(6.0).view(3, 2)
+    for is_called_so in (False, True):
+        with torch.inference_mode(is_called_so):
+            expected, results = program(x), WAYS[way](program)(x)
+        assert [r.is_inference() for r in results] == [e.is_inference() for e in expected]
+        assert [r.tolist() for r in results] == [e.tolist() for e in expected]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 
 import pytest
 import torch
@@ -79,3 +80,22 @@ def test_batch_norm_of_infinite_weights_is_nan_where_eagers_kernel_is(order: str
         result = decomposition_table[aten.native_batch_norm.default](*arguments)[0]
         torch.testing.assert_close(result, expected, equal_nan=True)
         assert torch.equal(result.signbit() & (result == 0), expected.signbit() & (expected == 0))
+
+
+@pytest.mark.parametrize("length", [16, 24, 33, 64, 132])
+def test_layer_norms_of_the_largest_numbers_are_nan_where_eagers_kernel_is(length: int) -> None:
+    """Of numbers of one sign; of both where a difference overflows, which eager's order of them may avoid."""
+    draw = random.Random(length)
+    for case in range(60):
+        largest = [1e38, 3.4e38] if case % 2 else [-1e38, -3.4e38]
+        row = [draw.choice([1.0, 2.0, 0.0, *largest[: draw.randint(0, 2)]]) for _ in range(length)]
+        if case >= 40:
+            row[draw.randrange(length)] *= -1
+        x = torch.tensor([row])
+        expected = aten.native_layer_norm.default(x, [length], None, None, 1e-5)
+        result = decomposition_table[aten.native_layer_norm.default](x, [length], None, None, 1e-5)
+        is_far_apart = math.isinf((x.max() - x.min()).item())
+        if is_far_apart:
+            assert all(part.isnan().all() for part in result[::2])
+        else:
+            torch.testing.assert_close(result[::2], expected[::2], equal_nan=True, rtol=1e-4, atol=1e-5)

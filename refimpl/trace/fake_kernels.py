@@ -332,10 +332,12 @@ class FakeKernelsState:
             base = None if made.base is None else tensors[made.base]
             if base is not None and base.dtype is made.dtype:
                 meta = torch.as_strided(base, made.shape, made.stride, made.offset)
+            elif base is not None:
+                with torch.inference_mode(base.is_inference()):  # as a view is
+                    meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+                    meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)
             else:
                 meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
-                if base is not None:
-                    meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)
             set_bits(meta, is_conj=made.is_conj, is_neg=made.is_neg)
         return FakeTensor(self.fake_mode, meta, made.device)
 

@@ -27,8 +27,8 @@ def mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) ->
     dtype: of the rows before they were converted to the one that is computed in.
     """
     is_rare = has_rare_rows(x.device, math.prod(x.shape[d] for d in dims), dtype)
-    # A running mean does not overflow as a sum does. Whole long rows, which models have, are left at that.
-    wide = statistics_dtype(x.dtype, x.device) if is_rare else x.dtype
+    # A running mean does not overflow as a sum does.
+    wide = statistics_dtype(x.dtype, x.device) if follows_cpu(x.device) else x.dtype
     mean = cast(torch.mean(cast(x, wide), dims, keepdim=True), x.dtype)
     variance = variance_around(mean, x, dims, keepdim=True)
     if not follows_cpu(x.device):
@@ -56,12 +56,11 @@ def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) 
 
 def _losses(x: Tensor, dims: list[int], mean: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
     """Where the variance of a row ends in NaN: in rows of whole vectors the first lane meets an empty pair, rows of less than one
-    vector meet empty lanes in the end. Of short rows it is also seen whether a difference overflows."""
+    vector meet empty lanes in the end. Where the largest number minus the smallest one overflows, differences mostly do."""
     length, vector = math.prod(x.shape[d] for d in dims), _VECTOR_BYTES // dtype.itemsize
     if not is_known(length):
         return
-    if length < 2 * vector:
-        yield torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
+    yield torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
     if length < vector:
         yield torch.isinf(mean * mean)
     elif length % vector == 0:
