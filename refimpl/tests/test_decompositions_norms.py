@@ -99,3 +99,22 @@ def test_layer_norms_of_the_largest_numbers_are_nan_where_eagers_kernel_is(lengt
             assert all(part.isnan().all() for part in result[::2])
         else:
             torch.testing.assert_close(result[::2], expected[::2], equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_gradients_of_rows_with_an_infinite_variance_are_zero_or_nan_as_eagers(dtype: torch.dtype) -> None:
+    """By whether the products of gradient and numbers overflow when they are added up."""
+    draw = random.Random(0)
+    largest, length = torch.finfo(dtype).max, 32 // dtype.itemsize  # one vector of the kernel
+    seen = set()
+    for _ in range(200):
+        x = torch.tensor([[draw.choice([1.0, 0.5, -0.0, -1.0]) for _ in range(length)]], dtype=dtype)
+        x[0, draw.randrange(length)] = largest
+        gradient = torch.tensor([[draw.gauss(0, 2) for _ in range(length)]], dtype=dtype)
+        _, mean, rstd = aten.native_layer_norm.default(x, [length], None, None, 1e-5)
+        arguments = (gradient, x, [length], mean, rstd, None, None, [True, False, False])
+        expected = aten.native_layer_norm_backward.default(*arguments)[0]
+        result = decomposition_table[aten.native_layer_norm_backward.default](*arguments)[0]
+        torch.testing.assert_close(result, expected, equal_nan=True, rtol=0, atol=0)
+        seen.add(bool(expected.isnan().any()))
+    assert seen == {False, True}

@@ -10,6 +10,7 @@ dx = rstd * (g - mean(g) - y * mean(g * y)). The layer and group norms themselve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,20 @@ Tensor = torch.Tensor
 
 def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: list[int]) -> Tensor:
     return rstd * (g - torch.mean(g, dims, keepdim=True) - y * torch.mean(g * y, dims, keepdim=True))
+
+
+def _gradient_of_rows(g: Tensor, z: Tensor, mean: Tensor, rstd: Tensor, dims: list[int]) -> Tensor:
+    """That of rows of layer and group norms, `mean` and `rstd` of which broadcast. Where a variance is infinite, a CPU's kernels
+    find zeros, or NaN if a sum overflows, by a line through the numbers of the row."""
+    found = _gradient_of_normalised(g, (z - mean) * rstd, rstd, dims)
+    if not follows_cpu(z.device):
+        return found
+    count = math.prod(z.shape[d] for d in dims)
+    total, product = torch.sum(g, dims, keepdim=True), torch.sum(g * z, dims, keepdim=True)
+    difference = (total * (mean / 4) - product / 4) * 4  # of which only the difference is rounded there, and overflows
+    slope = difference * rstd * rstd * rstd / count
+    constant = -slope * mean - total * rstd / count
+    return torch.where(rstd == 0, rstd * g + slope * z + constant, found)
 
 
 def _as_opmath(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -92,7 +107,7 @@ def native_layer_norm_backward(
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         scaled = g if weight is None else g * cast(weight, dtype)
-        grad_x = cast(_gradient_of_normalised(scaled, y, rstd, inner), x.dtype)
+        grad_x = cast(_gradient_of_rows(scaled, z, cast(mean, dtype), rstd, inner), x.dtype)
     if output_mask[1] and weight is not None:
         grad_weight = cast(_sum_over(g * y, outer), weight.dtype)
     if output_mask[2] and bias is not None:
@@ -201,7 +216,8 @@ def native_group_norm_backward(
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         scaled = g if weight is None else g * cast(weight, dtype).reshape(1, group, C // group, 1)
-        grad_x = cast(_gradient_of_normalised(scaled, y, r, [2, 3]), x.dtype).reshape(x.shape)
+        centre = cast(mean, dtype).reshape(N, group, 1, 1)
+        grad_x = cast(_gradient_of_rows(scaled, z, centre, r, [2, 3]), x.dtype).reshape(x.shape)
         grad_x = laid_out_as(grad_x, x) if x.device.type == "cpu" else row_major(grad_x)
     parameter_dtype = x.dtype if weight is None else weight.dtype
     if output_mask[1]:
