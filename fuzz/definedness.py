@@ -22,7 +22,7 @@ _SCATTERS = {"scatter": 2, "scatter_": 2, "index_copy": 2, "index_copy_": 2, "in
 _UNINITIALISED = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"])
 
 
-OF_VALUES = frozenset(["float out of an integer's range", "shift out of range", "index twice"])
+OF_VALUES = frozenset(["float out of an integer's range", "shift out of range", "index twice", "index out of range"])
 
 
 class Definedness(TorchDispatchMode):
@@ -83,6 +83,9 @@ class Definedness(TorchDispatchMode):
             index = args[_SCATTERS[name]]
             if _is_plain(index) and _repeats(index, args[1], along_dim=plain == "scatter"):
                 self._kinds.add("index twice")
+        elif name == "embedding_dense_backward":  # it does not look, and may write beyond its memory
+            if _has(args[1], lambda t: (t < 0) | (t >= args[2])):
+                self._kinds.add("index out of range")
         elif plain in ("index_put", "_unsafe_index_put", "_index_put_impl"):
             accumulates = kwargs.get("accumulate", args[3] if len(args) > 3 else False)
             if not accumulates and _positions_repeat(args[0], args[1]):

@@ -143,6 +143,8 @@ def test_undefined_writes_are_noticed(body: str, is_defined: bool) -> None:
         ("a0 = a1.to(torch.uint8)", [2.0, 300.0]),
         ("a0 = torch.arange(2) << a1.long()", [2.0, 64.0]),
         ("a0 = torch.arange(2).scatter(0, a1.long(), torch.arange(2))", [0.0, 1.0, 1.0]),
+        ("a0 = torch.ops.aten.embedding_dense_backward(torch.ones(2, 3), a1.long(), 5, -1, False)", [2.0, 4.0, 5.0]),
+        ("a0 = torch.ops.aten.embedding_dense_backward(torch.ones(2, 3), a1.long(), 5, -1, False)", [0.0, 4.0, -1.0]),
     ],
 )
 def test_undefined_numbers_are_noticed(body: str, values: list[float]) -> None:
