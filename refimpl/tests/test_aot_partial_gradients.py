@@ -578,25 +578,3 @@ def test_a_gradient_by_what_is_kept_is_not_differentiated() -> None:
     assert gradient.requires_grad
     with pytest.raises(RuntimeError, match="double backward"):
         torch.autograd.grad(gradient.sum(), x)
-
-
-class UsesUp(torch.autograd.Function):
-    """Its backward can run once, and reads nothing that arrives."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.factors = [3]
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> torch.Tensor:
-        return torch.ones(2) * ctx.factors.pop()
-
-
-def test_a_backward_of_the_user_s_is_asked_once() -> None:
-    compiled = compile_aot(lambda x: (UsesUp.apply(x), x**2))
-    for _ in range(2):
-        x = torch.ones(2, requires_grad=True)
-        first, second = compiled(x)
-        (gradient,) = torch.autograd.grad(first.sum() + second.sum(), x)
-        assert gradient.tolist() == [5, 5]
