@@ -7,6 +7,7 @@ have nothing that could change in its way. Whether eager accepts them is for the
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -169,8 +170,12 @@ def realiased(draw: Draw, specs: Specs) -> Specs | None:
     changed = copy.deepcopy(specs)
     if alike and draw.chance(0.6):
         first, second = draw.choice(alike)
-        changed[first]["id"] = "t"
-        changed[second] = {"$": "same", "id": "t"}
+        # An earlier change may have left a name behind whose second tensor is another one by now.
+        taken = {spec.get("id") for spec in tensors_in(changed)}
+        name = changed[first].setdefault(
+            "id", next(name for name in map("t{}".format, itertools.count()) if name not in taken)
+        )
+        changed[second] = {"$": "same", "id": name}
         return changed
     first, second = draw.choice(pairs)
     for at in (first, second):

@@ -193,3 +193,15 @@ def test_arguments_that_were_one_tensor_are_apart() -> None:
     first, second = _built(changed)
     assert first is not second
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["t", "t0"])
+def test_a_name_that_is_left_behind_is_not_given_twice(name: str) -> None:
+    """The second tensor of that name was exchanged for another one since."""
+    specs = [_spec([3], id=name), _spec([3]), _spec([3])]
+    for seed in range(40):
+        changed = realiased(RandomDraw(seed), specs)
+        assert changed is not None
+        names = [spec["id"] for spec in changed if "id" in spec and spec["$"] == "tensor"]
+        assert len(names) == len(set(names))
+        assert all(spec["id"] in names for spec in changed if spec["$"] == "same")
