@@ -16,6 +16,7 @@ import torch
 from refimpl._torch import OpOverload
 from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, kind_of
 from refimpl.trace.operand_numbers import numbers_fit
+from refimpl.trace.rolled_layouts import PADDING_BACKWARD
 
 # By the name of an operand: its dtype. Operands that are not given, lists and numbers other than truth values are left out.
 Dtypes = Mapping[str, torch.dtype]
@@ -146,14 +147,6 @@ _FLOATS_OF_ONE_DTYPE = (
     aten._weight_norm_interface.default,
     aten.glu_backward.default,
 )
-_PADDING_BACKWARD = (
-    aten.reflection_pad1d_backward.default,
-    aten.reflection_pad2d_backward.default,
-    aten.reflection_pad3d_backward.default,
-    aten.replication_pad1d_backward.default,
-    aten.replication_pad2d_backward.default,
-    aten.replication_pad3d_backward.default,
-)
 _OF_FLOATS = (
     aten._adaptive_avg_pool2d.default,
     aten._adaptive_avg_pool3d.default,
@@ -206,7 +199,7 @@ _OF_STATISTICS = "weight running_mean running_var save_mean"
 CONDITIONS: Mapping[Any, Condition] = {
     **dict.fromkeys(_OF_ONE_DTYPE, _same()),
     **dict.fromkeys(_FLOATS_OF_ONE_DTYPE, _all_of(_first_is(FLOAT), _same())),
-    **dict.fromkeys(_PADDING_BACKWARD, _all_of(_first_is(FLOAT, COMPLEX), _same())),
+    **dict.fromkeys(PADDING_BACKWARD, _all_of(_first_is(FLOAT, COMPLEX), _same())),
     **dict.fromkeys(_OF_FLOATS, _first_is(FLOAT)),
     **dict.fromkeys(_NEAREST, _first_of(*_FLOATS, torch.uint8)),
     **dict.fromkeys(_OF_NUMBERS, _first_is(INT, FLOAT, COMPLEX)),

@@ -30,7 +30,7 @@ _PADDING = frozenset(
         aten.replication_pad3d.default,
     ]
 )
-_PADDING_BACKWARD = frozenset(
+PADDING_BACKWARD = frozenset(
     [
         aten.reflection_pad1d_backward.default,
         aten.reflection_pad2d_backward.default,
@@ -55,7 +55,7 @@ _RESAMPLING = frozenset(
         aten.upsample_bicubic2d.default,
     ]
 )
-_BY_ARGUMENT = _CHANNELS_LAST_OR_NOT | _RESAMPLING | _PADDING | _PADDING_BACKWARD
+_BY_ARGUMENT = _CHANNELS_LAST_OR_NOT | _RESAMPLING | _PADDING | PADDING_BACKWARD
 
 
 def rolled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tuple[int, ...] | None:
@@ -80,7 +80,7 @@ def shuffled_strides(func: Any, shape: Sequence[int], args: Sequence[Any]) -> tu
     sizes that only a run of the graph knows, symbolic ones of resampling, and no elements."""
     if func not in _BY_ARGUMENT:
         return None
-    x = args[1] if func in _PADDING_BACKWARD else args[0]
+    x = args[1] if func in PADDING_BACKWARD else args[0]
     if func in _RESAMPLING and any(type(number) is not int for number in (*shape, *x.stride())):
         return None
     if x.device.type != "cpu" or not all(map(is_known, (*shape, *x.stride()))) or 0 in shape:
