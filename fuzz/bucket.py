@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fuzz.structure import Block, FuzzProgram, Lines, OpCall, Ref, Statement, walk
-from fuzz.symptom import Symptom
+from oracle.symptom import Symptom
 from oracle.verdict import Status
 
 # Spellings of one operator. What is not here stands for itself, without its module and without the underscore of in-place.

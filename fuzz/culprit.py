@@ -27,11 +27,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fuzz.judging import judge
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.build import instantiate
 from oracle.case import CaseResult
 from oracle.observe import observe
 from oracle.subjects.base import Subject
+from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0

@@ -13,10 +13,10 @@ from dataclasses import replace
 from fuzz.judging import judge
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
+from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict
 
 LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")

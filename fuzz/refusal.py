@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fuzz.symptom import symptom_of
 from oracle.subjects.spec import SubjectSpec
+from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 
 REFUSED = "refused"  # in counts of programs, beside the values of Status

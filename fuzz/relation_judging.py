@@ -23,7 +23,6 @@ from fuzz.observing import prepared_subject
 from fuzz.refusal import refusal_of
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import symptom_of, with_relation
 from oracle.build import ProgramLoadError, instantiate
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.hygiene import ProcessState, snapshot
@@ -33,6 +32,7 @@ from oracle.program import ComparePolicy, Program
 from oracle.subjects.base import Subject
 from oracle.subjects.refimpl import ThroughRefimpl
 from oracle.subjects.registry import load, resolve
+from oracle.symptom import symptom_of, with_relation
 from oracle.verdict import Status, Verdict
 
 # Two programs of one meaning owe each other values; a copy more or less moves strides and aliases.

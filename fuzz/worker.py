@@ -21,11 +21,11 @@ from fuzz.render import render, to_program
 from fuzz.settings import Settings, Steering
 from fuzz.strategies.programs import RULES, draw_program
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.case import CaseResult
 from oracle.hygiene import differences, snapshot
 from oracle.program import Program
 from oracle.subjects.base import Subject
+from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict
 
 _TRACEBACK_CHARACTERS = 3000

@@ -36,14 +36,20 @@ class Status(str, Enum):
     OOM = "OOM"
     TIMEOUT = "timeout"
     CRASH = "crash"
-    MISSING = "missing"
-    KNOWN = "known"
-    XPASS = "xpass"
+    MISSING = "missing"  # planned, and no record of it although the run ended: a hole in the run
+    NOT_RUN = "not_run"  # planned, and not started before the run was stopped
+    KNOWN = "known"  # differs as an entry of the ledger says; `Verdict.issue` names it
+    XPASS = "xpass"  # agrees, although an entry of the ledger says that it differs
 
     @property
     def is_finding(self) -> bool:
         """Whether a run that contains this status exits with 1."""
         return self not in _NOT_FINDINGS
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether nothing is known of the case: it has no record."""
+        return self in (Status.MISSING, Status.NOT_RUN)
 
     @property
     def is_silent(self) -> bool:
@@ -52,7 +58,15 @@ class Status(str, Enum):
 
 
 _NOT_FINDINGS = frozenset(
-    {Status.PASS, Status.PASS_DUE_TO_SKIP, Status.KNOWN, Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER}
+    {
+        Status.PASS,
+        Status.PASS_DUE_TO_SKIP,
+        Status.KNOWN,
+        Status.XPASS,
+        Status.NOT_RUN,
+        Status.EAGER_FAIL_TO_RUN,
+        Status.EAGER_TWO_RUNS_DIFFER,
+    }
 )
 _SILENT = frozenset(
     {
@@ -135,6 +149,8 @@ class Verdict:
     also: tuple[str, ...] = ()  # further symptoms, in the order found
     explained: tuple[str, ...] = ()  # differences seen and accepted, each with its reason
     max_ulp: float | None = None  # largest |subject - eager| over all float elements, in ULP of eager's dtype
+    issue: str = ""  # of `known` and `xpass`: the id of the ledger's entry
+    observed: str = ""  # of `known`: the status word that the judge gave
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)

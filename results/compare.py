@@ -173,13 +173,13 @@ def _case_change(case_id: str, base: Record | None, head: Record | None) -> Case
 
 
 def _kind(base: Record | None, head: Record | None) -> ChangeKind:
-    if head is None or head.verdict.status is Status.MISSING:
+    if head is None or head.verdict.status.is_absent:
         return ChangeKind.MISSING_ROW
-    new = head.verdict.status
+    new = _as_judged(head.verdict.status)
     if base is None:
         return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
-    old = base.verdict.status
-    if old is Status.MISSING:
+    old = _as_judged(base.verdict.status)
+    if old.is_absent:
         # Base cannot say how it ended; a failure must not hide behind that.
         return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
     if new.is_finding and not old.is_finding:
@@ -200,6 +200,11 @@ def _kind(base: Record | None, head: Record | None) -> ChangeKind:
     if old in NOT_COMPARABLE:
         return ChangeKind.NEW_ROW
     return ChangeKind.UNCHANGED if old is new else ChangeKind.CHANGED_SYMPTOM
+
+
+def _as_judged(status: Status) -> Status:
+    """`xpass` is a pass: what the ledger expected is not a change of the subject."""
+    return Status.PASS if status is Status.XPASS else status
 
 
 _MEASURED: Final = re.compile(

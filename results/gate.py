@@ -104,13 +104,13 @@ def gate(
 
 def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Problem | None:
     status, symptom = record.verdict.status, record.verdict.symptom
-    if status is Status.MISSING:
+    if status.is_absent:
         kind, message = ProblemKind.MISSING, symptom
     elif entry is None:
         if not status.is_finding:
             return None
         kind, message = ProblemKind.NEW, f"{status.value}: {symptom}"
-    elif status is Status.PASS:
+    elif status in (Status.PASS, Status.XPASS):
         kind, message = ProblemKind.XPASS, f"accepted as {entry.status.value} ({entry.reason}): remove the line"
     elif not status.is_finding:
         kind, message = ProblemKind.NOT_COMPARED, f"accepted as {entry.status.value}, is {status.value}: {symptom}"

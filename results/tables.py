@@ -219,7 +219,7 @@ def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
     on_ladder = _where(on_ladder, on_ladder["rung"].notna())
     rows: list[dict[str, Any]] = []
     # A rung that did not run, or could not be compared, is not evidence either way.
-    unusable = [status.value for status in (*NOT_COMPARABLE, Status.MISSING)]
+    unusable = [status.value for status in (*NOT_COMPARABLE, Status.MISSING, Status.NOT_RUN)]
     for suite, _, of_program in _groups(
         _where(on_ladder, ~on_ladder["status"].isin(unusable)), "suite", "program", sort=False
     ):

@@ -9,13 +9,13 @@ from fuzz.bucket import Bucket
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import FoundBucket
 from fuzz.ledger import LEDGER, KnownIssue, Recheck, known_issue, load_ledger, recheck
-from fuzz.symptom import without_relation
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.program import Program
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import verdict_of_end
+from oracle.symptom import without_relation
 from oracle.verdict import Verdict
 
 

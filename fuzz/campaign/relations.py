@@ -15,9 +15,9 @@ from typing import Any
 
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundProgram, Work
-from fuzz.symptom import symptom_of, with_relation
 from oracle.isolate import Completed, End, Failed
 from oracle.sweep import verdict_of_end
+from oracle.symptom import symptom_of, with_relation
 from oracle.verdict import Status
 
 EVERY = 25

@@ -23,9 +23,9 @@ from fuzz.campaign.state import (
 )
 from fuzz.refusal import REFUSED, refusal_of
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, matches, symptom_of, with_relation, without_relation
 from oracle.isolate import Completed, Died, Failed, OutOfMemory, TaskResult, TimedOut
 from oracle.sweep import verdict_of_end
+from oracle.symptom import Symptom, matches, symptom_of, with_relation, without_relation
 from oracle.verdict import Status, Verdict
 
 _STAGE = re.compile(r"^programs (?P<numbers>[\d ]+): (?P<stage>.*)$")

@@ -15,7 +15,7 @@ from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram
 from fuzz.ledger import Recheck
 from fuzz.render import render_shown
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom
+from oracle.symptom import Symptom
 
 _SHOWN_ERRORS = 3
 _SHOWN_FLAKY = 5

@@ -17,9 +17,9 @@ from fuzz.reduce.trials import TrialProcess
 from fuzz.render import render
 from fuzz.repro import repro_script
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, matches, symptom_of
 from oracle.errors import UsageError
 from oracle.subjects.spec import SubjectSpec
+from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict
 
 _HANG_S = 20.0  # for a candidate of a finding that never ends

@@ -21,12 +21,12 @@ from fuzz.observing import prepare_process
 from fuzz.relation_judging import judge_relation
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, with_relation
 from oracle.errors import InternalError
 from oracle.program import Program
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
+from oracle.symptom import Symptom, with_relation
 from oracle.verdict import Status, Verdict
 
 _TIMEOUT_S = 60.0

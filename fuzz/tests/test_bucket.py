@@ -13,7 +13,7 @@ from fuzz.parsing import program_of
 from fuzz.reduce.canonical import canonical
 from fuzz.render import render
 from fuzz.structure import Block, Definition, FuzzProgram, Lines, OpCall, Ref
-from fuzz.symptom import Symptom
+from oracle.symptom import Symptom
 
 _WRONG = Symptom(status="fail_accuracy", kind="output: number")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom
 from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.registry import resolve
+from oracle.symptom import Symptom
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ from fuzz.localise import LADDER, first_wrong_rung, judge_here, ladder_of
 from fuzz.parsing import program_of
 from fuzz.reduce.trials import TrialProcess
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, symptom_of
 from oracle.case import CaseResult
 from oracle.program import Call, Program
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
+from oracle.symptom import Symptom, symptom_of
 from oracle.verdict import Status, Verdict
 
 

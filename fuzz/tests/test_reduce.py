@@ -12,9 +12,9 @@ from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
 from fuzz.render import render_function
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, symptom_of
 from oracle.program import Call
 from oracle.subjects.registry import resolve
+from oracle.symptom import Symptom, symptom_of
 
 
 def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from fuzz.parsing import program_of
 from fuzz.refusal import REFUSED, refusal_of
 from fuzz.render import to_program
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import symptom_of
 from oracle.isolate import Completed, Pool, TaskResult
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve
+from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 
 _INTS = {"$": "tensor", "shape": [3], "dtype": "int64"}

@@ -19,11 +19,11 @@ from fuzz.localise import AGREES, SECOND, judge_here, second_opinion
 from fuzz.parsing import program_of
 from fuzz.reduce.task import reduce_finding
 from fuzz.structure import FuzzProgram
-from fuzz.symptom import Symptom, symptom_of
 from oracle.isolate import Completed, TaskResult
 from oracle.program import Call
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
+from oracle.symptom import Symptom, symptom_of
 from oracle.verdict import Status, Verdict
 
 _XOR = program_of(

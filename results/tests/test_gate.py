@@ -57,11 +57,11 @@ def kinds(report: GateReport) -> list[ProblemKind]:
 
 
 @pytest.mark.parametrize("status", list(Status), ids=lambda status: status.value)
-def test_without_a_baseline_the_gate_is_closed_by_exactly_the_findings(status: Status):
+def test_without_a_baseline_the_gate_is_closed_by_the_findings_and_by_cases_without_a_record(status: Status):
     report = gated([fabricate.record(CASE, status)])
-    assert report.is_open is not status.is_finding
-    expected = [ProblemKind.MISSING if status is Status.MISSING else ProblemKind.NEW] if status.is_finding else []
-    assert kinds(report) == expected
+    expected = [ProblemKind.MISSING] if status.is_absent else [ProblemKind.NEW] if status.is_finding else []
+    assert expected == kinds(report)
+    assert report.is_open is not bool(expected)
 
 
 def test_an_accepted_failure_opens_the_gate():

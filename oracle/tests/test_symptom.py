@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.symptom import Symptom, matches, normalised, symptom_of
+from oracle.symptom import Symptom, matches, normalised, symptom_of
 from oracle.verdict import Status, Verdict
 
 _ELEMENT = "is 3.5, but should be 3.0 (fp64 3.0): error 0.5, allowed 1e-6; 3 of 4 elements are wrong"
