@@ -146,10 +146,13 @@ def assert_agrees(program: FuzzProgram, subject: str | Callable[..., Any]) -> Ve
     if hypothesis.currently_in_test_context():
         hypothesis.assume(verdict.status not in (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER))
         hypothesis.assume(not refusal_of(verdict, asked.spec, traceback=result.traceback))
+    misuse = getattr(asked, "misuse", None)
+    if misuse is not None:  # a backend that returns what cannot be called
+        raise misuse
     if verdict.status.is_finding:
         if hypothesis.currently_in_test_context():
             hypothesis.note(render(program))
-        raise DisagreementError(subject if isinstance(subject, str) else subject.__name__, verdict)
+        raise DisagreementError(asked.spec.name, verdict)
     return verdict
 
 

@@ -13,27 +13,34 @@ it runs here.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import multiprocessing
 import os
 import time
+import traceback
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from torch._dynamo import OptimizedModule
+from torch._subclasses.fake_tensor import FakeTensor
 
 from oracle.build import LiveProgram
-from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
+from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import InternalError, UsageError
 from oracle.flatten import flatten
 from oracle.program import Call, Program
 from oracle.subjects.base import Subject
-from oracle.subjects.registry import check_requirements, load, of_callable, resolve
+from oracle.subjects.naming import check_distinct_names, check_distinct_specs, names_of_callables
+from oracle.subjects.registry import check_requirements, load, of_callable, resolve, split_names
+from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
+GivenSubject = str | Callable[..., Any]
 
 
 class DisagreementError(AssertionError):
@@ -47,7 +54,7 @@ class DisagreementError(AssertionError):
 def check(
     fn: Callable[..., Any],
     *inputs: Any,
-    subjects: Sequence[str | Callable[..., Any]] = DEFAULT_SUBJECTS,
+    subjects: GivenSubject | Iterable[GivenSubject] = DEFAULT_SUBJECTS,
     kwargs: Mapping[str, Any] | None = None,
     backward: bool | None = None,
     dynamic: bool | None = None,
@@ -59,25 +66,26 @@ def check(
     """Run `fn(*inputs, **kwargs)` in eager and on each subject, and judge.
 
     `fn` is a function or an nn.Module (deep-copied for each run); it must give the same result when called again.
-    `inputs` and `kwargs` may be any nesting of tensors (any dtype, layout, strides, aliasing) and Python values; they are
-    copied, never changed. `subjects` are names (`torch-oracle list subjects`), "module:function" paths, or a Dynamo
-    backend itself: `backend(gm, example_inputs) -> callable`. `backward=None` differentiates when an input or parameter
-    requires grad. `calls` repeats the call on the same values, to see what reuse of compiled code does.
+    `inputs` and `kwargs` may be any nesting of tensors (any dtype, layout, strides, aliasing; not on the meta device, where
+    there are no values to compare) and Python values; they are copied, never changed. `subjects` are names (`torch-oracle list
+    subjects`), "module:function" paths, or a Dynamo backend itself: `backend(gm, example_inputs) -> callable`; one of these, or
+    several. `backward=None` differentiates when an input or parameter requires grad. `calls` repeats the call on the same
+    values, to see what reuse of compiled code does. `timeout_s` is in seconds, for each subject.
 
-    Returns a verdict per subject name, in the order given. Raises UsageError for unknown subjects and for targets that
-    cannot be called.
+    Returns a verdict per subject, in the order given. The key of a subject given by name or path is that text. That of a
+    backend is `module.qualname` (of the class, where the backend is an instance of one; of the function, where it is a partial),
+    and `module.qualname#2`, `#3` ... for those after the first of one name.
+
+    Raises UsageError for unknown subjects, for one subject given twice by name, for a backend that takes other arguments or
+    returns what cannot be called, for a `fn` that cannot be called with these inputs, and for options of other types.
     """
-    if not callable(fn):
-        raise UsageError(
-            seen=f"{type(fn).__name__} as fn", expected="a function or an nn.Module", do="pass something callable"
-        )
-    if calls < 1:
-        raise UsageError(seen=f"calls={calls}", expected="at least 1", do="leave it out for 2")
+    _check_options(kwargs=kwargs, backward=backward, dynamic=dynamic, calls=calls, seed=seed, timeout_s=timeout_s)
+    _check_target(fn, inputs, dict(kwargs or {}))
     live = _live_program(fn, inputs, dict(kwargs or {}), backward=backward, dynamic=dynamic, calls=calls, seed=seed)
-    chosen = [_subject(subject) for subject in subjects]
     on_cuda = any(
         isinstance(leaf.value, torch.Tensor) and leaf.value.is_cuda for leaf in flatten((inputs, kwargs), "")[0]
     )
+    chosen = _chosen(subjects, device="cuda" if on_cuda else "cpu")
     can_fork = isolate and not on_cuda and not torch.cuda.is_initialized() and hasattr(os, "fork")
     run = _run_forked if can_fork else _run_here
     return {subject.spec.name: run(live, subject, timeout_s) for subject in chosen}
@@ -88,8 +96,12 @@ def assert_agrees(
 ) -> None:
     """Raise DisagreementError, with the symptom and the worst element, unless `subject` agrees with eager.
 
-    `options` are those of `check`. A verdict that compared nothing raises as well.
+    `options` are those of `check` but for `subjects`. A verdict that compared nothing raises as well.
     """
+    if "subjects" in options:
+        raise UsageError(
+            seen="assert_agrees with subjects=", expected="one subject", do="write subject=..., or call oracle.check"
+        )
     ((name, verdict),) = check(fn, *inputs, subjects=[subject], **options).items()
     if verdict.status not in (Status.PASS, Status.KNOWN):
         raise DisagreementError(name, verdict)
@@ -112,12 +124,113 @@ def describe(subject: str, verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def _subject(subject: str | Callable[..., Any]) -> Subject:
-    if isinstance(subject, str):
-        spec = resolve(subject)
-        check_requirements(spec)
-        return load(spec)
-    return of_callable(subject)
+def _check_target(fn: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """UsageError unless `fn` is what eager can run on these inputs, as far as that is seen without running it."""
+    if isinstance(fn, type) and issubclass(fn, torch.nn.Module):
+        raise UsageError(
+            seen=f"the class {fn.__name__} as fn", expected="a module", do=f"make one: check({fn.__name__}(...), ...)"
+        )
+    if not callable(fn):
+        raise UsageError(
+            seen=f"fn of type {type(fn).__name__}", expected="a function or an nn.Module", do="pass something callable"
+        )
+    if hasattr(fn, "_torchdynamo_orig_callable") or isinstance(fn, OptimizedModule):
+        raise UsageError(
+            seen="fn that torch.compile has compiled", expected="the function or module that eager runs",
+            do="pass what was given to torch.compile, and the backend in subjects=",
+        )  # fmt: skip
+    tensors = [("an input", leaf.value) for leaf in flatten((inputs, kwargs), "")[0]]
+    if isinstance(fn, torch.nn.Module):
+        tensors += [("a parameter", tensor) for tensor in fn.parameters()] + [("a buffer", b) for b in fn.buffers()]
+    for what, tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and (tensor.is_meta or isinstance(tensor, FakeTensor)):
+            kind = "is a fake tensor" if isinstance(tensor, FakeTensor) else "is on the meta device"
+            raise UsageError(
+                seen=f"{what} that {kind}, of shape {tuple(tensor.shape)}", expected="tensors with values to compare",
+                do="make it on the CPU or a GPU",
+            )  # fmt: skip
+    if isinstance(fn, torch.nn.Module) and fn._forward_pre_hooks:  # they may change the arguments
+        return
+    try:
+        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    except (TypeError, ValueError):  # of builtins, say
+        return
+    try:
+        signature.bind(*inputs, **kwargs)
+    except TypeError as error:
+        raise UsageError(
+            seen=f"{len(inputs)} inputs{f' and kwargs {sorted(kwargs)}' if kwargs else ''} for {_name(fn)}{signature}: {error}",
+            expected="the arguments of one call",
+            do="write check(fn, a, b, kwargs={'name': c}) for fn(a, b, name=c)",
+        ) from error
+
+
+def _check_options(*, kwargs: Any, backward: Any, dynamic: Any, calls: Any, seed: Any, timeout_s: Any) -> None:
+    """UsageError for the first option of another type or out of range."""
+
+    def is_number(value: Any, kinds: tuple[type, ...]) -> bool:
+        return isinstance(value, kinds) and not isinstance(value, bool)
+
+    is_dict = kwargs is None or (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs))
+    rules = (
+        ("kwargs", kwargs, is_dict, "a dict from names of arguments to values", "write kwargs={'name': value}"),
+        ("backward", backward, backward in (None, True, False), "True, False or None", "leave it out for None"),
+        ("dynamic", dynamic, dynamic in (None, True, False), "True, False or None", "leave it out for None"),
+        ("calls", calls, is_number(calls, (int,)) and calls >= 1, "an integer, at least 1", "leave it out for 2"),
+        ("seed", seed, is_number(seed, (int,)) and seed >= 0, "an integer, at least 0", "leave it out for 0"),
+        ("timeout_s", timeout_s, is_number(timeout_s, (int, float)) and timeout_s > 0, "seconds, more than 0",
+         "leave it out for 300"),
+    )  # fmt: skip
+    for name, value, is_right, expected, do in rules:
+        if not is_right:
+            raise UsageError(seen=f"{name}={value!r}", expected=expected, do=do)
+
+
+def _listed(given: Any) -> list[GivenSubject]:
+    """What `subjects=` says, as a list: one name or backend stands for itself."""
+    if isinstance(given, str) and len(words := split_names(given)) > 1:
+        raise UsageError(seen=f"subjects={given!r}", expected="one subject, or a list", do=f"write subjects={words}")
+    if isinstance(given, str) or callable(given):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, (bytes, Mapping)):
+        raise _no_subject(given, "subjects")
+    listed = list(given)
+    if not listed:
+        raise UsageError(
+            seen="no subjects", expected="at least one", do=f"leave subjects= out for {', '.join(DEFAULT_SUBJECTS)}"
+        )
+    for subject in listed:
+        if not isinstance(subject, str) and not callable(subject):
+            raise _no_subject(subject, "a subject")
+    return listed
+
+
+def _chosen(subjects: Any, *, device: str) -> list[Subject]:
+    """The subjects, each with a name of its own."""
+    given = [resolve(subject) if isinstance(subject, str) else subject for subject in _listed(subjects)]
+    specs = [subject for subject in given if isinstance(subject, SubjectSpec)]
+    names = iter(names_of_callables(subject for subject in given if not isinstance(subject, SubjectSpec)))
+    named = [(subject.name if isinstance(subject, SubjectSpec) else next(names), subject) for subject in given]
+    check_distinct_names([name for name, _ in named])
+    check_distinct_specs(specs)
+    for spec in specs:
+        check_requirements(spec, device=device)
+    return [
+        load(subject) if isinstance(subject, SubjectSpec) else of_callable(subject, name=name)
+        for name, subject in named
+    ]
+
+
+def _no_subject(value: Any, what: str) -> UsageError:
+    return UsageError(
+        seen=f"{what} of type {type(value).__name__}: {value!r}",
+        expected="a name, a path module:function, a torch.compile backend f(gm, example_inputs), or a list of these",
+        do="`torch-oracle list subjects` shows the names",
+    )
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
 
 
 def _live_program(
@@ -136,13 +249,23 @@ def _live_program(
         tensors += list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
         backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     call = Call(backward=backward, grad_mode="grad" if torch.is_grad_enabled() else "no_grad")
-    name = getattr(fn, "__name__", type(fn).__name__)
-    program = Program(name=name, source="", calls=(call,) * calls, seed=seed, is_module=is_module, dynamic=dynamic)
+    program = Program(name=_name(fn), source="", calls=(call,) * calls, seed=seed, is_module=is_module, dynamic=dynamic)
 
     def make_target() -> Callable[..., Any]:
-        return copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else _same_function(fn)
+        return _copied(fn) if isinstance(fn, torch.nn.Module) else _same_function(fn)
 
     return LiveProgram(program=program, make_target=make_target, args=inputs, kwargs=kwargs)
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # a module may hold anything
+        raise UsageError(
+            seen=f"module {type(module).__name__} cannot be copied: {type(error).__name__}: {error}",
+            expected="a module that copy.deepcopy takes: each run has a fresh one",
+            do="leave out of it what cannot be copied (a lock, a tensor computed from parameters)",
+        ) from error
 
 
 def _same_function(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,11 +279,12 @@ def _same_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run_here(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
-    return _judge(live, subject).verdict
-
-
-def _judge(live: LiveProgram, subject: Subject) -> CaseResult:
-    return judge_subject(eager=EagerState(make=live.instantiate), subject=subject, options=CaseOptions())
+    """Judge in this process. Raises UsageError where the subject's code is not what it was given for."""
+    result = judge_subject(eager=EagerState(make=live.instantiate), subject=subject, options=CaseOptions())
+    misuse = getattr(subject, "misuse", None)
+    if misuse is not None:
+        raise misuse
+    return result.verdict
 
 
 def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
@@ -174,8 +298,10 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
     try:
         if here.poll(max(0.0, deadline - time.monotonic())):
             message = json.loads(here.recv_bytes())
+            if "usage" in message:
+                raise UsageError(**message["usage"])
             if "error" in message:
-                raise InternalError(message["error"])
+                raise InternalError(f"internal error, please report it with the text below\n{message['error']}")
             if "refused" in message:  # there is no process to be had in which autograd works
                 return _run_here(live, subject, timeout_s)
             return Verdict.from_json(message["verdict"])
@@ -204,9 +330,11 @@ def _refusal() -> dict[str, Any] | None:
 def _child(live: LiveProgram, subject: Subject, connection: Connection) -> None:
     torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
     try:
-        message = _refusal() or {"verdict": _judge(live, subject).verdict.to_json()}
-    except Exception as error:  # process edge: the parent raises it again
-        message = {"error": f"{type(error).__name__}: {error}"}
+        message = _refusal() or {"verdict": _run_here(live, subject, 0.0).to_json()}
+    except UsageError as error:
+        message = {"usage": {"seen": error.seen, "expected": error.expected, "do": error.do}}
+    except Exception:  # process edge: the parent raises it again
+        message = {"error": traceback.format_exc()}
     connection.send_bytes(json.dumps(message).encode())
     connection.close()
     os._exit(0)  # no atexit handlers of the parent's libraries in the child

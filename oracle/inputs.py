@@ -136,7 +136,7 @@ class _Decoder:
         try:
             value = rule(self, tree, path)
         except KeyError as error:
-            raise bad_input(path, f"{tree['$']} without {error}", "the fields listed in oracle/inputs.py") from error
+            raise bad_input(path, f"{tree['$']} without {error}", f"the field {error} beside '$'") from error
         if "id" in tree and tree["$"] != "same":
             if tree["id"] in self._by_id:
                 raise bad_input(path, f"id {tree['id']!r} a second time", "ids that are unique in the tree")

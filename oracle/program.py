@@ -129,8 +129,8 @@ class Program:
         except TypeError as error:
             raise UsageError(
                 seen=f"program {data.get('name')!r}: {error}",
-                expected="the fields of oracle.program.Program",
-                do="mend the JSON; see docs/architecture.md",
+                expected=f"fields among format, {', '.join(cls.__dataclass_fields__)}",
+                do="mend the JSON, or use the torch-oracle version that wrote it",
             ) from error
 
 

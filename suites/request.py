@@ -10,6 +10,7 @@ from typing import Any
 
 from oracle.errors import UsageError
 from oracle.limits import available_cores, check_positive, duration
+from oracle.subjects.naming import check_distinct_names
 from oracle.subjects.registry import resolve, split_names
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import Limits
@@ -66,7 +67,17 @@ class SweepRequest:
         )
 
     def spec_by_name(self) -> dict[str, SubjectSpec]:
-        return {spec.name: spec for specs in self.subjects.values() for spec in specs}
+        """Every subject of the run once. Raises UsageError where suites have different subjects of one name."""
+        found: dict[str, SubjectSpec] = {}
+        for suite, specs in self.subjects.items():
+            for spec in specs:
+                if found.setdefault(spec.name, spec) != spec:
+                    raise UsageError(
+                        seen=f"subject {spec.name!r} of suite {suite} with other options than in another suite",
+                        expected="one subject of that name",
+                        do="start a new run without --resume",
+                    )
+        return found
 
     def selection_for(self, suite: str) -> Selection | None:
         """The selection as far as it applies to a suite; None where a wanted dtype or tag is unknown to it."""
@@ -132,6 +143,7 @@ def make_request(
     if workers is not None and workers < 1:
         raise UsageError(seen=f"--workers {workers}", expected="at least 1", do="leave it out for one per core")
     chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
+    check_distinct_names([spec.name for spec in chosen or ()])
     is_quick = suite is None and not match and not tag and max_samples is None
     return SweepRequest(
         suites=names,

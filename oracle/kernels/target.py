@@ -55,7 +55,8 @@ def _load(path: Path, option: str) -> Any:
     """The file as a module, once; its folder is where its own imports are looked for."""
     if path in _MODULES:
         return _MODULES[path]
-    spec = importlib.util.spec_from_file_location(f"kernel_file_{path.stem}", path)
+    # files of one name in two folders are two modules
+    spec = importlib.util.spec_from_file_location(f"kernel_file_{len(_MODULES)}_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UsageError(seen=f"{option} {path}", expected="a Python file (.py)", do="mend the path")
     module = importlib.util.module_from_spec(spec)

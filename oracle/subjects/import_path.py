@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
+import inspect
 import os
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch._dynamo.exc import BackendCompilerFailed
@@ -16,13 +19,45 @@ from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.torch_compile import TorchCompile
 
+_SHOWN_SIGNATURE = 120  # characters
+
 
 class GivenBackend(TorchCompile):
-    """torch.compile with the user's backend: `backend(gm, example_inputs) -> callable`, `options` and `mode` as keywords."""
+    """torch.compile with the user's backend: `backend(gm, example_inputs) -> callable`, `options` and `mode` as keywords.
+
+    Raises UsageError for a backend that cannot be called so.
+    """
 
     def __init__(self, spec: SubjectSpec, backend: Callable[..., Any] | None = None) -> None:
         function = import_callable(spec) if backend is None else backend
-        super().__init__(spec, _checked(spec.name, function))
+        keywords = ["mode"] if spec.options.get("mode") not in (None, "default") else []
+        keywords += ["options"] if any(key.startswith("options.") for key in spec.options) else []
+        _check_signature(
+            spec.name,
+            function,
+            ("graph_module", "example_inputs"),
+            dict.fromkeys(keywords),
+            do=f"let it take the keyword {' and '.join(keywords)}, or leave the options out"
+            if keywords and _takes(function, ("graph_module", "example_inputs"), {})
+            else "give a torch.compile backend; a whole compiler, compile(fn) -> callable, is named compile:module:function",
+        )
+        self.misuse: UsageError | None = None  # what the backend returned cannot be called
+        super().__init__(spec, self._checked(spec.name, function))
+
+    def _checked(self, name: str, backend: Callable[..., Any]) -> Callable[..., Any]:
+        """The same backend, with a clear word when it returns something that cannot be called."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            compiled = backend(*args, **kwargs)
+            if not callable(compiled):
+                self.misuse = _not_callable(name, compiled)
+                raise self.misuse
+            return compiled
+
+        functools.update_wrapper(call, backend, updated=())
+        if not hasattr(backend, "__name__"):  # of an instance or a partial: Dynamo's messages name it
+            call.__name__ = name
+        return call
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         compiled = super().compile(request)
@@ -47,6 +82,15 @@ class GivenCompiler:
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
         self._compiler = import_callable(spec)
+        self.misuse: UsageError | None = None  # what the compiler returned cannot be called
+        _check_signature(
+            spec.name,
+            self._compiler,
+            ("fn",),
+            {"dynamic": None, **spec.options},
+            do="take `dynamic` (None, True or False) and the options as keywords; "
+            "a torch.compile backend is named module:function",
+        )
         self._compiled = 0
 
     def reset(self) -> None:
@@ -61,7 +105,8 @@ class GivenCompiler:
         options = {"dynamic": request.dynamic, **self.spec.options}
         compiled = self._compiler(request.target, **options)
         if not callable(compiled):
-            raise _not_callable(self.spec.name, compiled)
+            self.misuse = _not_callable(self.spec.name, compiled)
+            raise self.misuse
         self._compiled += 1
         return compiled
 
@@ -86,20 +131,24 @@ def import_callable(spec: SubjectSpec) -> Callable[..., Any]:
         raise UsageError(
             seen=f"subject {spec.name!r}: module {module_name!r} does not import: {type(error).__name__}: {error}",
             expected="a module that imports, in the current directory, on PYTHONPATH or installed",
-            do=f"try: python -c 'import {module_name}'",
+            do=f"write {module_name.removesuffix('.py')}:{attribute}: a module's name, without .py"
+            if module_name.endswith(".py")
+            else f"try: python -c 'import {module_name}'",
         ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            near = [name for name in dir(found) if not name.startswith("_") and callable(getattr(found, name))][:10]
+            names = [name for name in dir(found) if not name.startswith("_") and callable(getattr(found, name))]
+            near = difflib.get_close_matches(part, names, n=3)
+            at = getattr(sys.modules[module_name], "__file__", None)
             raise UsageError(
-                seen=f"subject {spec.name!r}: {module_name!r} has no {attribute!r}",
-                expected=f"one of its functions: {', '.join(near) or 'it has none'}",
-                do="mend the part after the colon",
+                seen=f"subject {spec.name!r}: {module_name!r}{f' ({at})' if at else ''} has no {attribute!r}",
+                expected=f"one of its functions: {', '.join(names[:10]) or 'it has none'}",
+                do=f"did you mean {' or '.join(near)}?" if near else "mend the part after the colon",
             )
         found = getattr(found, part)
     if not callable(found):
         raise UsageError(
-            seen=f"subject {spec.name!r} is a {type(found).__name__}",
+            seen=f"subject {spec.name!r} is of type {type(found).__name__}",
             expected="a function",
             do="name something that can be called",
         )
@@ -114,22 +163,32 @@ def _search_path(spec: SubjectSpec) -> list[str]:
     return list(dict.fromkeys(os.path.abspath(path) for path in paths))
 
 
-def _checked(name: str, backend: Callable[..., Any]) -> Callable[..., Any]:
-    """The same backend, with a clear word when it returns something that cannot be called."""
+def _check_signature(
+    name: str, function: Callable[..., Any], positions: tuple[str, ...], keywords: Mapping[str, Any], *, do: str
+) -> None:
+    """UsageError unless the function takes these arguments. One whose signature Python does not know is left to its calls."""
+    if _takes(function, positions, keywords):
+        return
+    taken = ", ".join((*positions, *(f"{key}=..." for key in keywords)))
+    shown = textwrap.shorten(str(inspect.signature(function)), _SHOWN_SIGNATURE, placeholder=" ...")
+    raise UsageError(seen=f"subject {name!r} takes {shown}", expected=f"a function that is called as f({taken})", do=do)
 
-    @functools.wraps(backend, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
-        compiled = backend(*args, **kwargs)
-        if not callable(compiled):
-            raise _not_callable(name, compiled)
-        return compiled
 
-    return call
+def _takes(function: Callable[..., Any], positions: tuple[str, ...], keywords: Mapping[str, Any]) -> bool:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*positions, **keywords)
+    except TypeError:
+        return False
+    return True
 
 
 def _not_callable(name: str, value: object) -> UsageError:
     return UsageError(
-        seen=f"subject {name!r} returned a {type(value).__name__}",
+        seen=f"subject {name!r} returned {'None' if value is None else f'a value of type {type(value).__name__}'}",
         expected="a callable with the calling convention of what it was given",
         do="mend the backend or compiler",
     )

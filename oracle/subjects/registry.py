@@ -21,6 +21,7 @@ from typing import Any
 
 from oracle.errors import UsageError
 from oracle.subjects.base import Subject
+from oracle.subjects.naming import name_of_callable
 from oracle.subjects.options import OptionSpec, check_options, split_names, split_options
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.subjects_file import SubjectEntry, read_subjects_file
@@ -279,7 +280,7 @@ def check_requirements(spec: SubjectSpec, *, device: str = "cpu") -> None:
                 raise UsageError(
                     seen=f"requirement {requirement!r} of subject {spec.name!r}",
                     expected="g++, triton or cuda",
-                    do="mend the spec",
+                    do="use the torch-oracle version that wrote it",
                 )
 
 
@@ -299,12 +300,13 @@ def load(spec: SubjectSpec) -> Subject:
     return getattr(importlib.import_module(module_name), class_name)(spec)
 
 
-def of_callable(function: Callable[..., Any]) -> Subject:
-    """The subject of a live Dynamo backend `f(gm, example_inputs)`; for use in this process, its spec names no path."""
-    name = getattr(function, "__name__", type(function).__name__)
-    return importlib.import_module("oracle.subjects.import_path").GivenBackend(
-        SubjectSpec(name=name, kind="backend"), function
-    )
+def of_callable(function: Callable[..., Any], *, name: str = "") -> Subject:
+    """The subject of a live Dynamo backend `f(gm, example_inputs)`; for use in this process, its spec names no path.
+
+    `name`: under which its results are kept; "" for `module.qualname`. Raises UsageError for a function of other arguments.
+    """
+    spec = SubjectSpec(name=name or name_of_callable(function), kind="backend")
+    return importlib.import_module("oracle.subjects.import_path").GivenBackend(spec, function)
 
 
 def _options_text(row: BuiltIn) -> str:
@@ -347,10 +349,14 @@ def _from_path(name: str, path: str, options: Mapping[str, Any]) -> SubjectSpec:
     module_name, _, attribute = path.partition(":")
     parts = [*module_name.split("."), *attribute.split(".")]
     if not all(part.isidentifier() for part in parts):
+        is_file = "/" in module_name or module_name.endswith(".py")
+        stem = Path(module_name).name.removesuffix(".py")
         raise UsageError(
             seen=f"subject {name!r}",
             expected="module:function or compile:module:function, importable from the current directory or PYTHONPATH",
-            do="write for example mypackage.backend:compile_graph",
+            do=f"write {stem}:{attribute or 'function'}, with the folder of {stem}.py on PYTHONPATH"
+            if is_file and stem.isidentifier()
+            else "write for example mypackage.backend:compile_graph",
         )
     # A backend or a compiler of the user's has a generator of its own only if it says so in the subjects file.
     return _spec(name, row, options, base=path, path=path)
@@ -398,12 +404,12 @@ def _check_level(spec: SubjectSpec, device: str) -> None:
     if level == "device" and not is_cuda:
         raise UsageError(
             seen=f"subject {spec.name!r} with tensors on {device}", expected="tensors on a GPU for the level 'device'",
-            do="use --device cuda, or another level",
+            do="put them there (--device cuda on the command line), or use another level",
         )  # fmt: skip
     if level in ("emulator", "interpreter") and device != "cpu":
         raise UsageError(
             seen=f"subject {spec.name!r} with tensors on {device}", expected=f"tensors on the CPU for the level {level!r}",
-            do="use --device cpu, or the level 'device'",
+            do="put them on the CPU (--device cpu on the command line), or use the level 'device'",
         )  # fmt: skip
     if (level == "device" and is_interpreting) or (level == "interpreter" and not is_interpreting):
         raise UsageError(

@@ -101,5 +101,5 @@ def _bad(file: Path, key: str, expected: str) -> UsageError:
     return UsageError(
         seen=f"{key} in subjects file {file}",
         expected=expected,
-        do="mend the file; oracle/subjects/subjects_file.py shows one",
+        do='mend the file; a table looks like this: [subjects.mine] path = "mypackage.backend:compile_graph"',
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ from oracle.kernels import session
 from oracle.kernels.commands import LevelReport, _run_level
 from oracle.kernels.guards import GuardState, guarding, never_written
 from oracle.kernels.input_specs import DrawnTensor, build, draw, parse_inputs, simpler
+from oracle.kernels.target import load_function
 
 FILES = Path(__file__).parent / "kernel_files"
 needs_triton = pytest.mark.skipif(
@@ -161,6 +163,15 @@ def test_bad_input_is_named(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError) as error:
         _checked_files(launcher, reference, inputs, count=2)
     assert message in str(error.value).replace("\n", " ").replace("  ", " ")
+
+
+def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> None:
+    found = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "softmax.py").write_text("def launch(x): return x\n")
+        found.append(load_function(f"{tmp_path / folder / 'softmax.py'}:launch", "FILE.py:LAUNCHER", emulated=False))
+    assert [vars(sys.modules[function.__module__])["launch"] for function in found] == found
 
 
 def test_bad_input_ends_the_command_with_two(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,9 +109,10 @@ def test_a_module_on_pythonpath(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     [
         ("_nowhere:backend", ["does not import", "ModuleNotFoundError"]),
         ("_broken:backend", ["does not import", "does_not_exist_anywhere"]),
-        (":backnd", ["has no 'backnd'", "backend"]),
+        (":backnd", ["has no 'backnd'", "did you mean backend"]),
+        (".py:backend", ["does not import", "without .py"]),
         (":Holder.compile", ["has no 'Holder.compile'"]),
-        (":not_callable", ["is a int", "a function"]),
+        (":not_callable", ["is of type int", "a function"]),
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "compile:"])
@@ -124,8 +125,25 @@ def test_a_path_that_leads_nowhere(module_name: str, prefix: str, suffix: str, w
 
 @pytest.mark.parametrize("path", ["{}:returns_nothing", "compile:{}:compiler_of_nothing"])
 def test_something_that_cannot_be_called_is_the_users_to_mend(module_name: str, path: str) -> None:
-    with pytest.raises(UsageError, match="returned a NoneType"):
+    with pytest.raises(UsageError, match="returned None"):
         _run(load(resolve(path.format(module_name))))
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("{}:compiler", ["takes (fn, *, dynamic=None", "f(graph_module, example_inputs)", "compile:module:function"]),
+        ("{}:raises[options.level=3]", ["takes (gm, example_inputs)", "the keyword options"]),
+        ("{}:raises[mode=fast]", ["takes (gm, example_inputs)", "the keyword mode"]),
+        ("compile:{}:raises", ["takes (gm, example_inputs)", "f(fn, dynamic=...)"]),
+        ("compile:{}:compiler[depth=3]", ["takes (fn, *, dynamic=None", "f(fn, dynamic=..., depth=...)"]),
+    ],
+)
+def test_a_function_of_other_arguments_is_the_users_to_mend(module_name: str, path: str, words: list[str]) -> None:
+    with pytest.raises(UsageError) as raised:
+        load(resolve(path.format(module_name)))
+    for word in words:
+        assert word in str(raised.value)
 
 
 def test_a_backend_that_raises_is_an_observation(module_name: str) -> None:
@@ -143,6 +161,6 @@ def test_a_live_backend() -> None:
         return gm.forward
 
     subject = of_callable(mine)
-    assert subject.spec.name == "mine"
+    assert subject.spec.name == f"{__name__}.test_a_live_backend.<locals>.mine"
     torch.testing.assert_close(_run(subject), torch.ones(3).sin() * 2)
     assert subject.counters().graphs == 1

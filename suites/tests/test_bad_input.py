@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ import pytest
 from oracle import environment
 from oracle.cli import run
 from oracle.errors import UsageError
+from oracle.subjects.registry import resolve
+from oracle.sweep import Limits
+from suites.base import Selection
+from suites.planning import Shard
+from suites.request import SweepRequest
 
 DRILL = "suites.tests.drill_subjects"
 
@@ -32,6 +38,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (("--subject", "inductor[mood=x]"), ("mood",)),
         (("--subject", "inductor[mode=fastest]"), ("fastest", "max-autotune")),
         (("--subject", "not a path:x"), ("module:function",)),
+        (("--subject", "dynamo,aot_eager,dynamo"), ("'dynamo' 2 times",)),
+        (("--subject", f"{DRILL}:right,eager, {DRILL}:right"), (f"'{DRILL}:right' 2 times",)),
         (("--dtype", "float23"), ("float23", "bfloat16")),
         (("--tag", "nosuchtag"), ("nosuchtag", "sample")),
         (("--direction", "sideways"), ("sideways", "backward")),
@@ -55,6 +63,19 @@ def test_a_wrong_option_is_named_with_what_is_expected(
     said = refused(capsys, "sweep", *arguments, "--db", str(database))
     assert all(word in said for word in words), said
     assert not database.exists()
+
+
+def test_two_subjects_of_one_name_do_not_become_one() -> None:
+    """What a run was asked for may come from a database: its suites' subjects are put together by name."""
+    request = SweepRequest(
+        suites=("features", "models"), selection=Selection(), samples={}, tags={},
+        subjects={"features": (resolve("dynamo"),), "models": (resolve("dynamo"),)}, shard=Shard(index=1, count=1),
+        limits=Limits(), options={}, workers=1, threads=1,
+    )  # fmt: skip
+    assert request.spec_by_name() == {"dynamo": resolve("dynamo")}
+    other = replace(resolve("dynamo"), options={"dynamic": True})
+    with pytest.raises(UsageError, match="'dynamo' of suite models with other options"):
+        replace(request, subjects={**request.subjects, "models": (other,)}).spec_by_name()
 
 
 def test_a_match_without_a_program_is_refused_before_anything_is_planned(
