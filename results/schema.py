@@ -273,11 +273,13 @@ RECORDS: Final = sa.Table(
 )
 sa.Index("records_by_status", RECORDS.c.run, RECORDS.c.status)
 
-# One row per planned case, for people who query by hand: a case without a record shows as 'missing'.
+# One row per planned case, for people who query by hand. A case without a record shows as 'missing' in a complete run,
+# and as 'not_run' in another. Databases made before `not_run` existed keep their view, which says 'missing' in both.
 RESULTS_VIEW: Final = "CREATE VIEW results AS SELECT runs.run_id, {cases}, {records} FROM cases JOIN runs ON runs.run = cases.run LEFT JOIN records ON records.run = cases.run AND records.ordinal = cases.ordinal".format(  # noqa: E501  one SQL statement
     cases=", ".join(f"cases.{_SQL_NAMES.get(column.name, column.name)}" for column in CASE_COLUMNS),
     records=", ".join(
-        f"COALESCE(records.status, '{Status.MISSING.value}') AS status"
+        f"COALESCE(records.status, CASE runs.state WHEN 'complete' THEN '{Status.MISSING.value}'"
+        f" ELSE '{Status.NOT_RUN.value}' END) AS status"
         if column.name == "status"
         else f"records.{column.name}"
         for column in RECORD_COLUMNS

@@ -174,7 +174,9 @@ class Store:
         return self._cases(run_id, only_unfinished=True)
 
     def records(self, run_id: str = LATEST, *, with_missing: bool = False) -> Iterator[Record]:
-        """Records in planned order. `with_missing` adds one of status `missing` for each planned case that has none."""
+        """Records in planned order. `with_missing` adds one for each planned case that has none: `missing` in a run that is
+        complete, which is a hole in it; `not_run` in every other, where the case is still to come.
+        """
         run = self.run(run_id)
         query = (
             sa.select(*_CASE_SELECTION, *_RECORD_SELECTION)
@@ -378,8 +380,11 @@ def _to_record(row: sa.RowMapping, run: RunInfo) -> Record:
         nans = dict.fromkeys(row["nan_columns"], float("nan"))
         return unflatten(dict(row) | nans, run_id=run.run_id)
     case = PlannedCase(**{column.field: row[column.name] for column in CASE_COLUMNS})
-    symptom = f"planned, but has no record: the run is {run.state}"
-    return Record.of(case, run_id=run.run_id, verdict=Verdict(status=Status.MISSING, symptom=symptom))
+    if run.state == COMPLETE:
+        verdict = Verdict(status=Status.MISSING, symptom="planned, but has no record although the run is complete")
+    else:
+        verdict = Verdict(status=Status.NOT_RUN, symptom=f"planned, not run yet: the run is {run.state}")
+    return Record.of(case, run_id=run.run_id, verdict=verdict)
 
 
 def _by_run(records: Sequence[Record]) -> dict[str, list[Record]]:

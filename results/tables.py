@@ -1,7 +1,7 @@
 """Tables: a data frame of records, and the questions asked of it.
 
 A frame has one row per planned case: hand over `Store.records(run, with_missing=True)`, so that a case without a
-record counts as `missing`.
+record counts: as `missing` in a complete run, as `not_run` in one that was stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ STAGES: Final = ("decomposed", "through")
 
 # Nothing could be held against the subject: such rows are neither for nor against it.
 NOT_COMPARABLE: Final = frozenset(
-    {Status.PASS_DUE_TO_SKIP, Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.MODEL_FAIL_TO_LOAD}
+    {
+        Status.PASS_DUE_TO_SKIP,
+        Status.EAGER_FAIL_TO_RUN,
+        Status.EAGER_TWO_RUNS_DIFFER,
+        Status.MODEL_FAIL_TO_LOAD,
+        Status.NOT_RUN,
+    }
 )
 
 _DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts": "object", "ints": "object"}
@@ -219,7 +225,7 @@ def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
     on_ladder = _where(on_ladder, on_ladder["rung"].notna())
     rows: list[dict[str, Any]] = []
     # A rung that did not run, or could not be compared, is not evidence either way.
-    unusable = [status.value for status in (*NOT_COMPARABLE, Status.MISSING, Status.NOT_RUN)]
+    unusable = [status.value for status in (*NOT_COMPARABLE, Status.MISSING)]
     for suite, _, of_program in _groups(
         _where(on_ladder, ~on_ladder["status"].isin(unusable)), "suite", "program", sort=False
     ):

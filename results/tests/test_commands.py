@@ -66,10 +66,10 @@ def test_show_prints_environment_rates_failures_and_speed(base: Path):
     assert "2x [1.96, 2.04]" in run("show", "--db", base, "--speed")
 
 
-def test_show_of_an_interrupted_run_counts_the_missing_case(head: Path):
+def test_show_of_an_interrupted_run_counts_the_case_that_was_not_run_and_does_not_call_it_a_failure(head: Path):
     text = run("show", "--db", head)
-    assert "missing" in text
-    assert "planned, but has no record" in text
+    assert "not_run" in text
+    assert "failures (0)" in text
 
 
 @pytest.mark.parametrize("glob", ["opinfo/mul/float32/0@inductor[mode=max-autotune]", "opinfo/mul/*"])
@@ -194,7 +194,7 @@ def test_export_writes_by_suffix(base: Path, tmp_path: Path, name: str):
 def test_export_selects_and_includes_missing_rows(head: Path, tmp_path: Path):
     out = tmp_path / "a.jsonl"
     run("export", out, "--db", head)
-    assert [record.verdict.status.value for record in from_json_lines(out.read_text())] == ["pass", "pass", "missing"]
+    assert [record.verdict.status.value for record in from_json_lines(out.read_text())] == ["pass", "pass", "not_run"]
     run("export", out, "--db", head, "--subject", "inductor[mode=max-autotune]")
     assert len(from_json_lines(out.read_text())) == 1
     run("export", out, "--db", head, "--match", "opinfo/add/*")

@@ -99,7 +99,7 @@ def test_a_partial_merge_is_interrupted_until_the_rest_comes(tmp_path: Path):
     assert first.absent_shards == ("2/2",)
     with Store.open(out, create=False) as store:
         assert store.run().state == "interrupted"
-    assert contents(out)[-1] == ("opinfo/left1/float32/0@inductor", "missing")
+    assert contents(out)[-1] == ("opinfo/left1/float32/0@inductor", "not_run")
     with pytest.raises(UsageError, match="3 of 4 records"):
         merge(out, [shard(tmp_path, 1, unrecorded=True), shard(tmp_path, 2)])
     # The first shard is finished, and the second comes.

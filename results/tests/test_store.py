@@ -103,12 +103,23 @@ def test_the_keyword_order_of_a_program_is_kept(store: Store):
     assert list(store.planned()[0].program["kwargs"]) == ["b", "a"]
 
 
-def test_the_view_for_handwritten_queries_shows_a_planned_case_without_record_as_missing(store: Store, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [("planning", "not_run"), ("running", "not_run"), ("interrupted", "not_run"), ("complete", "missing")],
+)
+def test_a_planned_case_without_record_was_not_run_and_is_missing_only_in_a_complete_run(
+    store: Store, tmp_path: Path, state: str, word: str
+):
     done, left = fabricate.case("add/float32/0"), fabricate.case("sub/float32/0")
     fabricate.write_run(store, [fabricate.record(done, Status.CRASH)], unrecorded=[left])
     with sqlite3.connect(tmp_path / "results.db") as connection:
+        connection.execute("UPDATE runs SET state = ?", (state,))
+    absent = list(store.records(with_missing=True))[1]
+    assert (absent.case_id, absent.verdict.status.value) == (left.case_id, word)
+    assert state in absent.verdict.symptom
+    with sqlite3.connect(tmp_path / "results.db") as connection:  # the view for queries by hand says the same
         rows = connection.execute("SELECT group_name, status FROM results ORDER BY case_id").fetchall()
-    assert rows == [("add", "crash"), ("sub", "missing")]
+    assert rows == [("add", "crash"), ("sub", word)]
 
 
 # ------------------------------------------------------------------------------------------------------ the contract
@@ -196,13 +207,14 @@ def test_the_latest_run_is_the_one_begun_last_and_runs_are_kept_apart(store: Sto
     assert [record.verdict.status for record in store.records("latest")] == [Status.PASS]
 
 
-def test_a_planned_case_without_record_is_read_as_missing_only_when_asked_for(store: Store):
+def test_a_planned_case_without_record_is_read_only_when_asked_for(store: Store):
     done, left = fabricate.case("add/float32/0"), fabricate.case("sub/float32/0")
     fabricate.write_run(store, [fabricate.record(done)], unrecorded=[left])
     assert [record.case_id for record in store.records()] == [done.case_id]
-    missing = list(store.records(with_missing=True))[1]
-    assert (missing.case_id, missing.verdict.status) == (left.case_id, Status.MISSING)
-    assert missing.verdict.symptom == "planned, but has no record: the run is interrupted"
+    absent = list(store.records(with_missing=True))[1]
+    assert (absent.case_id, absent.verdict.status) == (left.case_id, Status.NOT_RUN)
+    assert not absent.verdict.status.is_finding
+    assert absent.verdict.symptom == "planned, not run yet: the run is interrupted"
 
 
 def test_a_big_batch_and_single_records_find_their_cases_alike(store: Store):

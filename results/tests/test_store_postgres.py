@@ -75,7 +75,7 @@ def test_resume_refusals_and_missing_rows_are_as_on_sqlite(store: Store):
     assert store.unfinished("run-1") == [cases[i] for i in (0, 1, 3)]
     assert store.resumable_run() == "run-1"
     statuses = [record.verdict.status for record in store.records(with_missing=True)]
-    assert statuses == [Status.MISSING, Status.MISSING, Status.PASS, Status.MISSING]
+    assert statuses == [Status.NOT_RUN, Status.NOT_RUN, Status.PASS, Status.NOT_RUN]
 
 
 def test_a_reader_cannot_write_and_a_newer_schema_is_refused(store: Store):

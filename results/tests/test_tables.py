@@ -31,11 +31,20 @@ def test_pass_rates_count_every_row_and_take_the_percentage_of_the_comparable_on
     assert (row["pass"], row["fail_accuracy"], row["pass_due_to_skip"]) == (3, 1, 1)
 
 
-def test_a_case_without_record_lowers_the_pass_rate(tmp_path: Path):
+def test_the_pass_rate_of_an_interrupted_run_is_of_what_ran(tmp_path: Path):
     done, left = fabricate.case("add/float32/0"), fabricate.case("sub/float32/0")
     path = fabricate.database(tmp_path / "results.db", [fabricate.record(done)], unrecorded=[left])
     with Store.open(path, create=False) as store:
-        (row,) = tables.pass_rates(tables.frame(store.records(with_missing=True))).to_dict("records")
+        table = tables.frame(store.records(with_missing=True))
+    (row,) = tables.pass_rates(table).to_dict("records")
+    assert (row["cases"], row["not_run"], row["pass_percent"]) == (2, 1, pytest.approx(100.0))
+    assert tables.failures(table).empty
+
+
+def test_a_hole_in_a_complete_run_lowers_the_pass_rate():
+    done, hole = fabricate.case("add/float32/0"), fabricate.case("sub/float32/0")
+    records = [fabricate.record(done), fabricate.record(hole, Status.MISSING)]
+    (row,) = tables.pass_rates(tables.frame(records)).to_dict("records")
     assert (row["cases"], row["missing"], row["pass_percent"]) == (2, 1, pytest.approx(50.0))
 
 

@@ -32,7 +32,13 @@ _READS_DATA = re.compile(
     r"[Dd]ata-dependent|annotating your code|DataDependent|data_dependent_read|guard_on_data|RC0008|RC0002"
     r"|depends on (its inputs|data)"
 )
-_NOT_COMPARABLE = (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.MODEL_FAIL_TO_LOAD, Status.MISSING)
+_NOT_COMPARABLE = (
+    Status.EAGER_FAIL_TO_RUN,
+    Status.EAGER_TWO_RUNS_DIFFER,
+    Status.MODEL_FAIL_TO_LOAD,
+    Status.MISSING,
+    Status.NOT_RUN,
+)
 COLUMNS = ("model", "subject", *INSIDE, *KINDS_OUTSIDE, "symptom")
 
 
