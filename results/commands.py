@@ -22,7 +22,7 @@ from results.baseline import is_acceptable, read_baseline, updated_baseline, wri
 from results.export import FORMATS, format_of
 from results.export import export as write_export
 from results.merge import merge as merge_runs
-from results.render import markdown
+from results.render import markdown, one_line
 from results.render import show as show_tables
 from results.report import FAILURES_SHOWN, case_text, is_match, run_line, show_run
 from results.store import LATEST, RunInfo, Store
@@ -169,7 +169,7 @@ def export(
             do="mend --suite, --subject or --match",
         )
     write_export(records, run=info, path=output, format=chosen)
-    sys.stderr.write(f"{len(records)} records of run {info.run_id} written to {output} ({chosen})\n")
+    sys.stderr.write(one_line(f"{len(records)} records of run {info.run_id} written to {output} ({chosen})") + "\n")
 
 
 def merge(
@@ -192,12 +192,12 @@ def merge(
             }
         )
         return
-    sys.stdout.write(
+    lines = [
         f"run {merged.run_id} in {output}: {merged.records} of {merged.cases} cases recorded; "
-        f"{merged.cases_added} cases and {merged.records_added} records added from {merged.sources} runs\n"
-    )
-    for shard in merged.absent_shards:
-        sys.stdout.write(f"shard {shard} is absent\n")
+        f"{merged.cases_added} cases and {merged.records_added} records added from {merged.sources} runs",
+        *(f"shard {shard} is absent" for shard in merged.absent_shards),
+    ]
+    sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
 
 
 def _load(text: str) -> tuple[RunInfo, list[Record]]:

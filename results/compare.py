@@ -272,7 +272,7 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
         changes = comparison.of_kind(kind)
         if changes and kind is not ChangeKind.NEW_ROW:
             rows = [(c.case_id, c.base_status or "-", c.head_status or "-", shorten(_symptom(c))) for c in changes]
-            tables.append(_limited(kind.value, ("case", "base", "head", "symptom"), rows, limit))
+            tables.append(_limited(kind.value, ("case", "base", "head", "symptom"), rows, limit, prose=frozenset({3})))
     if comparison.speed:
         rows = [
             (s.case_id, _speedup(s.base), _speedup(s.head), f"{100 * (s.change - 1):+.1f} %") for s in comparison.speed
@@ -283,7 +283,7 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
         tables.append(_limited("cold compile time changed", ("case", "base", "head"), rows, limit))
     if comparison.environment:
         rows = [(key, shorten(base, 60), shorten(head, 60)) for key, base, head in comparison.environment]
-        tables.append(_limited("environment changed", ("what", "base", "head"), rows, limit))
+        tables.append(_limited("environment changed", ("what", "base", "head"), rows, limit, prose=frozenset({1, 2})))
     return tables
 
 
@@ -313,7 +313,13 @@ def _totals(comparison: Comparison) -> TextTable:
     return TextTable(title="comparison", columns=("what", "cases"), rows=tuple(rows), right=frozenset({1}), note=note)
 
 
-def _limited(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]], limit: int | None) -> TextTable:
+def _limited(
+    title: str,
+    columns: tuple[str, ...],
+    rows: list[tuple[str, ...]],
+    limit: int | None,
+    prose: frozenset[int] = frozenset(),
+) -> TextTable:
     shown = rows if limit is None else rows[:limit]
     note = f"{len(rows) - len(shown)} more (--all)" if len(shown) < len(rows) else ""
-    return TextTable(title=f"{title} ({len(rows)})", columns=columns, rows=tuple(shown), note=note)
+    return TextTable(title=f"{title} ({len(rows)})", columns=columns, rows=tuple(shown), prose=prose, note=note)

@@ -5,10 +5,8 @@ An existing file is replaced, at once.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +19,7 @@ from oracle.records import SCHEMA_VERSION, Record
 from oracle.verdict import Status
 from results.files import write_atomically
 from results.junit import junit_xml
-from results.render import markdown
+from results.render import escape_markdown, markdown
 from results.report import run_line, summary_tables
 from results.schema import FLAT_COLUMNS, FLAT_NAMES, flatten
 from results.store import RunInfo
@@ -53,7 +51,11 @@ def from_json_lines(text: str) -> list[Record]:
 
 
 def to_csv(records: Iterable[Record]) -> str:
-    """One row per record, the columns of results.schema.FLAT_COLUMNS. Lists as JSON; empty where not known."""
+    """One row per record, the columns of results.schema.FLAT_COLUMNS. Lists as JSON; empty where not known.
+
+    A text that a spreadsheet would take for a formula starts with an apostrophe here (see `_csv`); JSON lines and Parquet hold
+    every text as it is.
+    """
     rows = []
     for record in records:
         row = flatten(record)
@@ -133,13 +135,36 @@ def _one_subject(records: Iterable[Record]) -> list[Record]:
     return records
 
 
+# A spreadsheet runs a cell that starts like this, after white space too; the last four are what East Asian versions also take.
+_FORMULA: Final = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+_QUOTED: Final = re.compile(r'[",]|[^\x20-\x7e]|^ | $')
+
+
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow(["nan" if isinstance(cell, float) and math.isnan(cell) else cell for cell in row])
-    return buffer.getvalue()
+    """Rows with "\\n" between them. Any text but a plain one on one line is quoted: a lone "\\r" ends a line for many readers.
+
+    Names, symptoms and tracebacks come from programs. One that a spreadsheet would run as a formula gets an apostrophe in
+    front, which makes it text there; a number ("-1.5", "-inf", "-1+2j") stays as it is.
+    """
+    lines = (",".join(map(_csv_cell, row)) for row in (columns, *rows))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = str(value)
+    if isinstance(value, str) and _FORMULA.match(text) and not _is_number(text):
+        text = "'" + text
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        complex(text)
+    except ValueError:
+        return False
+    return True
 
 
 _ARROW_TYPES: Final = {
@@ -179,7 +204,7 @@ def to_markdown(records: Iterable[Record], *, run: RunInfo) -> str:
     """The summary as Markdown, all findings included: for a job summary or a comment."""
     tables = summary_tables(list(records), limit=None)
     body = "\n".join(markdown(table, level=3) for table in tables)
-    return f"## torch-oracle: {run.run_id}\n\n{run_line(run)}\n\n{body}"
+    return f"## torch-oracle: {escape_markdown(run.run_id)}\n\n{escape_markdown(run_line(run))}\n\n{body}"
 
 
 def to_junit(records: Iterable[Record], *, run: RunInfo) -> str:

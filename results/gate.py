@@ -135,8 +135,6 @@ def tables_of(report: GateReport) -> list[TextTable]:
     if report.unreviewed:
         note += f", {report.unreviewed} of them unreviewed"
     title = "gate: open" if report.is_open else f"gate: closed ({len(rows)})"
-    return [
-        TextTable(
-            title=title, columns=("why", "case", "line", "what"), rows=tuple(rows), right=frozenset({2}), note=note
-        )
-    ]
+    columns = ("why", "case", "line", "what")
+    right, prose = frozenset({2}), frozenset({3})
+    return [TextTable(title=title, columns=columns, rows=tuple(rows), right=right, prose=prose, note=note)]

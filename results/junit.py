@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from oracle.records import Record
 from oracle.verdict import Status
+from results.render import one_line, visible
 
 # The subject did not behave wrongly, it was not there to be judged: JUnit's word for that is error.
 _ERRORS: Final = frozenset({Status.CRASH, Status.MISSING, Status.MODEL_FAIL_TO_LOAD})
-
-# XML 1.0 has no way to say these, not even escaped.
-_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(records: Iterable[Record], *, run_id: str, environment: Mapping[str, Any]) -> str:
     """One `testsuite` per suite and subject, one `testcase` per record.
 
-    `records` come from `Store.records(run, with_missing=True)`. Characters that XML cannot hold become escapes
-    such as \\x1b.
+    `records` come from `Store.records(run, with_missing=True)`. Characters that XML cannot hold, that steer a terminal or that
+    turn text around become escapes such as \\x1b (results.render).
     """
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.suite, record.subject), []).append(record)
-    root = ET.Element("testsuites", name=_text(f"torch-oracle {run_id}"))
+    root = ET.Element("testsuites", name=one_line(f"torch-oracle {run_id}"))
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0, "time": 0.0}
     for (suite, subject), of_subject in groups.items():
-        element = ET.SubElement(root, "testsuite", name=_text(f"{suite}@{subject}"))
+        element = ET.SubElement(root, "testsuite", name=one_line(f"{suite}@{subject}"))
         counts = dict.fromkeys(totals, 0.0)
         properties = ET.SubElement(element, "properties")
         for key, value in environment.items():
-            ET.SubElement(properties, "property", name=_text(key), value=_text(str(value)))
+            ET.SubElement(properties, "property", name=one_line(key), value=one_line(str(value)))
         for record in of_subject:
             kind = _add_case(element, record)
             counts["tests"] += 1
@@ -43,7 +40,7 @@ def junit_xml(records: Iterable[Record], *, run_id: str, environment: Mapping[st
         _set_counts(element, counts)
         started = min((record.started_at for record in of_subject if record.started_at), default="")
         if started:
-            element.set("timestamp", _text(started))
+            element.set("timestamp", one_line(started))
         for key in totals:
             totals[key] += counts[key]
     _set_counts(root, totals)
@@ -57,25 +54,28 @@ def _add_case(suite: ET.Element, record: Record) -> str | None:
     case = ET.SubElement(
         suite,
         "testcase",
-        classname=_text(f"{record.suite}.{record.subject}.{record.group}"),
-        name=_text(record.name),
+        classname=one_line(f"{record.suite}.{record.subject}.{record.group}"),
+        name=one_line(record.name),
         time=f"{record.measurements.wall_s or 0.0:.6f}",
     )
     if verdict.status in (Status.PASS, Status.XPASS):
         return None
     if not verdict.status.is_finding:
-        ET.SubElement(case, "skipped", message=_text(f"{verdict.status.value}: {verdict.symptom}"))
+        ET.SubElement(case, "skipped", message=one_line(f"{verdict.status.value}: {verdict.symptom}"))
         return "skipped"
     is_error = verdict.status in _ERRORS
     found = ET.SubElement(
-        case, "error" if is_error else "failure", type=verdict.status.value, message=_text(verdict.symptom)
+        case, "error" if is_error else "failure", type=verdict.status.value, message=one_line(verdict.symptom)
     )
-    found.text = _text(details(record))
+    found.text = details(record)
     return "errors" if is_error else "failures"
 
 
 def details(record: Record) -> str:
-    """What is known of a finding, several lines: symptoms, worst element with both errors, traceback, repro."""
+    """What is known of a finding, several lines: symptoms, worst element with both errors, traceback, repro.
+
+    Ready to be printed: only the traceback has lines of its own, and `results.render` has escaped the rest.
+    """
     verdict, worst = record.verdict, record.verdict.worst
     lines = [f"{verdict.status.value}: {verdict.symptom}", *(f"also: {symptom}" for symptom in verdict.also)]
     if verdict.stage:
@@ -87,10 +87,11 @@ def details(record: Record) -> str:
             f"  error of eager {_number(worst.eager_error)}, of subject {_number(worst.subject_error)}, "
             f"allowed {_number(worst.allowed_error)}; {_number(worst.ulp)} ULP apart"
         )
+    lines = [one_line(line) for line in lines]
     if record.traceback:
-        lines.append(record.traceback)
+        lines.append(visible(record.traceback))
     if record.repro:
-        lines.append(f"repro: {record.repro}")
+        lines.append(one_line(f"repro: {record.repro}"))
     return "\n".join(lines)
 
 
@@ -102,7 +103,3 @@ def _set_counts(element: ET.Element, counts: Mapping[str, float]) -> None:
     for key in ("tests", "failures", "errors", "skipped"):
         element.set(key, str(int(counts[key])))
     element.set("time", f"{counts['time']:.6f}")
-
-
-def _text(text: str) -> str:
-    return _NOT_XML.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode(), text)

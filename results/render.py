@@ -1,4 +1,8 @@
-"""A table as text: rich on a terminal, plain columns in a pipe or a log, Markdown for a comment on a pull request."""
+"""A table as text: fitted to the width of a terminal, in plain columns for a pipe or a log, as Markdown for a comment.
+
+Subjects write symptoms, tracebacks and names of programs, so none of it is printed as it is: `one_line` and `visible` are the
+one place where characters that a terminal obeys, or that reorder what is read, become escapes.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import pandas as pd
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from oracle.verdict import Status
@@ -18,31 +21,20 @@ from oracle.verdict import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTable:
-    """A titled table of text. `right` holds the indices of the columns aligned to the right."""
+    """A titled table of text.
+
+    `right` holds the indices of the columns aligned to the right, `prose` those whose text may be wrapped where a terminal is
+    narrow; every other cell (a case id, a status, a number) stays in one piece. With `is_cut` prose is cut to one line instead:
+    for tables that must stay short, and whose text is printed whole elsewhere.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[int] = frozenset()
-    note: str = ""  # printed below
-
-
-def of_frame(title: str, table: pd.DataFrame, *, names: dict[str, str] | None = None, note: str = "") -> TextTable:
-    """A data frame as a TextTable; `names` renames columns. Numbers are formatted by `number`, missing ones are "-"."""
-    columns = tuple((names or {}).get(str(column), str(column)) for column in table.columns)
-    rows = tuple(tuple(_cell(value) for value in row) for row in table.itertuples(index=False, name=None))
-    numeric = frozenset(
-        i for i, column in enumerate(table.columns) if pd.api.types.is_numeric_dtype(table[column].dtype)
-    )
-    return TextTable(title=title, columns=columns, rows=rows, right=numeric, note=note)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(map(str, value)) + "]"
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    return number(value) if isinstance(value, float) else str(value)
+    prose: frozenset[int] = frozenset()
+    is_cut: bool = False
+    note: str = ""  # printed below; may have several lines
 
 
 def number(value: float | None) -> str:
@@ -71,20 +63,71 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     return f"{value:.3g}x [{low:.3g}, {high:.3g}]"
 
 
+# ---------------------------------------------------------------------------------------------------------- characters
+
+
+def one_line(text: str) -> str:
+    """The text with everything that is not a printable character as an escape: a cell stays a cell, a line a line.
+
+    That is line breaks, controls (a terminal obeys ESC), formats (U+202E turns the rest of the line around, U+200B is
+    not seen), spaces other than " ", and characters without a meaning. Letters of every script stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+    )
+
+
+def visible(text: str) -> str:
+    """As `one_line` for a text of several lines, such as a traceback or a program: line feeds and tabs stay."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))
+
+
+def shorten(text: str, length: int = 160) -> str:
+    """At most `length` characters of one line."""
+    text = one_line(text)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
 # ------------------------------------------------------------------------------------------------------------ output
 
 
 def show(console: Console, tables: Iterable[TextTable]) -> None:
-    """Print tables: rich ones on a terminal; otherwise plain, never cut to a width."""
+    """Print tables: fitted to a terminal's width; in a pipe or a file never cut to a width."""
     for table in tables:
         if console.is_terminal:
-            console.print(_rich(table))
-            if table.note:
-                console.print(Text(table.note, style="dim"))
-            console.print()
+            show_lines(console, [*fitted(table, console.width), ""])
         else:
             console.file.write(plain(table) + "\n")
 
+
+def show_lines(console: Console, lines: Iterable[str | Text]) -> None:
+    """Print lines as they are: a terminal breaks one that is too long without a line feed, so that it is copied whole."""
+    if console.is_terminal:
+        for line in lines:
+            console.print(line if isinstance(line, Text) else Text(line), soft_wrap=True)
+    else:
+        console.file.write("".join(f"{line}\n" for line in lines))
+
+
+def show_text(console: Console, text: str) -> None:
+    """Print one paragraph, broken between words where a terminal is narrow."""
+    text = one_line(text)
+    show_lines(console, _wrapped(text, console.width) if console.is_terminal else [text])
+
+
+def plain(table: TextTable) -> str:
+    """Aligned columns, two spaces apart, one line per row; ends with a newline."""
+    return "".join(f"{line}\n" for line in _aligned(_escaped(table), None) or ())
+
+
+_NARROW: Final = 100  # columns of a terminal; below it, a table that does not fit becomes a list
+_LEAST_PROSE: Final = 24  # columns of wrapped text; with less of it, too
+_INDENT: Final = "  "
+_SHORT: Final = 24  # cells of a list of up to so many columns share a line
 
 _STATUS_STYLES: Final = {
     status.value: "green" if status is Status.PASS else "bold red" if status.is_silent else "red"
@@ -93,66 +136,168 @@ _STATUS_STYLES: Final = {
 }
 
 
-def _rich(table: TextTable) -> Table:
-    rich_table = Table(title=table.title, title_justify="left", title_style="bold")
-    for i, column in enumerate(table.columns):
-        rich_table.add_column(column, justify="right" if i in table.right else "left", overflow="fold")
+def fitted(table: TextTable, width: int) -> list[Text]:
+    """The lines of a table for a terminal of `width` columns.
+
+    A table that fits is printed as one. Otherwise its prose is wrapped, from 100 columns on; else it becomes a list with
+    "label: value" for each cell. A cell that is not prose is never broken.
+    """
+    table = _escaped(table)
+    return _aligned(table, width) or _list(table, width)
+
+
+def _escaped(table: TextTable) -> TextTable:
+    return TextTable(
+        title=one_line(table.title),
+        columns=tuple(map(one_line, table.columns)),
+        rows=tuple(tuple(map(one_line, row)) for row in table.rows),
+        right=table.right,
+        prose=table.prose,
+        is_cut=table.is_cut,
+        note="\n".join(map(one_line, table.note.split("\n"))),
+    )
+
+
+def _aligned(table: TextTable, width: int | None) -> list[Text] | None:
+    """The table in columns; None if `width` is too narrow for it."""
+    widths = [max(map(cell_len, cells)) for cells in zip(table.columns, *table.rows, strict=True)]
+    headers = [[column] for column in table.columns]
+    if width is not None and _total(widths) > width:
+        headers = [_wrapped(column, 1) for column in table.columns]  # a word per line
+        least = [max(map(cell_len, header)) for header in headers]
+        cells = [max([0, *map(cell_len, column)]) for column in zip(*table.rows, strict=True)] or least
+        widths = [max(pair) for pair in zip(least, cells, strict=True)]
+        headers = [_wrapped(column, w) for column, w in zip(table.columns, widths, strict=True)]
+    if width is not None and _total(widths) > width:
+        room = width - _total([0 if i in table.prose else w for i, w in enumerate(widths)])
+        if width < _NARROW or room < _LEAST_PROSE * len(table.prose) or not table.prose:
+            return None
+        widths = _shared(widths, table.prose, room)
+    lines = _heading(table, width)
+    if table.rows:
+        lines += _row(headers, widths, table.right, is_header=True)
+    else:
+        lines.append(Text(_INDENT + "(none)"))
     for row in table.rows:
-        rich_table.add_row(*(Text(cell, style=_STATUS_STYLES.get(cell, "")) for cell in row))
-    return rich_table
+        cells = [[cell] for cell in row]
+        for i in table.prose:
+            if cell_len(row[i]) > widths[i]:
+                cells[i] = [_cut(row[i], widths[i])] if table.is_cut else _wrapped(row[i], widths[i], is_hard=True)
+        lines += _row(cells, widths, table.right)
+    return lines + _note(table, width)
 
 
-def plain(table: TextTable) -> str:
-    """Aligned columns, two spaces apart, one line per row; ends with a newline."""
-    rows = [[_one_line(cell) for cell in row] for row in (table.columns, *table.rows)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
-    lines = [table.title]
-    for row in rows:
-        cells = [cell.rjust(widths[i]) if i in table.right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
-        lines.append("  " + "  ".join(cells).rstrip())
-    if not table.rows:
-        lines.append("  (none)")
-    if table.note:
-        lines.append("  " + table.note)
-    return "\n".join(lines) + "\n"
+def _total(widths: Sequence[int]) -> int:
+    return len(_INDENT) + sum(widths) + 2 * (len(widths) - 1)
+
+
+def _shared(widths: list[int], prose: frozenset[int], room: int) -> list[int]:
+    """The widths with `room` columns given to prose: what needs less than its share leaves the rest to the others."""
+    shared = list(widths)
+    left = sorted(prose, key=lambda i: widths[i])
+    for position, i in enumerate(left):
+        shared[i] = min(widths[i], room // (len(left) - position))
+        room -= shared[i]
+    return shared
+
+
+def _row(
+    cells: Sequence[list[str]], widths: Sequence[int], right: frozenset[int], *, is_header: bool = False
+) -> list[Text]:
+    lines = []
+    for k in range(max(map(len, cells))):
+        line = Text(_INDENT)
+        for i, cell in enumerate(cells):
+            # The last line of a header stands on the rows.
+            at = k - (max(map(len, cells)) - len(cell)) if is_header else k
+            text = cell[at] if 0 <= at < len(cell) else ""
+            space = " " * (widths[i] - cell_len(text))
+            line.append(("  " if i else "") + (space if i in right else ""))
+            line.append(text, "bold" if is_header else _STATUS_STYLES.get(text, ""))
+            line.append("" if i in right else space)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _list(table: TextTable, width: int) -> list[Text]:
+    """A block for each row. Short cells share a line; others have lines of their own, prose is wrapped between words."""
+    lines = _heading(table, width)
+    for row in table.rows:
+        block: list[Text] = []
+        is_open = False  # whether the last line takes further short cells
+        for i, (label, cell) in enumerate(zip(table.columns, row, strict=True)):
+            start = Text.assemble(f"{label}: ", (cell, _STATUS_STYLES.get(cell, "")))
+            indent = _INDENT * (2 if block else 1)
+            if cell_len(cell) <= _SHORT:
+                if is_open and block[-1].cell_len + 2 + start.cell_len <= width:
+                    block[-1].append("  ").append_text(start)
+                else:
+                    block.append(Text(indent).append_text(start))
+                    is_open = True
+                continue
+            is_open = False
+            pieces = [f"{label}: {cell}"]
+            if i in table.prose:
+                pieces = _wrapped(pieces[0], width - len(_INDENT * 3))
+            elif len(indent) + cell_len(pieces[0]) > width:
+                pieces = [f"{label}:", cell]
+            block += [Text((_INDENT * 3 if k else indent) + piece) for k, piece in enumerate(pieces)]
+        lines += block
+    return lines + _note(table, width)
+
+
+def _heading(table: TextTable, width: int | None) -> list[Text]:
+    return [Text(line, "bold") for line in _wrapped(table.title, width)]
+
+
+def _note(table: TextTable, width: int | None) -> list[Text]:
+    room = None if width is None else width - len(_INDENT)
+    lines = table.note.split("\n") if table.note else []
+    return [Text(_INDENT + piece, "dim") for line in lines for piece in _wrapped(line, room)]
+
+
+def _wrapped(text: str, width: int | None, *, is_hard: bool = False) -> list[str]:
+    """The text in lines of `width` columns, broken between words; `is_hard` also breaks a word that is longer."""
+    if width is None or cell_len(text) <= width:
+        return [text]
+    lines: list[str] = []
+    for word in text.split(" "):
+        pieces = chop_cells(word, width) if is_hard and cell_len(word) > width else [word]
+        if lines and cell_len(lines[-1]) + 1 + cell_len(pieces[0]) <= width:
+            lines[-1] += " " + pieces.pop(0)
+        lines += pieces
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+
+
+# ---------------------------------------------------------------------------------------------------------- Markdown
 
 
 def markdown(table: TextTable, *, level: int = 2) -> str:
     """A heading and a Markdown table; ends with a newline."""
-    lines = [f"{'#' * level} {table.title}", ""]
+    return f"{'#' * level} {escape_markdown(table.title)}\n\n" + markdown_body(table)
+
+
+def markdown_body(table: TextTable) -> str:
+    """The table and its note, without the title."""
+    lines = []
     if table.rows:
         lines.append("| " + " | ".join(map(escape_markdown, table.columns)) + " |")
         lines.append("|" + "|".join(" ---: " if i in table.right else " --- " for i in range(len(table.columns))) + "|")
         lines += ["| " + " | ".join(map(escape_markdown, row)) + " |" for row in table.rows]
     else:
         lines.append("None.")
-    if table.note:
-        lines += ["", escape_markdown(table.note)]
+    for line in table.note.split("\n") if table.note else ():
+        lines += ["", escape_markdown(line)]
     return "\n".join(lines) + "\n"
 
 
 def escape_markdown(text: str) -> str:
     """Text that stands in one cell: no line breaks, and no character that Markdown or HTML would take for markup."""
-    text = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An underscore inside a word is no markup, and status words are full of them.
     return re.sub(r"([\\|`*\[\]~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", text)
-
-
-def _one_line(text: str) -> str:
-    """Line breaks and other control characters as escapes, so that a row stays a row."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
-    )
-
-
-def shorten(text: str, length: int = 160) -> str:
-    """At most `length` characters of one line."""
-    text = _one_line(text)
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def csv_list(values: Sequence[Any]) -> str:
-    """Items for a sentence: "a, b, c" or "none"."""
-    return ", ".join(map(str, values)) or "none"

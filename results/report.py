@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.text import Text
 
 from oracle.records import Record
 from oracle.verdict import Status
 from results import tables
 from results.junit import details
-from results.render import TextTable, number, ratio, seconds, shorten, show
+from results.render import TextTable, number, one_line, ratio, seconds, shorten, show, show_lines, show_text, visible
 from results.schema import flatten
 from results.store import LATEST, RunInfo, Store
 
@@ -40,7 +40,7 @@ def run_line(run: RunInfo) -> str:
         value = next((value for value in values if isinstance(value, str | int) and value), None)
         if value is not None:
             facts.append(f"{name} {shorten(str(value), 60)}")
-    return (
+    return one_line(
         f"run {run.run_id} ({run.state}, {run.recorded} of {run.planned} cases, {run.started_at}): {', '.join(facts)}"
     )
 
@@ -74,8 +74,8 @@ def show_run(
     """
     run = store.run(run_id)
     records = [r for r in store.records(run.run_id, with_missing=True) if is_match(r.case_id, match)]
-    console.print(Text(run_line(run)), soft_wrap=True)
-    console.print()
+    show_text(console, run_line(run))
+    show_lines(console, [""])
     shown = summary_tables(records, limit=limit)
     if with_speed:
         shown.append(_speed_of_cases(tables.frame(records), limit))
@@ -145,7 +145,7 @@ def _failures(table: Any, limit: int | None) -> TextTable:
         errors = (number(row["worst_subject_error"]), number(row["worst_eager_error"]))
         rows.append((row["case_id"], row["status"], shorten(row["symptom"]), shorten(worst, 100), *errors))
     columns = ("case", "status", "symptom", "worst element", "error", "eager's error")
-    return _limited("failures", columns, rows, limit, right=frozenset({4, 5}))
+    return _limited("failures", columns, rows, limit, right=frozenset({4, 5}), prose=frozenset({2, 3}))
 
 
 def _speed(speed: Any) -> TextTable:
@@ -198,10 +198,12 @@ def _limited(
     rows: list[tuple[str, ...]],
     limit: int | None,
     right: frozenset[int] = frozenset(),
+    prose: frozenset[int] = frozenset(),
 ) -> TextTable:
     shown = rows if limit is None else rows[:limit]
     note = f"{len(rows) - len(shown)} more (--all)" if len(shown) < len(rows) else ""
-    return TextTable(title=f"{title} ({len(rows)})", columns=columns, rows=tuple(shown), right=right, note=note)
+    title = f"{title} ({len(rows)})"
+    return TextTable(title=title, columns=columns, rows=tuple(shown), right=right, prose=prose, note=note)
 
 
 # ------------------------------------------------------------------------------------------------------- single cases
@@ -211,8 +213,9 @@ def case_text(record: Record, program: Mapping[str, Any]) -> str:
     """Everything on one case: verdict, measurements, how to run it again, the program's source and calls."""
     row = flatten(record)
     verdict, m = record.verdict, record.measurements
-    lines = [record.case_id, "=" * len(record.case_id), details(record) if verdict.symptom else verdict.status.value]
-    lines += [f"explained: {reason}" for reason in verdict.explained]
+    head = one_line(record.case_id)
+    found = details(record) if verdict.symptom else verdict.status.value
+    lines = [f"explained: {reason}" for reason in verdict.explained]
     compared = verdict.compared
     lines.append(
         f"compared: {compared.tensors} tensors, {compared.elements} elements, {compared.others} other values"
@@ -235,9 +238,9 @@ def case_text(record: Record, program: Mapping[str, Any]) -> str:
     lines += [f"{name.replace('_', ' ')}: {row[name]}" for name in counts if row[name] is not None]
     labels = ", ".join(filter(None, (record.dtype, record.direction, record.device, *record.tags)))
     lines.append(f"labels: {labels}; seed {record.seed}; started {record.started_at or 'never'}")
-    if record.repro and record.repro not in lines[2]:
+    if record.repro and not verdict.symptom:
         lines.append(f"repro: {record.repro}")
     rest = {key: value for key, value in program.items() if key not in ("source", "name", "format")}
     lines.append(f"program: {rest}")
-    lines += ["", program.get("source", "(no source)").rstrip("\n"), ""]
-    return "\n".join(lines)
+    source = visible(program.get("source", "(no source)").rstrip("\n"))
+    return "\n".join([head, "=" * cell_len(head), found, *map(one_line, lines), "", source, ""])

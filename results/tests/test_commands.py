@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,46 @@ def test_long_tables_are_cut_unless_all_is_asked_for(tmp_path: Path):
     path = fabricate.database(tmp_path / "many.db", records)
     assert "10 more (--all)" in run("show", "--db", path)
     assert "more (--all)" not in run("show", "--db", path, "--all")
+
+
+NASTY = "a\x1b[2J\x07\rb\u202ec\u2066d\u200fe\x9bf\u2028g"
+
+
+def test_nothing_that_a_subject_wrote_reaches_a_terminal_unescaped(tmp_path: Path):
+    records = [
+        fabricate.record(
+            fabricate.case(f"{NASTY}{status.value}/x", suite="s" + NASTY, subject="t" + NASTY), status, symptom=NASTY
+        )
+        for status in Status
+    ]
+    worst = replace(fabricate.WORST, where=NASTY, eager=NASTY, subject=NASTY, truth=NASTY)
+    dressed = []
+    for r in records:
+        verdict = replace(r.verdict, worst=worst, also=(NASTY,), explained=(NASTY,), stage=NASTY)
+        dressed.append(replace(r, verdict=verdict, traceback=f"x\n\t{NASTY}", repro=NASTY, tags=(NASTY,)))
+    path = fabricate.database(
+        tmp_path / "a.db", dressed, run_id=NASTY, environment={"torch": NASTY, NASTY: NASTY, "cores": NASTY}
+    )
+    other = fabricate.database(tmp_path / "b.db", [fabricate.record(fabricate.case())])
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("# none\n")
+    texts = [
+        run("show", "--db", path),
+        run("show", "--db", path, "--all", "--speed"),
+        run("show", "s*", "--db", path, "--all"),
+        run("show", "--db", path, "--runs"),
+        run("gate", "--db", path, "--baseline", baseline, expect=1),
+        run("compare", other, path, "--all", expect=1),
+        run("compare", path, other, "--all", expect=1),
+        run("compare", other, path, "--markdown", expect=1),
+        run("merge", tmp_path / "out\u202e.db", path),
+    ]
+    for name in ("a.md", "a.xml"):
+        run("export", tmp_path / name, "--db", path)
+        texts.append((tmp_path / name).read_text(encoding="utf-8"))
+    for text in texts:
+        assert {char for char in text if not char.isprintable()} <= {"\n", "\t"}
+        assert "\\u202e" in text
 
 
 # ----------------------------------------------------------------------------------------------------------- compare

@@ -73,6 +73,49 @@ def test_csv_reads_back_with_nan_and_unknown_apart():
     assert (row["name"], row["worst_index"]) == ('a,b\n"c"/f', "[0, 3]")
 
 
+def test_csv_reads_back_whatever_text_a_subject_produced():
+    texts = [
+        "a\rb",
+        "a\r\nb",
+        "a\nb",
+        "\r",
+        "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g",
+        'say ""',
+        " outer ",
+        "a,b",
+        "日本",
+        "\x1b[2J",
+    ]
+    for text in texts:
+        written = export.to_csv([fabricate.record(fabricate.case(), Status.FAIL_ALIAS, symptom=text)] * 2)
+        for newline in ("", None):  # None also takes "\r" for the end of a line, as many readers do
+            rows = list(csv.DictReader(io.StringIO(written, newline=newline)))
+            assert [row["status"] for row in rows] == ["fail_alias"] * 2, text
+        assert list(pd.read_csv(io.StringIO(written), keep_default_na=False)["symptom"]) == [text] * 2
+        assert next(csv.DictReader(io.StringIO(written, newline="")))["symptom"] == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+1;2", "-2+3+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n@a", "\uff1d1", '=HYPERLINK("x")'],
+)
+def test_csv_has_no_text_that_a_spreadsheet_would_run(text: str):
+    record = fabricate.record(fabricate.case(name=text), Status.FAIL_ALIAS, symptom=text)
+    (row,) = csv.DictReader(io.StringIO(export.to_csv([record]), newline=""))
+    assert row["symptom"] == row["name"] == "'" + text
+    (row,) = csv.DictReader(io.StringIO(export.to_dynamo_accuracy([record]), newline=""))
+    assert row["name"] == "'" + text
+
+
+@pytest.mark.parametrize("text", ["-1.5", "+2", "-inf", "-1+2j", "-0"])
+def test_csv_keeps_numbers_as_they_are(text: str):
+    record = fabricate.record(fabricate.case(), Status.FAIL_ACCURACY)
+    worst = replace(fabricate.WORST, eager=text, subject_error=-1.5)
+    record = replace(record, verdict=replace(record.verdict, worst=worst))
+    (row,) = csv.DictReader(io.StringIO(export.to_csv([record])))
+    assert (row["worst_eager"], row["worst_subject_error"]) == (text, "-1.5")
+
+
 def test_the_accuracy_csv_has_the_layout_of_pytorch_s_benchmarks(golden: Callable[[str, str], None]):
     golden("dynamo_accuracy.csv", export.to_dynamo_accuracy(some_records()))
 

@@ -79,6 +79,7 @@ def failure_table(result: ConformanceResult, judgement: Judgement, *, limit: int
             )
             for row in shown
         ),
+        prose=frozenset({3, 4}),
         note=note,
     )
 
