@@ -20,7 +20,12 @@ from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule
-from refimpl.trace.decompositions.row_moments import has_rare_rows, mean_and_rstd, variance_around
+from refimpl.trace.decompositions.row_moments import (
+    has_rare_rows,
+    mean_and_rstd,
+    rounds_differences_once,
+    variance_around,
+)
 
 Tensor = torch.Tensor
 
@@ -37,7 +42,8 @@ def _gradient_of_rows(g: Tensor, z: Tensor, mean: Tensor, rstd: Tensor, dims: li
         return found
     count = math.prod(z.shape[d] for d in dims)
     total, product = torch.sum(g, dims, keepdim=True), torch.sum(g * z, dims, keepdim=True)
-    difference = (total * (mean / 4) - product / 4) * 4  # of which only the difference is rounded there, and overflows
+    # Where only the difference is rounded, a product that overflows does not matter.
+    difference = (total * (mean / 4) - product / 4) * 4 if rounds_differences_once() else total * mean - product
     slope = difference * rstd * rstd * rstd / count
     constant = -slope * mean - total * rstd / count
     return torch.where(rstd == 0, rstd * g + slope * z + constant, found)
