@@ -92,7 +92,7 @@ class AnswersState:
     def _ask(self, step: Any, *gradients: Any) -> Any:
         arrived = [self._find(part) for gradient in gradients for part in _tensors_of(gradient)]
         sources = [one.node for one in arrived if one is not None]
-        last = next(reversed(sources[0].graph.nodes)) if sources else None
+        last = next(iter(reversed(sources[0].graph.nodes))) if sources else None
         returned = type(step).apply(step, *gradients)
         if self._is_partial and last is not None:
             returned = self._tied(returned, gradients)

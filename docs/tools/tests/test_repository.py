@@ -45,6 +45,23 @@ def test_make_targets_named_in_documents_exist(page: str):
     assert sorted(set(code) - targets) == []
 
 
+def test_nodes_of_graphs_are_iterated_before_the_next_one_is_asked_for():
+    """`graph.nodes`, and what `reversed` makes of it, are iterators in torch 2.13 alone: `next(iter(reversed(graph.nodes)))`."""
+    found = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "next":
+                asked = re.sub(r"^reversed\((.*)\)$", r"\1", ast.unparse(node.args[0]))
+                if re.search(r"\.nodes$", asked):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
+
+
+def test_torch_says_which_setuptools_it_needs():
+    """Versions of torch that are supported exclude one another's: one line for all would keep some from being installed."""
+    assert not re.search(r"^setuptools\b", text_of("requirements/constraints.txt"), re.M)
+
+
 def test_the_makefile_and_the_constraints_name_the_same_torch():
     made = re.search(r"^TORCH\s*\?=\s*(\S+)", text_of("Makefile"), re.M)
     pinned = re.search(r"^torch==\S+", text_of("requirements/constraints.txt"), re.M)
