@@ -34,7 +34,7 @@ from fuzz.campaign.settings import (
 from fuzz.campaign.state import CampaignState, FoundBucket, new_state
 from fuzz.campaign.summary import args_text, bucket_json, summary_json, summary_lines
 from fuzz.corpus import Corpus
-from fuzz.ledger import KnownIssue, Recheck
+from fuzz.ledger import Recheck
 from fuzz.render import render_shown
 from fuzz.settings import FOCUSES
 from fuzz.structure import FuzzProgram
@@ -42,6 +42,7 @@ from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Pool, Task
+from oracle.known.ledger import KnownIssue
 from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES, available_cores, check_positive, duration
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.usability import check_usable

@@ -8,13 +8,15 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, cast
 
 from typing_extensions import assert_never
 
 from oracle.isolate import Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
+from oracle.known.ledger import Ledger
+from oracle.known.matching import with_known_issue
 from oracle.records import Measurements, PlannedCase, Record, RecordSink
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
@@ -38,6 +40,18 @@ class CaseLimits:
 
     timeout_s: float | None = None
     memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCheck:
+    """The ledger that a run holds its verdicts against, and the version of torch in its workers ("2.13.0+cpu")."""
+
+    ledger: Ledger
+    torch_version: str
+
+    def applied(self, record: Record, case: PlannedCase, spec: SubjectSpec) -> Record:
+        verdict = with_known_issue(record.verdict, case, spec, self.ledger, torch_version=self.torch_version)
+        return record if verdict is record.verdict else replace(record, verdict=verdict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,12 +83,14 @@ def execute(
     options: Mapping[str, Any],
     case_limits: Mapping[str, CaseLimits] | None = None,
     repro_options: Sequence[str] = (),
+    known: KnownCheck | None = None,
     on_record: Callable[[Record, SweepSummary], None] = lambda record, summary: None,
 ) -> SweepSummary:
     """Run the cases and append their records to the sink.
 
     `subjects` maps the names that stand in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
-    `case_limits` maps program names to limits; `repro_options` end every repro command. Returns when all have run or
+    `case_limits` maps program names to limits; `repro_options` end every repro command; `known` tells known issues from
+    news (without it every difference is a finding). Returns when all have run or
     `limits.run_s` is over; records of finished cases are in the sink whatever interrupts the run.
     """
     summary = SweepSummary(planned=len(cases), statuses={}, internal_errors=[])
@@ -93,7 +109,10 @@ def execute(
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     try:
         for result in pool.run(tasks):
-            record = record_of(by_id[result.task.key], result, run_id, repro_options)
+            case = by_id[result.task.key]
+            record = record_of(case, result, run_id, repro_options)
+            if known is not None:
+                record = known.applied(record, case, subjects[case.subject])
             if isinstance(result.end, Failed):
                 summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
             pending.append(record)

@@ -23,13 +23,14 @@ from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
+from oracle.known.ledger import ledger_named
 from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES
 from oracle.records import PlannedCase
 from oracle.subjects.registry import check_requirements, known
 from oracle.subjects.usability import check_usable
-from oracle.sweep import CaseLimits, SweepSummary, execute
+from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
 from results.report import show_run
-from results.store import Store
+from results.store import RunInfo, Store
 from suites.base import Selection
 from suites.planning import make_plan
 from suites.progress import SweepProgress
@@ -68,6 +69,9 @@ def sweep(
     speed_budget: Annotated[float, typer.Option(help="Seconds of interleaved timing per case.")] = 1.0,
     db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --db.")] = False,
+    known: Annotated[
+        str, typer.Option(help="Ledger of known issues: 'torch' (built in), 'none', or a TOML file of one's own.")
+    ] = "torch",
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON record per line on stdout, then a summary.")
     ] = False,
@@ -89,7 +93,7 @@ def sweep(
             request = make_request(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
                 max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
-                workers=workers, threads=threads, speed=speed, speed_budget=speed_budget,
+                workers=workers, threads=threads, speed=speed, speed_budget=speed_budget, known=known,
             )  # fmt: skip
             for spec in request.spec_by_name().values():
                 check_requirements(spec, device=device)
@@ -150,6 +154,7 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
                     options=request.options,
                     case_limits=limits,
                     repro_options=("--subjects-file", request.subjects_file) if request.subjects_file else (),
+                    known=_known_check(request.known, store.run(run_id)),
                     on_record=on_record,
                 )
         except KeyboardInterrupt:
@@ -171,6 +176,13 @@ def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, 
     if summary.internal_errors:
         return 3
     return 1 if summary.findings else 0
+
+
+def _known_check(known: str, run: RunInfo) -> KnownCheck | None:
+    """The ledger of a run; None where nothing is to be taken as known."""
+    ledger = ledger_named(known)
+    version = run.environment.get("worker", {}).get("torch") or run.environment.get("versions", {}).get("torch", "")
+    return None if ledger is None else KnownCheck(ledger=ledger, torch_version=str(version))
 
 
 def _raise_interrupt(number: int, frame: object) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.errors import UsageError
+from oracle.known.ledger import ledger_named
 from oracle.limits import available_cores, check_positive, duration
 from oracle.subjects.naming import check_distinct_names
 from oracle.subjects.registry import resolve, split_names
@@ -43,6 +44,7 @@ class SweepRequest:
     workers: int
     threads: int
     subjects_file: str = ""  # for the repro commands
+    known: str = "torch"  # the ledger: "torch", "none" or a path
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -64,6 +66,7 @@ class SweepRequest:
             workers=data["workers"],
             threads=data["threads"],
             subjects_file=data.get("subjects_file", ""),
+            known=data.get("known", "torch"),
         )
 
     def spec_by_name(self) -> dict[str, SubjectSpec]:
@@ -100,6 +103,7 @@ def make_request(
     *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
     dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
     case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
+    known: str = "torch",
 ) -> SweepRequest:  # fmt: skip
     """Check every option, with what is expected, before anything is written."""
     names = tuple(SUITES) if suite is None else tuple(find_suite(name).name for name in _words(suite))
@@ -130,6 +134,7 @@ def make_request(
             )
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
+    ledger_named(known)  # a ledger that cannot be read is told before anything runs
     check_positive(
         {
             "--case-timeout": case_timeout,
@@ -157,6 +162,7 @@ def make_request(
         workers=workers or (1 if speed else available_cores()),
         threads=threads,
         subjects_file=str(subjects_file.resolve()) if subjects_file else "",
+        known=known if known in ("torch", "none") else str(Path(known).resolve()),
     )
 
 

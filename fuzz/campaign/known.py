@@ -8,9 +8,10 @@ from pathlib import Path
 from fuzz.bucket import Bucket
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import FoundBucket
-from fuzz.ledger import LEDGER, KnownIssue, Recheck, known_issue, load_ledger, recheck
+from fuzz.ledger import Recheck, known_issue, recheck
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
+from oracle.known.ledger import KnownIssue, load_ledger
 from oracle.program import Program
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.spec import SubjectSpec
@@ -21,7 +22,7 @@ from oracle.verdict import Verdict
 
 def issues_of(path: Path | None) -> tuple[KnownIssue, ...]:
     """The ledger that was asked for; torch's own issues where none was. Raises UsageError for a file that is none."""
-    return load_ledger(path or LEDGER)
+    return load_ledger(path).issues
 
 
 def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:
@@ -46,7 +47,7 @@ def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, po
     subjects: dict[str, SubjectSpec] = {}
     chosen = []
     for issue in issues:
-        name = issue.rung.rstrip("*")
+        name = issue.subject
         try:
             spec = resolve(name)
             check_requirements(spec)
@@ -63,7 +64,7 @@ def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, po
         Task(
             key=issue.id,
             function="fuzz.worker:judge_source",
-            payload={"program": issue.program.to_json(), "subject": subjects[issue.rung.rstrip("*")].to_json()},
+            payload={"program": issue.program.to_json(), "subject": subjects[issue.subject].to_json()},
             group=issue.id,
             timeout_s=settings.case_timeout_s,
             memory_bytes=settings.memory_bytes,

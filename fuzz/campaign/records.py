@@ -50,7 +50,7 @@ def _bucket_row(
     program = FuzzProgram.from_json(bucket.program)
     verdict = bucket.parsed_verdict()
     if bucket.known:
-        verdict = replace(verdict, status=Status.KNOWN, symptom=f"{bucket.known}: {verdict.symptom}")
+        verdict = replace(verdict, status=Status.KNOWN, issue=bucket.known, observed=verdict.status.value)
     case = PlannedCase(
         case_id=f"{SUITE}/{bucket.key}@{settings.subject.name}",
         suite=SUITE,

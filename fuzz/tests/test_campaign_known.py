@@ -17,20 +17,22 @@ id = "raises"
 link = "https://example.org/1"
 title = "never compiles"
 rung = "{FAULTY}"
+severity = "refusal"
 statuses = ["fail_to_run"]
-operators = ["sin"]
 expires = 2099-01-01
 source = "import torch\\ndef program(x): return x.sin()\\ndef inputs(call): return (torch.ones(3),), {{}}"
+finding = {{ operators = ["sin"] }}
 
 [[issue]]
 id = "was-wrong"
 link = "https://example.org/2"
 title = "was wrong once"
 rung = "dynamo"
+severity = "wrong value"
 statuses = ["fail_accuracy"]
-operators = ["cos"]
 expires = 2099-01-01
 source = "import torch\\ndef program(x): return x.cos()\\ndef inputs(call): return (torch.ones(3),), {{}}"
+finding = {{ operators = ["cos"] }}
 """
 
 

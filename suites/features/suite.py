@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from oracle.errors import UsageError
+from oracle.snippets import Snippet, read_snippets
 from suites.base import Selection, SuiteProgram
 from suites.features import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
-from suites.snippets import Snippet, read_snippets
 
 _PROGRAMS = Path(__file__).with_name("programs")
 

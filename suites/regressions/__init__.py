@@ -35,6 +35,7 @@ TAGS = {
     "random": "random numbers",
     "shapes": "shape guards",
     "strides": "the layout of an output",
+    "variant": "another program of a known issue, kept with its entry of the ledger",
     "vectorization": "vectorised CPU kernels",
 }
 DTYPES: tuple[str, ...] = ()

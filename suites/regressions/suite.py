@@ -1,4 +1,7 @@
-"""RegressionsSuite: the snippets of suites/regressions/programs, one group per upstream issue or control."""
+"""RegressionsSuite: the programs of known issues, and those of suites/regressions/programs, which agree today.
+
+One group per upstream issue, and "found", "fuzzed" and "control".
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from oracle.errors import UsageError
+from oracle.known import ledger as known_issues
+from oracle.known.ledger import program_name
+from oracle.snippets import Snippet, read_snippets
 from suites.base import Selection, SuiteProgram
 from suites.regressions import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
-from suites.snippets import Snippet, read_snippets
 
 _PROGRAMS = Path(__file__).with_name("programs")
 
@@ -17,13 +22,9 @@ _PROGRAMS = Path(__file__).with_name("programs")
 @cache
 def snippets() -> Mapping[str, Snippet]:
     """By program name: "197829/shifted_slice_copy", "control/nan_in_fp64_too"."""
-    return {program_name(stem): snippet for stem, snippet in read_snippets(_PROGRAMS).items()}
-
-
-def program_name(stem: str) -> str:
-    """ "issue_197829_shifted_slice_copy" -> "197829/shifted_slice_copy"; "control_x" -> "control/x"."""
-    group, _, rest = stem.removeprefix("issue_").partition("_")
-    return f"{group}/{rest}"
+    agreeing = {program_name(stem): snippet for stem, snippet in read_snippets(_PROGRAMS).items()}
+    with_file = sorted({**known_issues.programs(), **agreeing}.items(), key=lambda item: item[1].name)
+    return {**dict(with_file), **known_issues.variants()}
 
 
 class RegressionsSuite:
@@ -84,6 +85,8 @@ def reason_not_planned(snippet: Snippet, selection: Selection) -> str:
     """Why a program is left out on this device; empty when it is not."""
     if "gpu" in snippet.tags and not selection.device.startswith("cuda"):
         return f"reported for GPUs, and --device is {selection.device}"
+    if "variant" in snippet.tags and selection.device.startswith("cuda"):
+        return "its inputs are made on the CPU"
     return ""
 
 

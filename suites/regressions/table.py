@@ -1,114 +1,32 @@
-"""The table of regressions: what was reported, where it first goes wrong, and how it ends on torch 2.13, x86 CPU. Torch-free.
+"""The table of regressions: what was reported, where it first goes wrong, and how it ends. Torch-free.
 
-`first_wrong` is a subject: the lowest rung that shows it. `status` is the verdict from that rung on.
-Measured with torch 2.13.0+cpu; what has only been reported for GPUs is "untried".
+Programs that differ today are the known issues of `oracle.known`: their rows are made from the ledger's entries. What stands
+here is the rest: what agrees on torch 2.13 (x86 CPU), what was only reported for GPUs ("untried"), and controls.
 """
 
 from __future__ import annotations
 
-from suites.regressions.found import FOUND
-from suites.regressions.fuzzed import FUZZED
-from suites.regressions.fuzzed_aot import FUZZED_AOT
-from suites.regressions.fuzzed_inductor import FUZZED_INDUCTOR
+from oracle.known.ledger import load_ledger
 from suites.regressions.rows import Regression, agrees, control, differs, untried
 
+
+def _known() -> list[Regression]:
+    """A row for each entry of the ledger, in the order of the programs' names."""
+    rows = [
+        differs(
+            issue.program_name,
+            issue.title,
+            first_wrong=issue.subject,
+            where=issue.where,
+            status=issue.statuses[0],
+        )
+        for issue in load_ledger().issues
+    ]
+    return sorted(rows, key=lambda row: row.name)
+
+
 REGRESSIONS: tuple[Regression, ...] = (
-    # ------------------------------------------------------------------------------------------------- differ today
-    differs(
-        "197829/shifted_slice_copy",
-        "`x[1:] = x[:-1].clone(); return x` reads what it overwrites",
-        first_wrong="inductor",
-        where="post-grad: no-op removal drops the clone, then the scatter is reinplaced",
-        status="fail_accuracy",
-    ),
-    differs(
-        "197895/float_floor_division",
-        "`1.0 // 0.1` gives 10, eager and Python 9",
-        first_wrong="inductor",
-        where="lowering of floor division as floor(a / b)",
-        status="fail_accuracy",
-    ),
-    differs(
-        "183894/argmin_of_transpose",
-        "`x.t().contiguous().argmin()` counts in memory order",
-        first_wrong="inductor",
-        where="CPU index of argmin and argmax reductions",
-        status="fail_accuracy",
-    ),
-    differs(
-        "190758/dropout_memory_budget",
-        "with an activation memory budget of 0.1, backward draws a fresh dropout mask",
-        first_wrong="aot_eager",
-        where="partitioner: the knapsack recomputes a random operator",
-        status="fail_grad",
-    ),
-    differs(
-        "190717/dropout_budget_zero",
-        "with an activation memory budget of 0, backward draws a fresh dropout mask",
-        first_wrong="aot_eager",
-        where="partitioner: budget 0 saves inputs only",
-        status="fail_grad",
-    ),
-    differs(
-        "197859/dict_shadows_submodule",
-        "`object.__setattr__(m, 'inner', module)` after the first call: the old submodule runs on",
-        first_wrong="dynamo",
-        where="guards: no guard that __dict__ does not shadow a submodule",
-        status="fail_guard",
-    ),
-    differs(
-        "139805/export_same_tensor_twice",
-        "exported on `(x, x)`, both placeholders are one value",
-        first_wrong="export",
-        where="export, strict and not strict: example inputs that are one object",
-        status="fail_guard",
-    ),
-    differs(
-        "163303/parameter_in_list",
-        "a parameter read through a plain list becomes a constant and gets no gradient",
-        first_wrong="export[strict=false]",
-        where="non-strict export: constants lifted before state is matched",
-        status="fail_grad",
-    ),
-    differs(
-        "197860/method_code_replaced",
-        "a method's __code__ is replaced between the calls",
-        first_wrong="dynamo",
-        where="guards: no code guard on a method found on the type",
-        status="fail_guard",
-    ),
-    differs(
-        "198094/scatter_into_overwritten_input",
-        "`y = slice_scatter(x, s); x.zero_(); return y` returns zeros",
-        first_wrong="inductor",
-        where="post-grad: scatter reinplaced into an input that is overwritten later",
-        status="fail_accuracy",
-    ),
-    differs(
-        "198102/gapped_unfold_mutation",
-        "in-place through an unfold view with gaps zeroes the gaps",
-        first_wrong="aot_eager",
-        where="functionalization: inverse of unfold",
-        status="fail_accuracy",
-    ),
-    differs(
-        "175154/interpolate_nearest_unchanged",
-        "nearest interpolation by 1.3 of two columns repeats the first",
-        first_wrong="aot_eager",
-        where="decomposition of upsample_nearest",
-        status="fail_accuracy",
-    ),
-    differs(
-        "178680/shared_base_offset_changes",
-        "two inputs of one storage; the second call has another offset and writes the old one",
-        first_wrong="aot_eager",
-        where="synthetic base: the layout of inputs within their storage is not guarded",
-        status="fail_guard",
-    ),
-    *FOUND,
-    *FUZZED,
-    *FUZZED_INDUCTOR,
-    *FUZZED_AOT,
+    *_known(),
     # ------------------------------------------------------------------------------------------------- agree today
     agrees(
         "108863/conv_bn_weights_changed",

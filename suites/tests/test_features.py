@@ -8,10 +8,10 @@ import pytest
 
 from oracle.errors import InternalError, UsageError
 from oracle.program import Program
+from oracle.snippets import parse_snippet
 from suites.base import Selection
 from suites.features import TAGS
 from suites.features.suite import FeaturesSuite, snippets
-from suites.snippets import parse_snippet
 from suites.tests.plain_runner import run, same
 
 SUITE = FeaturesSuite()

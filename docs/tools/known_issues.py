@@ -1,0 +1,154 @@
+"""Keeps docs/known-bugs.md, and what was measured of known issues (oracle/known/seen.json).
+
+    torch-oracle sweep --suite regressions --subject dynamo,aot_eager,inductor --known none --db seen.db
+    python docs/tools/known_issues.py --measure seen.db    # the endings of every case that an entry of the ledger names
+    python docs/tools/known_issues.py --write              # the page
+
+`--measure` takes the latest run of each database. The endings of a subject replace those that were measured before with the
+same minor version of torch; with `--add` they are added, for programs that do not always end alike. `--check` fails if the
+page is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from oracle.known.ledger import SEEN, KnownIssue, Ledger, load_ledger
+from oracle.known.seen import Ending, Seen, minor_of
+from oracle.known.severity import Severity
+from oracle.records import Record
+from oracle.verdict import Status
+from results.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "known-bugs.md"
+_NOT_MEASURED = (Status.MISSING, Status.NOT_RUN, Status.KNOWN, Status.XPASS, Status.TIMEOUT, Status.OOM)
+
+
+def measured(before: Seen, ledger: Ledger, records: Iterable[Record], *, torch: str, add: bool) -> Seen:
+    """What was seen before, with the endings of a run under a version of torch ("2.13.0+cpu").
+
+    Raises ValueError for a run that was judged against a ledger: it does not say how its known cases ended.
+    """
+    cases = {case for issue in ledger.issues for case in issue.shown_by}
+    found: dict[str, dict[str, tuple[Ending, ...]]] = defaultdict(dict)
+    for case, by_subject in before.by_torch.get(minor_of(torch), {}).items():
+        found[case] = dict(by_subject)
+    for record in records:
+        case, status = f"{record.suite}/{record.name}", record.verdict.status
+        if status in (Status.KNOWN, Status.XPASS):
+            raise ValueError(f"{record.case_id} is {status.value}: run the sweep with --known none")
+        if case not in cases or status in _NOT_MEASURED:
+            continue
+        now = Ending.of(record.verdict)
+        old = found[case].get(record.subject, ()) if add else ()
+        found[case][record.subject] = old if any(now.is_like(one) for one in old) else (*old, now)
+    kept = {case: endings for case, endings in found.items() if case in cases}
+    return Seen(by_torch={**before.by_torch, minor_of(torch): kept})
+
+
+def page(ledger: Ledger) -> str:
+    """The page: every cause with its entries, most severe first."""
+    by_cause: dict[str, list[KnownIssue]] = defaultdict(list)
+    for issue in ledger.issues:
+        by_cause[issue.cause].append(issue)
+    for issues in by_cause.values():
+        issues.sort(key=lambda issue: (issue.severity.rank, issue.id))
+    causes = sorted(by_cause.items(), key=lambda item: (item[1][0].severity.rank, -len(item[1]), item[0]))
+    versions = ", ".join(ledger.seen.versions)
+    lines = [
+        "# Known bugs of PyTorch's compilers",
+        "",
+        f"{len(ledger.issues)} programs on which a compiled PyTorch program is not what the eager program is, of"
+        f" {len(by_cause)} causes. Each was run with torch {versions} on a CPU and judged against eager and fp64;"
+        " `torch-oracle issues ID` prints the program and both answers, `torch-oracle issues ID --script` a script that"
+        " needs PyTorch alone. A sweep counts them as `known`, so that what it reports is news.",
+        "",
+        "Made by `docs/tools/known_issues.py --write` from the ledger (`oracle/known/entries`); do not edit.",
+        "",
+        "| severity | causes | programs | meaning |",
+        "| --- | ---: | ---: | --- |",
+    ]
+    for severity in Severity:
+        programs = [issue for issue in ledger.issues if issue.severity is severity]
+        worst = [issues for _, issues in causes if issues[0].severity is severity]
+        if programs:
+            lines.append(
+                f"| [{severity.value}](#{_anchor(severity)}) | {len(worst)} | {len(programs)} | {severity.meaning} |"
+            )
+    for severity in Severity:
+        of_severity = [(cause, issues) for cause, issues in causes if issues[0].severity is severity]
+        if not of_severity:
+            continue
+        lines += ["", f"## {severity.value[0].upper()}{severity.value[1:]}", ""]
+        for cause, issues in of_severity:
+            lines += _cause_lines(cause, issues, ledger)
+    return "\n".join(lines) + "\n"
+
+
+def _cause_lines(cause: str, issues: list[KnownIssue], ledger: Ledger) -> list[str]:
+    lines = [f"### {cause[0].upper()}{cause[1:]}", ""]
+    for issue in issues:
+        link = f" ([{_short(issue.link)}]({issue.link}))" if issue.link else ""
+        answer = _answer(issue, ledger)
+        lines.append(f"* **{issue.title}**{link}  ")
+        lines.append(f"  `{issue.id}`, first wrong rung {issue.subject}" + (f": {_code(answer)}" if answer else ""))
+    return [*lines, ""]
+
+
+def _answer(issue: KnownIssue, ledger: Ledger) -> str:
+    """What was seen of its program on its rung, with the newest version of torch."""
+    newest = ledger.seen.versions[-1] if ledger.seen.versions else ""
+    endings = ledger.seen.endings(issue.shown_by[0], newest).get(issue.subject, ())
+    text = next((ending.symptom for ending in endings if ending.symptom), "")
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+def _code(text: str) -> str:
+    return "`" + " ".join(text.replace("`", "'").split()) + "`"
+
+
+def _short(link: str) -> str:
+    return f"pytorch#{link.rpartition('/')[2]}" if "github.com/pytorch/pytorch" in link else "report"
+
+
+def _anchor(severity: Severity) -> str:
+    return severity.value.replace(" ", "-")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--measure", nargs="+", metavar="DB", help="databases whose latest runs say how the cases end")
+    what.add_argument("--write", action="store_true", help="make the page")
+    what.add_argument("--check", action="store_true", help="fail if the page is out of date")
+    parser.add_argument("--add", action="store_true", help="with --measure: keep what was seen before beside it")
+    options = parser.parse_args()
+    ledger = load_ledger()
+    if options.measure:
+        seen = ledger.seen
+        for db in options.measure:
+            with Store.open(db, create=False, read_only=True) as store:
+                run = store.run()
+                version = run.environment["worker"]["torch"]
+                records = store.records(run.run_id)
+                seen = measured(seen, ledger, records, torch=version, add=options.add)
+        SEEN.write_text(json.dumps(seen.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return 0
+    text = page(ledger)
+    if options.write:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        sys.stderr.write("docs/known-bugs.md is out of date: run docs/tools/known_issues.py --write (make fix does)\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

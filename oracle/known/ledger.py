@@ -1,0 +1,372 @@
+"""The ledger: reads the entries of known issues, and answers by id and by case. Torch-free.
+
+An entry is an [[issue]] table of a TOML file:
+
+id         a short name; stands in verdicts, records and reports
+title      one sentence: what goes wrong, and where
+cause      the root cause, in the same words for all entries that share it; left out: the title
+severity   a word of oracle.known.severity
+rung       the first wrong rung: a glob over subjects ("inductor", "aot_eager", "export*")
+where      the pass or component, as far as it is known; left out: not known
+link       the report upstream; left out: there is none yet
+expires    after this day the entry explains nothing, until somebody has looked at the bug again
+of_eager   eager is wrong, not the subject: the entry holds on every subject; `rung` is where its program is run
+program    the name of a program of `programs/`: "197829/shifted_slice_copy" is issue_197829_shifted_slice_copy.py
+source     instead of it, the text of a program (oracle.program), with `calls`, `config`, `is_module`, `dynamic` of it
+statuses   verdicts under which the bug shows; the first one is that of the program on `rung`
+cases      programs of other suites that show it, as "suite/name"
+message    a glob over the kind of a refusal ("AssertionError: outs_to_grad length*"): a compiler that raises this error, in
+           whatever program, shows the bug. For errors inside the compiler that have one cause; left out: none
+finding    a table: which reduced programs of a fuzz campaign are this bug (FindingPattern)
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from oracle.errors import UsageError
+from oracle.known.seen import Seen, load_seen
+from oracle.known.severity import Severity
+from oracle.program import Call, Program
+from oracle.snippets import Snippet, read_snippets
+from oracle.verdict import Status
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pyright: ignore[reportMissingImports]  # installed on Python 3.10 only
+
+ENTRIES = Path(__file__).with_name("entries")
+PROGRAMS = Path(__file__).with_name("programs")
+SEEN = Path(__file__).with_name("seen.json")
+REGRESSIONS = "regressions"  # the suite that runs the programs
+VARIANTS = "known"  # its group of the programs that entries hold themselves
+
+_REQUIRED = ("id", "title", "severity", "rung", "statuses", "expires")
+_OF_PROGRAM = ("source", "calls", "config", "is_module", "dynamic")
+_FIELDS = frozenset(
+    (*_REQUIRED, *_OF_PROGRAM, "cause", "where", "link", "of_eager", "program", "cases", "message", "finding")
+)
+
+
+class ReducedFinding(Protocol):
+    """What a fuzz campaign knows of a finding once it is reduced (`fuzz.bucket.Bucket`)."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def rung(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def operators(self) -> tuple[str, ...]: ...
+    @property
+    def culprit(self) -> str: ...
+    @property
+    def program(self) -> Mapping[str, Any]: ...
+    @property
+    def source(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingPattern:
+    """Which reduced programs are a bug. What is left out may be anything, but for `operators` and `extra`."""
+
+    operators: tuple[str, ...]  # all of these are in the program, in the spelling of fuzz.bucket
+    extra: int = 0  # operators it may have beside them
+    one_of: tuple[str, ...] = ()  # one of these is in it too, counted as extra
+    kinds: tuple[str, ...] = ("*",)  # globs over the kind of the symptom (oracle.symptom)
+    culprits: tuple[str, ...] = ("*",)  # globs over what fuzz.culprit says
+    before: tuple[str, ...] = ()  # globs, one of which matches a line of what is done before a call
+    lines: tuple[str, ...] = ()  # globs, each of which matches a line of the program
+    arguments: tuple[
+        str, ...
+    ] = ()  # globs over the JSON of an argument (keys sorted), all of which one argument matches
+    shares_memory: bool = False  # arguments share memory
+
+    def matches(self, finding: ReducedFinding) -> bool:
+        operators, extra = set(self.operators), set(finding.operators) - set(self.operators)
+        calls = finding.program.get("calls", [])
+        texts = [line.strip() for call in calls for line in call.get("before", "").splitlines()]
+        return (
+            any(fnmatchcase(finding.kind, kind) for kind in self.kinds)
+            and operators <= set(finding.operators)
+            and (not self.one_of or not extra.isdisjoint(self.one_of))
+            and len(extra) <= self.extra
+            and (not finding.culprit or any(fnmatchcase(finding.culprit, glob) for glob in self.culprits))
+            and (not self.before or any(fnmatchcase(text, glob) for text in texts for glob in self.before))
+            and all(any(fnmatchcase(line.strip(), glob) for line in finding.source.splitlines()) for glob in self.lines)
+            and (not self.arguments or any(_fits(spec, self.arguments) for spec in _specs(calls)))
+            and (not self.shares_memory or any("storage" in s or s.get("$") == "same" for s in _specs(calls)))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownIssue:
+    """One entry; the module's docstring says what the fields mean."""
+
+    id: str
+    title: str
+    cause: str
+    severity: Severity
+    rung: str
+    where: str = ""
+    link: str = ""
+    expires: datetime.date
+    of_eager: bool = False
+    program: Program
+    statuses: tuple[str, ...]
+    shown_by: tuple[str, ...]  # cases that show it, "suite/name"; the one of its program in the regressions first
+    message: str = ""  # a glob over the kind of a refusal, by which it is known in any program
+    finding: FindingPattern | None = None  # None: no finding of a campaign is taken for it
+
+    @property
+    def program_name(self) -> str:
+        """The name of its program in the suite of regressions."""
+        return self.shown_by[0].removeprefix(f"{REGRESSIONS}/")
+
+    @property
+    def subject(self) -> str:
+        """The subject its program is run on: the rung without wildcards."""
+        return self.rung.rstrip("*")
+
+    def explains(self, finding: ReducedFinding) -> bool:
+        """Whether a reduced finding of a campaign is this issue, whatever the day."""
+        return (
+            self.finding is not None
+            and (self.of_eager or fnmatchcase(finding.rung or finding.subject, self.rung))
+            and finding.status in self.statuses
+            and set(self.program.config) <= set(finding.program.get("config", {}))
+            and self.finding.matches(finding)
+        )
+
+    def refuses_with(self, status: Status, kind: str) -> bool:
+        """Whether a failure to run is this issue by its message, in whatever program."""
+        return bool(self.message) and status is Status.FAIL_TO_RUN and fnmatchcase(kind, self.message)
+
+    def is_expired(self, today: datetime.date) -> bool:
+        return today > self.expires
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Entries in order, and what was seen of their programs."""
+
+    issues: tuple[KnownIssue, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+    _by_case: Mapping[str, tuple[KnownIssue, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_case: dict[str, list[KnownIssue]] = {}
+        for issue in self.issues:
+            for case in issue.shown_by:
+                by_case.setdefault(case, []).append(issue)
+        object.__setattr__(self, "_by_case", {case: tuple(issues) for case, issues in by_case.items()})
+
+    def of_case(self, case: str) -> tuple[KnownIssue, ...]:
+        """The entries that a case ("suite/name") shows."""
+        return self._by_case.get(case, ())
+
+    def with_message(self, status: Status, kind: str) -> tuple[KnownIssue, ...]:
+        """The entries that know a refusal by its message."""
+        return tuple(issue for issue in self.issues if issue.refuses_with(status, kind))
+
+    def of_id(self, name: str) -> KnownIssue | None:
+        return next((issue for issue in self.issues if issue.id == name), None)
+
+    def torch_versions(self, issue: KnownIssue) -> tuple[str, ...]:
+        """The measured minor versions of torch on which a case of the issue differs."""
+        return tuple(
+            minor
+            for minor in self.seen.versions
+            if any(
+                ending.status.is_finding
+                for case in issue.shown_by
+                for endings in self.seen.endings(case, minor).values()
+                for ending in endings
+            )
+        )
+
+
+def load_ledger(path: Path | None = None) -> Ledger:
+    """The built-in ledger, or the entries of a TOML file or folder of one's own.
+
+    Raises UsageError for a file that is none.
+    """
+    return _built_in() if path is None else Ledger(issues=_issues(path))
+
+
+def ledger_named(word: str) -> Ledger | None:
+    """What `--known` names: "torch" (the built-in ledger), "none", or a path. Raises UsageError for a file that is none."""
+    if word == "none":
+        return None
+    if word != "torch" and not Path(word).exists():
+        raise UsageError(
+            seen=f"--known {word}, which is no file",
+            expected="'torch', 'none', or a TOML file of [[issue]] tables",
+            do="name a file that exists, or leave --known out for the issues of PyTorch that are known here",
+        )
+    return load_ledger(None if word == "torch" else Path(word))
+
+
+@cache
+def _built_in() -> Ledger:
+    return Ledger(issues=_issues(ENTRIES), seen=load_seen(SEEN))
+
+
+@cache
+def programs() -> Mapping[str, Snippet]:
+    """The programs that have a file, by name: "197829/shifted_slice_copy", "fuzzed/cond_dynamic"."""
+    return {program_name(stem): snippet for stem, snippet in read_snippets(PROGRAMS).items()}
+
+
+def variants() -> Mapping[str, Snippet]:
+    """The programs that entries of the built-in ledger hold themselves, by name: "known/pytorch-197895-div"."""
+    return {
+        issue.program_name: Snippet(
+            name=issue.program_name,
+            doc=issue.title,
+            source=issue.program.source,
+            tags=("differs", "variant"),
+            calls=issue.program.calls,
+            is_module=issue.program.is_module,
+            dynamic=issue.program.dynamic,
+            config=issue.program.config,
+        )
+        for issue in load_ledger().issues
+        if issue.program_name.startswith(f"{VARIANTS}/")
+    }
+
+
+def program_name(stem: str) -> str:
+    """ "issue_197829_shifted_slice_copy" -> "197829/shifted_slice_copy"; "control_x" -> "control/x"."""
+    group, _, rest = stem.removeprefix("issue_").partition("_")
+    return f"{group}/{rest}"
+
+
+def _issues(path: Path) -> tuple[KnownIssue, ...]:
+    files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    issues = tuple(_issue(entry, file) for file in files for entry in _tables(file))
+    names = [issue.id for issue in issues]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(seen=f"issue {name!r} twice in {path}", expected="ids that are unique", do="rename one")
+    return issues
+
+
+def _tables(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            seen=f"ledger {path}: {error}", expected="a TOML file of [[issue]] tables", do="mend or restore it"
+        ) from error
+    entries = data.pop("issue", [])
+    if data or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(
+            seen=f"ledger {path} with {', '.join(sorted(data)) or 'an issue'} beside or instead of [[issue]] tables",
+            expected="a TOML file of [[issue]] tables and nothing else",
+            do="mend it; the docstring of oracle/known/ledger.py says what an entry holds",
+        )
+    return entries
+
+
+def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
+    name = entry.get("id", "without an id")
+    problems = list(_problems(entry))
+    if problems:
+        raise UsageError(
+            seen=f"issue {name} of {path}: {'; '.join(problems)}",
+            expected=f"the fields {', '.join(_REQUIRED)}, and either program or source",
+            do="mend the entry; the docstring of oracle/known/ledger.py says what each field is",
+        )
+    pattern = entry.get("finding")
+    own = entry.get("program", f"{VARIANTS}/{name}")
+    return KnownIssue(
+        id=name,
+        title=entry["title"],
+        cause=entry.get("cause", entry["title"]),
+        severity=Severity(entry["severity"]),
+        rung=entry["rung"],
+        where=entry.get("where", ""),
+        link=entry.get("link", ""),
+        expires=entry["expires"],
+        of_eager=entry.get("of_eager", False),
+        program=_program(entry, name),
+        statuses=tuple(entry["statuses"]),
+        message=entry.get("message", ""),
+        shown_by=(f"{REGRESSIONS}/{own}", *entry.get("cases", ())),
+        finding=None if pattern is None else FindingPattern(**{k: _frozen(v) for k, v in pattern.items()}),
+    )
+
+
+def _program(entry: Mapping[str, Any], name: str) -> Program:
+    if "program" in entry:
+        return programs()[entry["program"]].to_program(name=name, device="cpu")
+    return Program(
+        name=name,
+        source=entry["source"],
+        calls=tuple(Call(**call) for call in entry.get("calls", [{}])),
+        is_module=entry.get("is_module", False),
+        config=entry.get("config", {}),
+        dynamic=entry.get("dynamic"),
+    )
+
+
+def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with an entry, in words."""
+    if missing := [key for key in _REQUIRED if key not in entry]:
+        yield f"missing {', '.join(missing)}"
+    if unknown := sorted(set(entry) - _FIELDS):
+        yield f"unknown fields {', '.join(unknown)}"
+    if unknown := sorted(set(entry.get("finding", {})) - set(FindingPattern.__dataclass_fields__)):
+        yield f"unknown fields {', '.join(unknown)} in finding"
+    if "operators" not in entry.get("finding", {"operators": ()}):
+        yield "finding without operators"
+    words = {status.value for status in Status if status.is_finding}
+    if wrong := [status for status in entry.get("statuses", []) if status not in words]:
+        yield f"unknown statuses {', '.join(map(str, wrong))}"
+    if entry.get("severity") not in [severity.value for severity in Severity]:
+        yield f"unknown severity {entry.get('severity')!r}"
+    if not isinstance(entry.get("expires"), datetime.date):
+        yield f"expires = {entry.get('expires')!r}, which is no date"
+    if "message" in entry and "fail_to_run" not in entry.get("statuses", ()):
+        yield "a message without the status fail_to_run"
+    if ("program" in entry) == ("source" in entry):
+        yield "both a program and a source, or neither"
+    if "program" in entry and (extra := [key for key in _OF_PROGRAM if key in entry]):
+        yield f"{', '.join(extra)} beside a program, whose file says it"
+    if "program" in entry and entry["program"] not in programs():
+        yield f"program {entry['program']!r}, which is not in {PROGRAMS.name}/"
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _fits(spec: Mapping[str, Any], globs: Sequence[str]) -> bool:
+    text = json.dumps(spec, sort_keys=True)
+    return all(fnmatchcase(text, glob) for glob in globs)
+
+
+def _specs(calls: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The arguments of all calls, and what is in those that are containers."""
+    waiting: list[Any] = [part for call in calls for part in (call.get("args"), call.get("kwargs"))]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            if "$" in value:
+                yield value
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)

@@ -1,0 +1,135 @@
+"""Is this verdict what the ledger says? The rule by which a sweep tells news from known issues. Torch-free.
+
+A finding is `known` only if an entry names its case, and status and kind of the difference are those that were seen of that
+case on that subject:
+
+- A subject that was measured is held to what was seen on it, and to nothing else.
+- Another setting of a measured one ("inductor[mode=max-autotune]"), or a rung between two measured ones, may also differ as
+  the rungs below it do: what a rung gets wrong, the rungs above it often pass on unchanged.
+- A backend of the user's stands on Dynamo alone: what was seen on `dynamo` is known there, and nothing else is.
+- What eager does wrong is known on every subject.
+
+Beside that, an error inside the compiler that has one cause is known by its message, in any program, on the rungs of
+torch.compile from the entry's rung on. Only a refusal can be known so: a wrong answer never is.
+
+So a wrong number where an entry has wrong strides, a crash where it has a refusal, and any wrong answer in a case that no
+entry names stay findings. A wrong number beside a known wrong number of the same case cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from oracle.known.ledger import KnownIssue, Ledger
+from oracle.known.seen import Ending, Endings
+from oracle.records import PlannedCase
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
+
+
+def with_known_issue(
+    verdict: Verdict,
+    case: PlannedCase,
+    spec: SubjectSpec,
+    ledger: Ledger,
+    *,
+    torch_version: str,
+    today: datetime.date | None = None,
+) -> Verdict:
+    """The verdict, or `known` or `xpass` in its place, with the entry's id.
+
+    `torch_version` is that of the workers ("2.13.0+cpu"). The symptom of a known verdict stays, and its status word moves to
+    `observed`.
+    """
+    day = today or datetime.datetime.now(datetime.timezone.utc).date()
+    program = f"{case.suite}/{case.name}"
+    issues = [issue for issue in ledger.of_case(program) if not issue.is_expired(day)]
+    if verdict.status is Status.PASS:
+        return _unexpected_pass(verdict, issues, case, spec, ledger, torch_version)
+    if not verdict.status.is_finding:
+        return verdict
+    seen, endings = Ending.of(verdict), ledger.seen.endings(program, torch_version)
+    if endings:
+        admitted = [issue for issue in issues if any(seen.is_like(e) for e in _admitted(endings, spec, issue))]
+    else:  # a ledger of the user's own, of which nothing was measured: its word is taken for the status
+        admitted = [issue for issue in issues if _is_said(issue, verdict.status, spec)]
+    if not admitted:
+        admitted = [
+            issue
+            for issue in ledger.with_message(seen.status, seen.kind)
+            if not issue.is_expired(day) and _reaches(issue, spec)
+        ]
+    if not admitted:
+        return verdict
+    issue = _issue_of(admitted, verdict.status, spec)
+    return replace(verdict, status=Status.KNOWN, issue=issue.id, observed=verdict.status.value)
+
+
+def _unexpected_pass(
+    verdict: Verdict,
+    issues: Sequence[KnownIssue],
+    case: PlannedCase,
+    spec: SubjectSpec,
+    ledger: Ledger,
+    torch_version: str,
+) -> Verdict:
+    """`xpass` for a case that agrees although each time it was measured, with this torch on a CPU, it differed."""
+    own = ledger.seen.endings(f"{case.suite}/{case.name}", torch_version).get(spec.name, ())
+    is_comparable = ledger.seen.is_measured(torch_version) and case.device == "cpu"
+    if not (issues and own and is_comparable and all(ending.status.is_finding for ending in own)):
+        return verdict
+    issue = _issue_of(issues, own[0].status, spec)
+    symptom = f"agrees with eager, but is known to differ: {issue.title}"
+    return replace(verdict, status=Status.XPASS, issue=issue.id, symptom=symptom)
+
+
+def _admitted(endings: Endings, spec: SubjectSpec, issue: KnownIssue) -> Iterator[Ending]:
+    """The endings of a case that are this issue on a subject."""
+    if issue.of_eager:
+        for found in endings.values():
+            yield from found
+    elif spec.name in endings:
+        yield from endings[spec.name]
+    elif spec.kind == "backend":
+        yield from endings.get("dynamo", ())
+    else:
+        base = _base(spec)
+        yield from endings.get(base, ())
+        if base in LADDER:
+            for below in LADDER[: LADDER.index(base)]:
+                yield from endings.get(below, ())
+
+
+def _base(spec: SubjectSpec) -> str:
+    """The built-in subject that a subject is a setting of; a subject of another kind is its own."""
+    if spec.kind == "torch_compile" and spec.rung:
+        return LADDER[spec.rung - 1]
+    return spec.name.partition("[")[0]
+
+
+def _reaches(issue: KnownIssue, spec: SubjectSpec) -> bool:
+    """Whether a subject goes through the issue's rung: torch.compile's from that rung on."""
+    if issue.subject not in LADDER:
+        return fnmatchcase(spec.name, issue.rung)
+    return spec.kind == "torch_compile" and LADDER.index(issue.subject) < (spec.rung or 0)
+
+
+def _is_said(issue: KnownIssue, status: Status, spec: SubjectSpec) -> bool:
+    return status.value in issue.statuses and (issue.of_eager or fnmatchcase(spec.name, issue.rung))
+
+
+def _issue_of(issues: Sequence[KnownIssue], status: Status, spec: SubjectSpec) -> KnownIssue:
+    """Of several entries with one case: one that names the status, and the one of the highest rung up to the subject."""
+    base = _base(spec)
+    reach = LADDER.index(base) if base in LADDER else len(LADDER)
+
+    def fitness(issue: KnownIssue) -> tuple[bool, int]:
+        rung = LADDER.index(issue.subject) if issue.subject in LADDER else -1
+        return status.value in issue.statuses, rung if rung <= reach else -1
+
+    return max(issues, key=fitness)
