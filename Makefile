@@ -40,12 +40,14 @@ lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python docs/tools/contracts.py --check
 	$(BIN)/python docs/tools/correspondence.py --check
+	$(BIN)/python docs/tools/known_issues.py --check
 
 fix: $(READY)  ## what ruff can repair; generated documents
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python docs/tools/contracts.py --write
 	$(BIN)/python docs/tools/correspondence.py --write
+	$(BIN)/python docs/tools/known_issues.py --write
 
 accept: $(READY)  ## rewrite goldens from what the code does now; read the diff before you commit it
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)
