@@ -21,11 +21,13 @@ from results import gate as gating
 from results.baseline import is_acceptable, read_baseline, updated_baseline, write_baseline
 from results.export import FORMATS, format_of
 from results.export import export as write_export
+from results.groups import group_findings
 from results.merge import merge as merge_runs
 from results.render import markdown, one_line
 from results.render import show as show_tables
-from results.report import FAILURES_SHOWN, case_text, is_match, run_line, show_run
+from results.report import GROUPS_SHOWN, case_text, is_match, run_line, show_run
 from results.store import LATEST, RunInfo, Store
+from results.tables import frame
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
 _CASES_IN_FULL = 20  # `show GLOB` prints so many cases whole; more become a table
@@ -33,7 +35,7 @@ _CASES_IN_FULL = 20  # `show GLOB` prints so many cases whole; more become a tab
 DbOption = Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")]
 RunOption = Annotated[str, typer.Option(help="Id of the run, or 'latest'.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All rows, not only the first of each table.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Everything: every group, case and status.")]
 
 
 def show(
@@ -47,7 +49,7 @@ def show(
     runs: Annotated[bool, typer.Option("--runs", help="List the runs in the database instead.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run: pass rates, first wrong rungs, failures, speed. Or everything on single cases."""
+    """Show a run: what passed, new findings in groups, known issues, speed. Or everything on single cases."""
     with Store.open(db, create=False, read_only=True) as store:
         if runs:
             _show_runs(store, as_json)
@@ -62,12 +64,14 @@ def show(
                 do=f"torch-oracle show --db {db} lists the failures",
             )
         if as_json:
-            _write_json({"run": _run_json(info), "records": [record.to_json() for record in records]})
+            groups = [group.to_json() for group in group_findings(frame(records))]
+            found = [record.to_json() for record in records]
+            _write_json({"run": _run_json(info), "new_findings": groups, "records": found})
         elif cases is not None and (len(records) <= _CASES_IN_FULL or all_rows):
             for record in records:
                 sys.stdout.write(case_text(record, store.program(record.case_id, info.run_id)) + "\n")
         else:
-            limit = None if all_rows else FAILURES_SHOWN
+            limit = None if all_rows else GROUPS_SHOWN
             show_run(store, info.run_id, console=Console(), limit=limit, match=glob, with_speed=speed)
 
 

@@ -16,10 +16,12 @@ from typing import Any, Final
 
 from oracle.records import Record
 from oracle.verdict import Status
+from results.groups import FindingGroup, group_findings
 from results.render import TextTable, number, ratio, seconds, shorten
+from results.report import groups_table
 from results.statistics import Estimate, geomean, is_real_speed_change, sign_test
 from results.store import RunInfo
-from results.tables import NOT_COMPARABLE
+from results.tables import NOT_COMPARABLE, frame
 
 
 class ChangeKind(str, Enum):
@@ -91,6 +93,7 @@ class Comparison:
     timed_in_both: int
     speed_change: float  # geomean of head's speedup over base's, over the cases timed in both; NaN for none
     speed_change_p: float  # sign test over the same cases
+    new_failures: tuple[FindingGroup, ...]  # the cases of kind NEW_FAILURE, grouped
     environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of what differs between the environments
 
     @property
@@ -112,6 +115,7 @@ class Comparison:
             "head": _run_json(self.head),
             "has_regression": self.has_regression,
             "totals": dict(self.totals),
+            "new_failures": [group.to_json() for group in self.new_failures],
             "cases": [{**asdict(change), "kind": change.kind.value} for change in self.cases],
             "speed": [{**asdict(change), "change": change.change} for change in self.speed],
             "compile_time": [asdict(change) for change in self.compile_time],
@@ -157,8 +161,18 @@ def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo
         timed_in_both=len(speeds),
         speed_change=geomean([speed.change for speed in speeds]),
         speed_change_p=sign_test([speed.change for speed in speeds]),
+        new_failures=_new_failures(changes, head_records.values()),
         environment=_environment_changes(base_run.environment, head_run.environment),
     )
+
+
+def _new_failures(changes: Iterable[CaseChange], head: Iterable[Record]) -> tuple[FindingGroup, ...]:
+    new = {change.case_id for change in changes if change.kind is ChangeKind.NEW_FAILURE}
+    if not new:
+        return ()
+    table = frame(head)
+    table["is_finding"] &= table["case_id"].isin(new)
+    return tuple(group_findings(table))
 
 
 def _case_change(case_id: str, base: Record | None, head: Record | None) -> CaseChange:
@@ -266,10 +280,17 @@ def _run_json(run: RunInfo) -> dict[str, Any]:
 
 
 def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTable]:
-    """The comparison as tables: totals first, then what differs, at most `limit` rows of each."""
+    """The comparison as tables: totals first, then what differs, at most `limit` rows of each.
+
+    New failures are in groups; without a limit each of their cases has a row of its own too.
+    """
     tables = [_totals(comparison)]
+    if comparison.new_failures:
+        tables.append(groups_table(comparison.new_failures, limit, title="new failures", more="--all"))
     for kind in ChangeKind:
         changes = comparison.of_kind(kind)
+        if kind is ChangeKind.NEW_FAILURE and limit is not None:
+            continue
         if changes and kind is not ChangeKind.NEW_ROW:
             rows = [(c.case_id, c.base_status or "-", c.head_status or "-", shorten(_symptom(c))) for c in changes]
             tables.append(_limited(kind.value, ("case", "base", "head", "symptom"), rows, limit, prose=frozenset({3})))

@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 from oracle.errors import UsageError
 from oracle.records import SCHEMA_VERSION, Record
 from oracle.verdict import Status
+from results import tables
 from results.files import write_atomically
+from results.groups import group_findings
 from results.junit import junit_xml
-from results.render import escape_markdown, markdown
-from results.report import run_line, summary_tables
+from results.render import escape_markdown, markdown, markdown_body
+from results.report import details_of, run_line, summary_of
 from results.schema import FLAT_COLUMNS, FLAT_NAMES, flatten
 from results.store import RunInfo
 
@@ -51,7 +53,9 @@ def from_json_lines(text: str) -> list[Record]:
 
 
 def to_csv(records: Iterable[Record]) -> str:
-    """One row per record, the columns of results.schema.FLAT_COLUMNS. Lists as JSON; empty where not known.
+    """One row per record, the columns of results.schema.FLAT_COLUMNS, then `issue` and `observed` (of known issues).
+
+    Lists as JSON; empty where not known.
 
     A text that a spreadsheet would take for a formula starts with an apostrophe here (see `_csv`); JSON lines and Parquet hold
     every text as it is.
@@ -59,8 +63,9 @@ def to_csv(records: Iterable[Record]) -> str:
     rows = []
     for record in records:
         row = flatten(record)
-        rows.append([json.dumps(row[name]) if isinstance(row[name], tuple) else row[name] for name in FLAT_NAMES])
-    return _csv(FLAT_NAMES, rows)
+        cells = [json.dumps(row[name]) if isinstance(row[name], tuple) else row[name] for name in FLAT_NAMES]
+        rows.append([*cells, record.verdict.issue, record.verdict.observed])
+    return _csv((*FLAT_NAMES, "issue", "observed"), rows)
 
 
 # Columns that PyTorch's benchmarks take from Dynamo's counters and that records do not have stay empty.
@@ -201,10 +206,16 @@ def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
 
 
 def to_markdown(records: Iterable[Record], *, run: RunInfo) -> str:
-    """The summary as Markdown, all findings included: for a job summary or a comment."""
-    tables = summary_tables(list(records), limit=None)
-    body = "\n".join(markdown(table, level=3) for table in tables)
-    return f"## torch-oracle: {escape_markdown(run.run_id)}\n\n{escape_markdown(run_line(run))}\n\n{body}"
+    """The summary as Markdown, for a job summary or a comment: findings in groups, and each of them in a part to unfold."""
+    records = list(records)
+    table = tables.frame(records)
+    body = "\n".join(markdown(part, level=3) for part in summary_of(table, group_findings(table), limit=None))
+    folded = "".join(
+        f"\n<details><summary>{escape_markdown(part.title)}</summary>\n\n{markdown_body(part)}\n</details>\n"
+        for part in details_of(table)
+    )
+    head = f"## torch-oracle: {escape_markdown(run.run_id)}\n\n{escape_markdown(run_line(run))}\n\n"
+    return head + body + folded
 
 
 def to_junit(records: Iterable[Record], *, run: RunInfo) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from oracle.records import Record
 from oracle.verdict import Status
+from results.groups import FindingGroup, group_findings
 from results.render import one_line, visible
+from results.tables import frame
 
 # The subject did not behave wrongly, it was not there to be judged: JUnit's word for that is error.
 _ERRORS: Final = frozenset({Status.CRASH, Status.MISSING, Status.MODEL_FAIL_TO_LOAD})
@@ -17,26 +20,36 @@ _ERRORS: Final = frozenset({Status.CRASH, Status.MISSING, Status.MODEL_FAIL_TO_L
 def junit_xml(records: Iterable[Record], *, run_id: str, environment: Mapping[str, Any]) -> str:
     """One `testsuite` per suite and subject, one `testcase` per record.
 
+    The messages of findings of one group (results.groups) begin with the same words in brackets, and the groups of a suite
+    are counted in its `system-out`. A known issue is skipped, with its id.
+
     `records` come from `Store.records(run, with_missing=True)`. Characters that XML cannot hold, that steer a terminal or that
     turn text around become escapes such as \\x1b (results.render).
     """
-    groups: dict[tuple[str, str], list[Record]] = {}
+    records = list(records)
+    suites: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        groups.setdefault((record.suite, record.subject), []).append(record)
+        suites.setdefault((record.suite, record.subject), []).append(record)
+    groups = group_findings(frame(records))
+    group_of = {case_id: group for group in groups for case_id in group.case_ids}
     root = ET.Element("testsuites", name=one_line(f"torch-oracle {run_id}"))
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0, "time": 0.0}
-    for (suite, subject), of_subject in groups.items():
+    for (suite, subject), of_subject in suites.items():
         element = ET.SubElement(root, "testsuite", name=one_line(f"{suite}@{subject}"))
         counts = dict.fromkeys(totals, 0.0)
         properties = ET.SubElement(element, "properties")
         for key, value in environment.items():
             ET.SubElement(properties, "property", name=one_line(key), value=one_line(str(value)))
         for record in of_subject:
-            kind = _add_case(element, record)
+            kind = _add_case(element, record, group_of.get(record.case_id))
             counts["tests"] += 1
             counts["time"] += record.measurements.wall_s or 0.0
             if kind is not None:
                 counts[kind] += 1
+        found = Counter(group_of[record.case_id].label for record in of_subject if record.case_id in group_of)
+        if found:
+            lines = [f"{count} x {one_line(label)}" for label, count in found.most_common()]
+            ET.SubElement(element, "system-out").text = "new findings:\n" + "\n".join(lines)
         _set_counts(element, counts)
         started = min((record.started_at for record in of_subject if record.started_at), default="")
         if started:
@@ -48,7 +61,7 @@ def junit_xml(records: Iterable[Record], *, run_id: str, environment: Mapping[st
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _add_case(suite: ET.Element, record: Record) -> str | None:
+def _add_case(suite: ET.Element, record: Record, group: FindingGroup | None) -> str | None:
     """Adds a testcase; returns which count of its suite it raises besides `tests`."""
     verdict = record.verdict
     case = ET.SubElement(
@@ -58,15 +71,20 @@ def _add_case(suite: ET.Element, record: Record) -> str | None:
         name=one_line(record.name),
         time=f"{record.measurements.wall_s or 0.0:.6f}",
     )
-    if verdict.status in (Status.PASS, Status.XPASS):
+    if verdict.status is Status.PASS:
         return None
-    if not verdict.status.is_finding:
-        ET.SubElement(case, "skipped", message=one_line(f"{verdict.status.value}: {verdict.symptom}"))
+    if verdict.status is Status.XPASS:
+        text = f"agrees although known issue {verdict.issue} says that it differs: its entry can go"
+        ET.SubElement(case, "system-out").text = one_line(text)
+        return None
+    if group is None:
+        word = f"known issue {verdict.issue} ({verdict.observed})" if verdict.issue else verdict.status.value
+        ET.SubElement(case, "skipped", message=one_line(f"{word}: {verdict.symptom}"))
         return "skipped"
     is_error = verdict.status in _ERRORS
-    found = ET.SubElement(
-        case, "error" if is_error else "failure", type=verdict.status.value, message=one_line(verdict.symptom)
-    )
+    # The same first words for every case of a group: viewers of CI systems sort failures by them.
+    message = one_line(f"[{group.label}] {verdict.symptom}")
+    found = ET.SubElement(case, "error" if is_error else "failure", type=verdict.status.value, message=message)
     found.text = details(record)
     return "errors" if is_error else "failures"
 

@@ -95,13 +95,19 @@ def shorten(text: str, length: int = 160) -> str:
 # ------------------------------------------------------------------------------------------------------------ output
 
 
-def show(console: Console, tables: Iterable[TextTable]) -> None:
-    """Print tables: fitted to a terminal's width; in a pipe or a file never cut to a width."""
-    for table in tables:
-        if console.is_terminal:
-            show_lines(console, [*fitted(table, console.width), ""])
+Part = TextTable | str  # a table, or a paragraph
+
+
+def show(console: Console, parts: Iterable[Part]) -> None:
+    """Print tables and paragraphs: fitted to a terminal's width; in a pipe or a file never cut to a width."""
+    for part in parts:
+        if isinstance(part, str):
+            show_text(console, part)
+        elif console.is_terminal:
+            show_lines(console, fitted(part, console.width))
         else:
-            console.file.write(plain(table) + "\n")
+            console.file.write(plain(part))
+        show_lines(console, [""])
 
 
 def show_lines(console: Console, lines: Iterable[str | Text]) -> None:
@@ -238,7 +244,9 @@ def _list(table: TextTable, width: int) -> list[Text]:
                 continue
             is_open = False
             pieces = [f"{label}: {cell}"]
-            if i in table.prose:
+            if i in table.prose and table.is_cut:
+                pieces = [_cut(pieces[0], width - len(indent))]
+            elif i in table.prose:
                 pieces = _wrapped(pieces[0], width - len(_INDENT * 3))
             elif len(indent) + cell_len(pieces[0]) > width:
                 pieces = [f"{label}:", cell]
@@ -277,8 +285,10 @@ def _cut(text: str, width: int) -> str:
 # ---------------------------------------------------------------------------------------------------------- Markdown
 
 
-def markdown(table: TextTable, *, level: int = 2) -> str:
-    """A heading and a Markdown table; ends with a newline."""
+def markdown(table: Part, *, level: int = 2) -> str:
+    """A heading and a Markdown table, or a paragraph; ends with a newline."""
+    if isinstance(table, str):
+        return escape_markdown(table) + "\n"
     return f"{'#' * level} {escape_markdown(table.title)}\n\n" + markdown_body(table)
 
 

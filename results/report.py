@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+import pandas as pd
 from rich.cells import cell_len
 from rich.console import Console
 
 from oracle.records import Record
 from oracle.verdict import Status
 from results import tables
+from results.groups import FindingGroup, group_findings
 from results.junit import details
-from results.render import TextTable, number, one_line, ratio, seconds, shorten, show, show_lines, show_text, visible
+from results.render import (
+    Part,
+    TextTable,
+    number,
+    one_line,
+    ratio,
+    seconds,
+    shorten,
+    show,
+    show_lines,
+    show_text,
+    visible,
+)
 from results.schema import flatten
 from results.store import LATEST, RunInfo, Store
 
-FAILURES_SHOWN = 30
+GROUPS_SHOWN: Final = 20
+FAILURES_SHOWN: Final = 30
+_SHOW_ALL: Final = "`torch-oracle show --all`"
+_OTHERS_SHOWN: Final = 3  # subjects in one line
+# A run of at most so many cases with at most so many groups of findings is one that somebody looks into: it is shown in detail.
+_SMALL_RUN: Final = 100
+_FEW_GROUPS: Final = 10
 
 
 # Which facts of the environment stand in the one line, and what to call them: the first path that is there.
@@ -64,31 +85,52 @@ def show_run(
     run_id: str = LATEST,
     *,
     console: Console,
-    limit: int | None = FAILURES_SHOWN,
+    limit: int | None = GROUPS_SHOWN,
     match: str = "*",
     with_speed: bool = False,
 ) -> None:
-    """Print a run: its line, then the tables of `summary_tables` over the cases whose id matches the glob.
+    """Print a run: its line, then what `summary` says of the cases whose id matches the glob.
 
-    `with_speed` adds the speed of every timed case.
+    `with_speed` adds the speed of every timed case; without a `limit` everything is printed.
     """
     run = store.run(run_id)
     records = [r for r in store.records(run.run_id, with_missing=True) if is_match(r.case_id, match)]
     show_text(console, run_line(run))
     show_lines(console, [""])
-    shown = summary_tables(records, limit=limit)
+    shown = summary(records, limit=limit)
     if with_speed:
-        shown.append(_speed_of_cases(tables.frame(records), limit))
+        shown.append(_speed_of_cases(tables.frame(records), FAILURES_SHOWN if limit is not None else None))
     show(console, shown)
 
 
-def summary_tables(records: Sequence[Record], *, limit: int | None = FAILURES_SHOWN) -> list[TextTable]:
-    """Pass rates per suite and subject, first wrong rungs, failures, speed. At most `limit` rows of the long ones.
+def summary(records: Sequence[Record], *, limit: int | None = GROUPS_SHOWN) -> list[Part]:
+    """What a run came to: the matrix of suites and subjects, new findings in groups, known issues, speed.
 
-    `records` come from `Store.records(run, with_missing=True)`.
+    At most `limit` groups. Few findings of a small selection are followed by their rungs and by each case; without a limit
+    everything is printed. `records` come from `Store.records(run, with_missing=True)`.
     """
     table = tables.frame(records)
-    shown = [_pass_rates(table)]
+    groups = group_findings(table)
+    shown = summary_of(table, groups, limit=limit)
+    is_small = len(records) <= _SMALL_RUN and len(groups) <= _FEW_GROUPS
+    if limit is None or is_small:
+        shown += details_of(table, None if limit is None else FAILURES_SHOWN)
+    if limit is None:
+        shown += _rest_of(table)
+    return shown
+
+
+def summary_of(table: pd.DataFrame, groups: Sequence[FindingGroup], *, limit: int | None) -> list[Part]:
+    """The matrix, new findings in groups, known issues, speed: what fits a screen."""
+    found = groups_table(groups, limit) if groups else "new findings: none"
+    shown: list[Part] = [_matrix(table), found, *_known(table), *_unexpected_passes(table, limit)]
+    speed = tables.speed_summary(table)
+    return [*shown, _speed(speed)] if len(speed) else shown
+
+
+def details_of(table: pd.DataFrame, limit: int | None = None) -> list[TextTable]:
+    """Findings one by one: the first wrong rung of each program, and each failing case with its worst element."""
+    shown = []
     rungs = tables.first_wrong_rung(table)
     if len(rungs) and table["subject"].nunique() > 1:
         rows = [
@@ -103,30 +145,159 @@ def summary_tables(records: Sequence[Record], *, limit: int | None = FAILURES_SH
             for row in rungs.to_dict("records")
         ]
         columns = ("program", "first wrong", "status", "agrees below", "not run below", "also wrong")
-        shown.append(_limited("first wrong rung", columns, rows, limit))
-    shown.append(_failures(table, limit))
-    speed = tables.speed_summary(table)
-    if len(speed):
-        shown.append(_speed(speed))
+        note = "first wrong: the lowest stage of the compiler whose answer differs from eager's; the bug is there or in what "
+        note += "was not run below it"
+        shown.append(_limited("first wrong rung", columns, rows, limit, prose=frozenset({4, 5}), note=note))
+    if table["is_finding"].any():
+        shown.append(_failures(table, limit))
     return shown
 
 
-def _pass_rates(table: Any) -> TextTable:
+def groups_table(
+    groups: Sequence[FindingGroup], limit: int | None, *, title: str = "new findings", more: str = _SHOW_ALL
+) -> TextTable:
+    """One line per group. `more` is what to type for those that are left out."""
+    shown = groups if limit is None else groups[:limit]
+    rows = [
+        (
+            str(group.cases),
+            group.status,
+            _others(group.subjects[1:], None if limit is None else _OTHERS_SHOWN),
+            group.example,
+            shorten(group.symptom),
+        )
+        for group in shown
+    ]
+    left = groups[len(shown) :]
+    notes = [
+        "one line for each operator (or program) and symptom; the example is on the first stage that is wrong "
+        "(dynamo comes before aot_eager, aot_eager before inductor)",
+        "; ".join(
+            f"{status.value}: {_MEANINGS[status]}" for status in _MEANINGS if any(g.status == status for g in shown)
+        ),
+    ]
+    if left:
+        frequent, count = Counter(f"{g.status} {g.kind}".strip() for g in left).most_common(1)[0]
+        often = f", {count} of them {shorten(frequent, 100)}" if count > 1 else ""
+        notes.append(f"and {len(left)} more with {_cases(sum(g.cases for g in left))}{often}; {more} prints them")
+    return TextTable(
+        title=f"{title}: {len(groups)} in {_cases(sum(group.cases for group in groups))}",
+        columns=("cases", "status", "also wrong", "example", "symptom"),
+        rows=tuple(rows),
+        right=frozenset({0}),
+        prose=frozenset({4}),
+        is_cut=True,
+        note="\n".join(filter(None, notes)),
+    )
+
+
+# What a status word says, where the word alone does not.
+_MEANINGS: Final = {
+    Status.FAIL_ACCURACY: "wrong values",
+    Status.FAIL_GRAD: "wrong gradients",
+    Status.FAIL_MUTATION: "arguments are not changed as eager changes them",
+    Status.FAIL_ALIAS: "results share memory and eager's do not, or the reverse",
+    Status.FAIL_STATE: "the state of a module or of the process is not as eager leaves it",
+    Status.FAIL_RNG: "the random generator is not as eager leaves it",
+    Status.FAIL_GUARD: "right on the first call, wrong on a later one",
+    Status.FAIL_EXCEPTION: "eager raises, the subject returns or raises another error",
+    Status.FAIL_TO_RUN: "eager returns, the subject raises",
+    Status.MISSING: "no record, although the run is complete",
+}
+
+
+def _others(subjects: Sequence[str], limit: int | None) -> str:
+    shown = list(subjects[:limit])
+    more = len(subjects) - len(shown)
+    return ", ".join(shown + [f"{more} more"] * bool(more)) or "-"
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'s' if count != 1 else ''}"
+
+
+# Column of the matrix -> column of tables.pass_rates, and what a reader must know of it.
+_MATRIX: Final = {
+    "pass": ("passed", ""),
+    "known": ("known", "differs from eager as a known issue of PyTorch says"),
+    "new": ("new", "differs from eager, and no known issue says so"),
+    "not compared": ("not_compared", "eager itself fails or is not the same twice, or nothing was compiled"),
+    "not run": ("not_run", "the run was stopped before"),
+}
+_ALWAYS: Final = ("pass", "new")
+
+
+def _matrix(table: pd.DataFrame) -> TextTable:
     rates = tables.pass_rates(table)
-    words = [status.value for status in Status if status.value in rates.columns]
+    columns = [name for name, (field, _) in _MATRIX.items() if name in _ALWAYS or rates[field].any()]
     rows = []
     for row in rates.to_dict("records"):
-        percent = row["pass_percent"]
-        is_known = row["comparable"] > 0
-        counts = [str(row[word]) if row[word] else "." for word in words]
-        rows.append((row["suite"], row["subject"], str(row["cases"]), _percent(percent) if is_known else "-", *counts))
+        counts = [str(row[_MATRIX[name][0]]) if row[_MATRIX[name][0]] else "." for name in columns]
+        percent = _percent(row["pass_percent"]) if row["comparable"] else "-"
+        rows.append((row["suite"], row["subject"], str(row["cases"]), *counts, percent))
+    totals = [f"{rates[_MATRIX[name][0]].sum()} {name}" for name in columns]
+    notes = [f"{name}: {_MATRIX[name][1]}" for name in columns if _MATRIX[name][1] and rates[_MATRIX[name][0]].any()]
+    notes.append(f"pass %: of the cases that were compared ({' + '.join(c for c in columns if c in _COMPARED)})")
     return TextTable(
-        title="pass rates",
-        columns=("suite", "subject", "cases", "pass %", *words),
+        title=f"{_cases(len(table))}: {', '.join(totals)}",
+        columns=("suite", "subject", "cases", *columns, "pass %"),
         rows=tuple(rows),
-        right=frozenset(range(2, 4 + len(words))),
-        note="pass % is of the rows in which eager could be compared with",
+        right=frozenset(range(2, 4 + len(columns))),
+        note="\n".join(notes),
     )
+
+
+_COMPARED: Final = ("pass", "known", "new")
+
+
+def _statuses(table: pd.DataFrame) -> TextTable:
+    """How many cases of each suite and subject ended with each status."""
+    rates = tables.pass_rates(table)
+    words = [status.value for status in Status if status.value in rates.columns]
+    rows = [
+        (row["suite"], row["subject"], *(str(row[word]) if row[word] else "." for word in words))
+        for row in rates.to_dict("records")
+    ]
+    right = frozenset(range(2, 2 + len(words)))
+    return TextTable(title="statuses", columns=("suite", "subject", *words), rows=tuple(rows), right=right)
+
+
+def _known(table: pd.DataFrame) -> list[Part]:
+    known = table.loc[table["status"] == Status.KNOWN.value]
+    if known.empty:
+        return []
+    issues = known["issue"].replace("", pd.NA).nunique()
+    which = f"{issues} known issue{'s' if issues != 1 else ''}" if issues else "known issues"
+    return [f"known: {_cases(len(known))} of {which}; `torch-oracle issues` lists them"]
+
+
+def _unexpected_passes(table: pd.DataFrame, limit: int | None) -> list[Part]:
+    rows = [
+        (row["case_id"], row["issue"] or "-")
+        for row in table.loc[table["status"] == Status.XPASS.value].to_dict("records")
+    ]
+    if not rows:
+        return []
+    title = "agree with eager although a known issue says that they differ, so its entry can go"
+    return [_limited(title, ("case", "issue"), rows, limit)]
+
+
+def _rest_of(table: pd.DataFrame) -> list[Part]:
+    """What a screen leaves out beside the findings: statuses, known cases, cases that were not compared, each with its reason."""
+    known = table.loc[table["status"] == Status.KNOWN.value].to_dict("records")
+    words = [status.value for status in Status if tables.outcome_of(status) == "not_compared"]
+    skipped = table.loc[table["status"].isin(words)].to_dict("records")
+    rows_of_known = [(r["case_id"], r["issue"] or "-", r["observed"] or "-", shorten(r["symptom"])) for r in known]
+    rows_of_skipped = [(r["case_id"], r["status"], shorten(r["symptom"] or "-")) for r in skipped]
+    columns = ("case", "issue", "status without it", "symptom")
+    shown: list[Part] = [_statuses(table)]
+    if known:
+        shown.append(_limited("known", columns, rows_of_known, None, prose=frozenset({3})))
+    if skipped:
+        shown.append(
+            _limited("not compared", ("case", "status", "reason"), rows_of_skipped, None, prose=frozenset({2}))
+        )
+    return shown
 
 
 def _percent(value: float) -> str:
@@ -134,7 +305,7 @@ def _percent(value: float) -> str:
     return "100" if value == 100 else f"{min(value, 99.9):.1f}"
 
 
-def _failures(table: Any, limit: int | None) -> TextTable:
+def _failures(table: pd.DataFrame, limit: int | None) -> TextTable:
     rows = []
     for row in tables.failures(table).to_dict("records"):
         worst = "-"
@@ -148,7 +319,7 @@ def _failures(table: Any, limit: int | None) -> TextTable:
     return _limited("failures", columns, rows, limit, right=frozenset({4, 5}), prose=frozenset({2, 3}))
 
 
-def _speed(speed: Any) -> TextTable:
+def _speed(speed: pd.DataFrame) -> TextTable:
     rows = [
         (
             row["suite"],
@@ -173,12 +344,15 @@ def _speed(speed: Any) -> TextTable:
         columns=columns,
         rows=tuple(rows),
         right=frozenset(range(2, len(columns))),
-        note="geomean of eager / subject over the passing rows, not clipped, 95 % interval; median compile times; "
-        "memory: eager's peak / the subject's",
+        note="speedup: eager's time / the subject's, geometric mean of the passing cases with its 95 % interval; below 1x the "
+        "subject is slower\n"
+        "slower: cases that are slower than eager for certain; compile cold, warm: median time of the first call, with an empty "
+        "and a filled cache on disk\n"
+        "memory: eager's peak / the subject's, above 1x the subject needs less",
     )
 
 
-def _speed_of_cases(table: Any, limit: int | None) -> TextTable:
+def _speed_of_cases(table: pd.DataFrame, limit: int | None) -> TextTable:
     rows = [
         (
             row["case_id"],
@@ -199,9 +373,11 @@ def _limited(
     limit: int | None,
     right: frozenset[int] = frozenset(),
     prose: frozenset[int] = frozenset(),
+    note: str = "",
 ) -> TextTable:
     shown = rows if limit is None else rows[:limit]
-    note = f"{len(rows) - len(shown)} more (--all)" if len(shown) < len(rows) else ""
+    if len(shown) < len(rows):
+        note = "\n".join(filter(None, (note, f"and {len(rows) - len(shown)} more; {_SHOW_ALL} prints them")))
     title = f"{title} ({len(rows)})"
     return TextTable(title=title, columns=columns, rows=tuple(shown), right=right, prose=prose, note=note)
 

@@ -40,42 +40,61 @@ _DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts":
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per record; columns are results.schema.FLAT_COLUMNS (their `meaning` says what each is) and three more.
+    """One row per record; columns are results.schema.FLAT_COLUMNS (their `meaning` says what each is) and five more.
 
-    `run_id`; `is_finding` and `is_silent`, as of the status. Integers are Int64 with NA where not known, floats
-    float64 with NaN, lists are tuples or None.
+    `run_id`; `is_finding` and `is_silent`, as of the status; `issue` and `observed` of the verdict, "" for none. Integers
+    are Int64 with NA where not known, floats float64 with NaN, lists are tuples or None.
     """
-    rows, run_ids, statuses = [], [], []
-    for record in records:
-        rows.append(flatten(record))
-        run_ids.append(record.run_id)
-        statuses.append(record.verdict.status)
+    records = list(records)
+    rows = [flatten(record) for record in records]
+    statuses = [record.verdict.status for record in records]
     data = {
         column.name: pd.Series([row[column.name] for row in rows], dtype=_DTYPES[column.kind])
         for column in FLAT_COLUMNS
     }
-    data["run_id"] = pd.Series(run_ids, dtype="object")
+    data["run_id"] = pd.Series([record.run_id for record in records], dtype="object")
     data["is_finding"] = pd.Series([status.is_finding for status in statuses], dtype="bool")
     data["is_silent"] = pd.Series([status.is_silent for status in statuses], dtype="bool")
+    for name in ("issue", "observed"):
+        data[name] = pd.Series([getattr(record.verdict, name) for record in records], dtype="object")
     return pd.DataFrame(data)
 
 
 def pass_rates(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per suite and subject: `cases`, `comparable`, `pass_percent`, then the count of each status that occurs.
+    """One row per suite and subject: `cases`, what they came to, `pass_percent`, then the count of each status that occurs.
 
-    `pass_percent` is of the comparable rows, NaN where there is none; statuses are in the order of `Status`.
+    Every case is one of `passed`, `known` (differs as the ledger says), `new` (a finding), `not_compared` (nothing could be
+    held against the subject) and `not_run`. `pass_percent` is of `comparable`, the first three, and NaN where there is none.
+    Statuses are in the order of `Status`.
     """
     counts = pd.crosstab([table["suite"], table["subject"]], table["status"])
     occurring = [status for status in Status if status.value in counts.columns]
     rates = pd.DataFrame(index=counts.index)
     rates["cases"] = counts.sum(axis=1)
-    incomparable = [status.value for status in occurring if status in NOT_COMPARABLE]
-    rates["comparable"] = rates["cases"] - counts[incomparable].sum(axis=1)
-    passed = counts[Status.PASS.value] if Status.PASS in occurring else pd.Series(0, index=counts.index)
-    rates["pass_percent"] = (100.0 * passed / rates["comparable"].astype("float64")).where(rates["comparable"] > 0)
+    for outcome in OUTCOMES:
+        words = [status.value for status in occurring if outcome_of(status) == outcome]
+        rates[outcome] = counts[words].sum(axis=1).astype(int)  # of no columns it would be a float
+    rates["comparable"] = rates["passed"] + rates["known"] + rates["new"]
+    percent = 100.0 * rates["passed"] / rates["comparable"].astype("float64")
+    rates["pass_percent"] = percent.where(rates["comparable"] > 0)
     for status in occurring:
         rates[status.value] = counts[status.value]
     return rates.reset_index().rename_axis(columns=None)
+
+
+_AGREES: Final = frozenset({Status.PASS, Status.XPASS})
+OUTCOMES: Final = ("passed", "known", "new", "not_compared", "not_run")
+
+
+def outcome_of(status: Status) -> str:
+    """Which of OUTCOMES a case with this status is."""
+    if status in _AGREES:
+        return "passed"
+    if status.is_finding:
+        return "new"
+    if status in (Status.KNOWN, Status.NOT_RUN):
+        return status.value
+    return "not_compared"
 
 
 _FAILURE_COLUMNS: Final = (
@@ -236,6 +255,7 @@ def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
         first = wrong.iloc[0]
         below = _where(by_rung, by_rung["rung"] < first["rung"])
         ran_below = {int(rung) for rung in below["rung"]}
+        below = _where(below, below["status"].isin([status.value for status in _AGREES]))
         rows.append(
             {
                 "suite": suite,

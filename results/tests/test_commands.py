@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from oracle.errors import UsageError
@@ -61,7 +63,7 @@ def test_show_prints_environment_rates_failures_and_speed(base: Path):
     text = run("show", "--db", base)
     assert "run run-1 (complete, 3 of 3 cases" in text
     assert "torch 2.13.0+cpu" in text
-    for title in ("pass rates", "failures (2)", "speed"):
+    for title in ("3 cases: 1 pass, 2 new", "new findings: 2 in 2 cases", "failures (2)", "speed"):
         assert title in text
     assert "opinfo/sub/float32/0@inductor" in text
     assert "2x [1.96, 2.04]" in run("show", "--db", base, "--speed")
@@ -69,8 +71,10 @@ def test_show_prints_environment_rates_failures_and_speed(base: Path):
 
 def test_show_of_an_interrupted_run_counts_the_case_that_was_not_run_and_does_not_call_it_a_failure(head: Path):
     text = run("show", "--db", head)
-    assert "not_run" in text
-    assert "failures (0)" in text
+    assert "3 cases: 2 pass, 0 new, 1 not run" in text
+    assert "not run: the run was stopped before" in text
+    assert "new findings: none" in text
+    assert "failures" not in text
 
 
 @pytest.mark.parametrize("glob", ["opinfo/mul/float32/0@inductor[mode=max-autotune]", "opinfo/mul/*"])
@@ -95,14 +99,62 @@ def test_show_lists_runs_and_shows_an_older_one(base: Path):
         fabricate.write_run(store, [fabricate.record(fabricate.case("add/float32/0"))], run_id="run-2")
     assert [line.split()[1] for line in run("show", "--db", base, "--runs").splitlines()] == ["run-1", "run-2"]
     assert "failures (2)" in run("show", "--db", base, "--run", "run-1")
-    assert "failures (0)" in run("show", "--db", base)
+    assert "new findings: none" in run("show", "--db", base)
 
 
-def test_long_tables_are_cut_unless_all_is_asked_for(tmp_path: Path):
-    records = [fabricate.record(fabricate.case(f"op{i}/f"), Status.CRASH) for i in range(40)]
+def test_findings_are_cut_unless_all_is_asked_for_and_all_leaves_nothing_out(tmp_path: Path):
+    statuses = (Status.CRASH, Status.KNOWN, Status.XPASS, Status.PASS_DUE_TO_SKIP)
+    records = [fabricate.record(fabricate.case(f"op{i}/f"), status) for i in range(40) for status in statuses[:1]]
+    records += [fabricate.record(fabricate.case(f"other{i}/f"), status) for i in range(30) for status in statuses[1:2]]
+    records += [fabricate.record(fabricate.case(f"third{i}/f"), statuses[2 + i % 2]) for i in range(50)]
     path = fabricate.database(tmp_path / "many.db", records)
-    assert "10 more (--all)" in run("show", "--db", path)
-    assert "more (--all)" not in run("show", "--db", path, "--all")
+    short, whole = run("show", "--db", path), run("show", "--db", path, "--all")
+    assert "and 20 more with 20 cases" in short
+    assert "failures" not in short
+    assert len(short.splitlines()) < 70
+    assert "show --all" not in whole
+    for record in records:
+        assert record.case_id in whole
+        if record.verdict.status is not Status.XPASS:
+            assert (f"{record.case_id} " in short) is (
+                record.case_id in [f"opinfo/op{i}/f@inductor" for i in range(20)]
+            )
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_command_prints_a_line_that_is_wider_than_the_terminal(
+    tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+):
+    name = "nn.functional.an_operator_with_a_long_name/float32/forward/sample-0"
+    subjects = ("aot_eager", "inductor[mode=max-autotune-no-cudagraphs]")
+    cases = [fabricate.case(name, subject=subject) for subject in subjects]
+    symptom = "call 0: output[0] is 1.5, but should be 2.5 (fp64 2.5): error 1, allowed 1e-5; 1 of 3 elements are wrong"
+    path = fabricate.database(
+        tmp_path / "a.db", [fabricate.record(c, Status.FAIL_GRAD, symptom=symptom) for c in cases]
+    )
+    good = fabricate.database(
+        tmp_path / "b.db", [fabricate.record(case, speedup=2.0) for case in cases], run_id="run-2"
+    )
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("# none\n")
+
+    def terminal() -> Console:
+        return Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+
+    consoles: list[Console] = []
+    monkeypatch.setattr(commands, "Console", lambda: consoles.append(terminal()) or consoles[-1])
+    run("show", "--db", path)
+    run("show", "--db", path, "--all", "--speed")
+    run("show", "--db", good, "--speed")
+    run("compare", good, path, "--all", expect=1)
+    run("gate", "--db", path, "--baseline", baseline, expect=1)
+    ids = {f"opinfo/{name}@{subject}" for subject in subjects}
+    for console in consoles:
+        assert isinstance(console.file, io.StringIO)
+        text = console.file.getvalue()
+        assert any(case_id in text for case_id in ids) or console is consoles[2]
+        for line in text.splitlines():
+            assert len(line) <= width or line.strip() in {*ids, f"opinfo/{name}", subjects[1]}, line
 
 
 NASTY = "a\x1b[2J\x07\rb\u202ec\u2066d\u200fe\x9bf\u2028g"

@@ -162,7 +162,29 @@ def test_rendered_as_text_markdown_and_json_it_names_what_changed():
 
 def test_long_lists_are_cut_with_a_note_of_how_many_are_left():
     head = [fabricate.record(fabricate.case(f"op{i}/f"), Status.CRASH) for i in range(7)]
-    tables = tables_of(compared([], head), limit=3)
-    (failures,) = [table for table in tables if table.title == "new failure (7)"]
+    (failures,) = [table for table in tables_of(compared([], head), limit=3) if table.title.startswith("new failure")]
+    assert failures.title == "new failures: 7 in 7 cases"
     assert len(failures.rows) == 3
-    assert failures.note == "4 more (--all)"
+    assert "and 4 more with 4 cases" in failures.note
+    base = [replace(fabricate.record(fabricate.case(f"op{i}/f")), run_id="base") for i in range(7)]
+    (missing,) = [table for table in tables_of(compared(base, []), limit=3) if table.title == "missing row (7)"]
+    assert (len(missing.rows), missing.note) == (3, "4 more (--all)")
+
+
+def test_new_failures_are_one_line_for_each_bug_and_case_by_case_when_all_is_asked_for():
+    cases = [
+        fabricate.case(f"add/float32/forward/sample-{i}", subject=s) for i in range(9) for s in ("dynamo", "inductor")
+    ]
+    old, new = cases[0], cases[1:]
+    base = [fabricate.record(old, Status.FAIL_GRAD), *map(fabricate.record, new)]
+    symptoms = [f"call 0: output[{i}] is {i}.5, but should be 1.0 (fp64 1.0): error 1" for i in range(len(new))]
+    head = [fabricate.record(old, Status.FAIL_GRAD)]
+    head += [fabricate.record(c, Status.FAIL_ACCURACY, symptom=s) for c, s in zip(new, symptoms, strict=True)]
+    comparison = compared(base, head)
+    assert [(group.cases, group.subjects) for group in comparison.new_failures] == [(17, ("dynamo", "inductor"))]
+    titles = [table.title for table in tables_of(comparison)]
+    assert titles[:2] == ["comparison", "new failures: 1 in 17 cases"]
+    assert "new failure (17)" not in titles
+    assert "new failure (17)" in [table.title for table in tables_of(comparison, limit=None)]
+    (group,) = json.loads(json.dumps(comparison.to_json()))["new_failures"]
+    assert (group["what"], group["cases"], len(group["case_ids"])) == ("add", 17, 17)

@@ -8,6 +8,7 @@ import json
 import math
 import resource
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_csv_reads_back_with_nan_and_unknown_apart():
     worst = replace(fabricate.WORST, subject_error=math.nan, allowed_error=None)
     record = replace(record, verdict=replace(record.verdict, worst=worst))
     (row,) = csv.DictReader(io.StringIO(export.to_csv([record])))
-    assert tuple(row) == FLAT_NAMES
+    assert tuple(row) == (*FLAT_NAMES, "issue", "observed")
     assert (row["worst_subject_error"], row["worst_allowed_error"]) == ("nan", "")
     assert (row["name"], row["worst_index"]) == ('a,b\n"c"/f', "[0, 3]")
 
@@ -182,6 +183,56 @@ def test_junit_has_one_case_per_record_and_counts_that_add_up(golden: Callable[[
         "missing",
         "model_fail_to_load",
     }
+
+
+def test_junit_messages_of_one_bug_begin_alike_and_its_cases_are_counted():
+    cases = [
+        fabricate.case(f"add/float32/forward/sample-{i}", subject=s) for i in range(3) for s in ("dynamo", "inductor")
+    ]
+    records = [
+        fabricate.record(
+            c, Status.FAIL_ACCURACY, symptom=f"call 0: output[{i}] is {i}.5, but should be 1.0 (fp64 1.0): error 1"
+        )
+        for i, c in enumerate(cases)
+    ]
+    records.append(
+        fabricate.record(fabricate.case("add/float32/forward/sample-9"), Status.CRASH, symptom="died: signal 11")
+    )
+    root = ET.fromstring(export.to_junit(records, run=RUN))
+    prefixes = [
+        (found.get("message") or "").partition("] ")[0] for found in root.iter() if found.tag in ("failure", "error")
+    ]
+    assert Counter(prefixes) == {
+        "[add: fail_accuracy first on dynamo (output: number)": 6,
+        "[add: crash first on inductor (signal 11)": 1,
+    }
+    counted = {suite.get("name"): suite.findtext("system-out") for suite in root}
+    assert counted == {
+        "opinfo@dynamo": "new findings:\n3 x add: fail_accuracy first on dynamo (output: number)",
+        "opinfo@inductor": "new findings:\n3 x add: fail_accuracy first on dynamo (output: number)\n"
+        "1 x add: crash first on inductor (signal 11)",
+    }
+
+
+def test_junit_skips_a_known_issue_with_its_id_and_tells_of_one_that_is_gone():
+    records = [fabricate.record(fabricate.case(f"{s.value}/f"), s) for s in (Status.KNOWN, Status.XPASS)]
+    known, gone = ET.fromstring(export.to_junit(records, run=RUN)).iter("testcase")
+    skipped = known.find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "known issue made-up-issue (fail_accuracy): accepted: see the link"
+    assert [child.tag for child in gone] == ["system-out"]
+    assert "made-up-issue" in (gone.findtext("system-out") or "")
+
+
+def test_markdown_shows_groups_first_and_unfolds_to_every_case():
+    cases = [fabricate.case(f"add/float32/forward/sample-{i}") for i in range(50)]
+    text = export.to_markdown([fabricate.record(case, Status.CRASH) for case in cases], run=RUN)
+    head, _, folded = text.partition("<details>")
+    assert "### new findings: 1 in 50 cases" in head
+    assert sum(case.case_id in head for case in cases) == 1
+    assert all(case.case_id in folded for case in cases)
+    assert folded.count("</details>") == text.count("<details>") == 1
+    assert "<summary>failures (50)</summary>\n\n|" in folded  # GitHub reads a table only after an empty line
 
 
 def test_junit_groups_by_suite_and_subject():

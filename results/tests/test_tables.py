@@ -17,7 +17,7 @@ from results.tests import fabricate
 def test_a_frame_has_the_documented_columns_and_one_row_per_record():
     records = fabricate.record_of_every_status()
     table = tables.frame(records)
-    assert list(table.columns) == [*FLAT_NAMES, "run_id", "is_finding", "is_silent"]
+    assert list(table.columns) == [*FLAT_NAMES, "run_id", "is_finding", "is_silent", "issue", "observed"]
     assert list(table["status"]) == [status.value for status in Status]
     assert list(table["is_finding"]) == [status.is_finding for status in Status]
 
@@ -99,6 +99,12 @@ def test_rungs_that_were_not_run_or_not_compared_are_named_because_the_stage_may
     (row,) = tables.first_wrong_rung(tables.frame(records)).to_dict("records")
     assert (row["first_wrong"], row["agrees_below"]) == ("inductor", "")
     assert row["not_run_below"] == "dynamo, aot_eager, aot_eager_decomp_partition"
+
+
+def test_a_rung_that_is_known_to_differ_does_not_agree():
+    records = ladder(dynamo=Status.PASS, aot_eager=Status.KNOWN, inductor=Status.FAIL_ACCURACY)
+    (row,) = tables.first_wrong_rung(tables.frame(records)).to_dict("records")
+    assert (row["first_wrong"], row["agrees_below"]) == ("inductor", "dynamo")
 
 
 def test_a_subject_with_options_stands_on_its_rung_and_others_beside_the_ladder():

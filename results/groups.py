@@ -1,0 +1,262 @@
+"""New findings in groups: one group for one bug in one operator, whatever the number of cases that show it.
+
+Cases are one group if they are of one operator (or model, or program), have the same status and the same kind of symptom
+(oracle.symptom: without places, numbers, sizes and dtypes), and go wrong on the same rung first. Subjects that show the same
+symptom of the same program belong together, and the group starts at the lowest of them on the ladder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, Final
+
+import pandas as pd
+
+from oracle.symptom import symptom_of
+from oracle.verdict import Status, Verdict
+from results.tables import ladder_of, rung_of
+
+
+class Severity(str, Enum):
+    """What a finding does to somebody who does not look for it, most severe first."""
+
+    VALUE = "wrong value"
+    GRADIENT = "wrong gradient"
+    MUTATION = "wrong mutation"  # or memory shared otherwise than in eager
+    STATE = "wrong state"
+    CRASH = "crash"
+    REFUSAL = "refusal"
+    METADATA = "metadata"
+    STRIDES = "strides"
+    SIGN = "sign of zero"
+    HOLE = "no record"
+
+    @property
+    def rank(self) -> int:
+        """0 for the most severe."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingGroup:
+    """Cases taken for one bug."""
+
+    suite: str
+    what: str  # operator, model or program: "nn.functional.dropout", "found/alias_set_then_written"
+    status: str
+    kind: str  # oracle.symptom.Symptom.kind
+    severity: Severity
+    subjects: tuple[str, ...]  # all that are wrong; the first is the first wrong rung
+    case_ids: tuple[str, ...]  # as planned
+    example: str  # a case id, on the first wrong rung
+    symptom: str  # of the example, in short
+
+    @property
+    def cases(self) -> int:
+        return len(self.case_ids)
+
+    @property
+    def label(self) -> str:
+        """The group in a few words: "add: fail_accuracy first on inductor (output: number)"."""
+        if not self.what:
+            return self.status
+        return f"{self.what}: {self.status} first on {self.subjects[0]}" + (f" ({self.kind})" if self.kind else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "severity": self.severity.value, "cases": self.cases}
+
+
+def group_findings(table: pd.DataFrame) -> list[FindingGroup]:
+    """The findings of a frame (results.tables.frame) in groups: most severe first, then most cases, then as planned.
+
+    Time grows with the number of rows; the rows that are no findings say on which rungs a program agrees.
+    """
+    columns = [table[name].tolist() for name in ("suite", "group", "name", "subject", "dtype", "direction")]
+    columns += [table[name].tolist() for name in ("status", "symptom", "case_id", "is_finding")]
+    findings: list[_Finding] = []
+    passes: list[tuple[str, str, int]] = []
+    for position, (*facts, case_id, is_finding) in enumerate(zip(*columns, strict=True)):
+        if is_finding:
+            findings.append(_Finding.of(position, case_id, *facts))
+        elif facts[6] in _AGREES and (place := _place(facts[3]))[0] == 0:
+            passes.append((facts[0], facts[2], place[1]))
+    wrong = {(row.suite, row.name) for row in findings}
+    agreeing: defaultdict[tuple[str, str], list[int]] = defaultdict(list)  # rungs of LADDER on which a program passes
+    for suite, name, rung in passes:
+        if (suite, name) in wrong:
+            agreeing[suite, name].append(rung)
+
+    # The cases of one program with one symptom; then those of one operator, by the place where they are first wrong.
+    programs: defaultdict[tuple[Any, ...], list[_Finding]] = defaultdict(list)
+    for row in findings:
+        programs[(*row.bug, row.name)].append(row)
+    places: defaultdict[tuple[str, ...], list[tuple[_Place, list[_Finding]]]] = defaultdict(list)
+    for of_program in programs.values():
+        of_program.sort(key=lambda row: row.place)
+        places[of_program[0].bug].append((of_program[0].place, of_program))
+    groups: defaultdict[tuple[Any, ...], list[_Finding]] = defaultdict(list)
+    for bug, of_bug in places.items():
+        rungs = sorted({place[1] for place, _ in of_bug if place[0] == 0})
+        for place, of_program in of_bug:
+            first = of_program[0]
+            if place[0] == 0:
+                # A rung below that said nothing about this program (not run, not comparable) may be wrong as well: the
+                # program joins the cases that are first wrong there.
+                passed = max((rung for rung in agreeing[first.suite, first.name] if rung < place[1]), default=-1)
+                place = (0, next(rung for rung in rungs if rung > passed), "")
+            groups[(*bug, place)].extend(of_program)
+    in_order = sorted((sorted(of_group, key=_position) for of_group in groups.values()), key=lambda of: of[0].position)
+    return sorted(map(_group, in_order), key=lambda group: (group.severity.rank, -group.cases))
+
+
+def _position(row: _Finding) -> int:
+    return row.position
+
+
+_Place = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    position: int
+    case_id: str
+    suite: str
+    name: str
+    subject: str
+    place: _Place
+    bug: tuple[str, str, str, str]  # what cases of one bug share, but for the rung: suite, operator, status, kind
+    kind: str
+    symptom: str
+
+    @classmethod
+    def of(
+        cls,
+        position: int,
+        case_id: str,
+        suite: str,
+        group: str,
+        name: str,
+        subject: str,
+        dtype: str,
+        direction: str,
+        status: str,
+        symptom: str,
+    ) -> _Finding:
+        kind = symptom_of(Verdict(status=Status(status), symptom=symptom)).kind
+        what = _what(group, name, dtype, direction)
+        bug = (suite, what, status, kind[:_KIND_LENGTH].rstrip())
+        if Status(status).is_absent:
+            bug, kind = ("", "", status, ""), ""  # a hole in the run, and no operator's
+        place = _place(subject)
+        return cls(position, case_id, suite, name, subject, place, bug, kind, symptom)
+
+
+def _what(group: str, name: str, dtype: str, direction: str) -> str:
+    """The operator or model, where the program's name is that and a choice of samples; else the program's name.
+
+    "add/float32/backward/sample-3" and "overlap/00180" are samples of "add" and "overlap". "found/alias_set" is one
+    program of many that have nothing in common but where they come from.
+    """
+    if not name.startswith(f"{group}/"):
+        return name
+    parts = name[len(group) + 1 :].split("/")
+    is_sample = any(part in (dtype, direction) for part in parts) or all(map(_NUMBERED.fullmatch, parts))
+    return group if is_sample else name
+
+
+_NUMBERED: Final = re.compile(r"(?:[A-Za-z]+-)?\d+")
+# The judge cuts a long message after so many characters of all it says, the name of the subject among them: the same message
+# may end a word earlier on another subject.
+_KIND_LENGTH: Final = 60
+
+
+_AGREES: Final = frozenset({Status.PASS.value, Status.XPASS.value})
+
+
+@cache
+def _place(subject: str) -> _Place:
+    """Sorts subjects: LADDER from below, exported programs from below, others by name."""
+    rung, ladder = rung_of(subject), ladder_of(subject)
+    if rung is None:
+        return (2, 0, subject)
+    return (1, rung, ladder) if ladder else (0, rung, "")
+
+
+def _group(rows: Sequence[_Finding]) -> FindingGroup:
+    first = min(rows, key=lambda row: row.place)
+    suite, what, status, _ = first.bug
+    subjects = sorted({row.subject for row in rows}, key=lambda subject: (_place(subject), subject))
+    return FindingGroup(
+        suite=suite,
+        what=what,
+        status=status,
+        kind=first.kind,
+        severity=severity_of(status, first.kind),
+        subjects=tuple(subjects),
+        case_ids=tuple(row.case_id for row in rows),
+        example=first.case_id,
+        symptom=_short(first.symptom),
+    )
+
+
+_RAISED: Final = re.compile(
+    r"(?P<call>(?:call \d+: )?)(?:outcome|exception) is (?:\w+\.)*(?P<type>\w+) in (?P<phase>\w+) \((?P<message>.*)",
+    re.DOTALL,
+)
+_RETURN: Final = ", but should be a return"
+_BACKEND: Final = re.compile(r"^backend=\S+ raised: ")
+_NAMES_ERROR: Final = re.compile(r"(?:\w+\.)*[A-Z]\w+: ")
+
+
+def _short(symptom: str) -> str:
+    """A symptom without what is so of most: the first call, that eager returns, that a backend raised."""
+    symptom = symptom.removeprefix("call 0: ")
+    found = _RAISED.match(symptom)
+    if found is None or not symptom.endswith((_RETURN, "...")):
+        return symptom
+    message = found["message"].removesuffix(_RETURN).removesuffix(")")
+    message = _BACKEND.sub("", message[1:].removesuffix(message[0]) if message[:1] in ("'", '"') else message)
+    if found["phase"] == "call" and _NAMES_ERROR.match(message):
+        return found["call"] + message  # a wrapper, and the error it wraps
+    where = "" if found["phase"] == "call" else f" in {found['phase']}"
+    return f"{found['call']}{found['type']}{where}: {message}"
+
+
+_SEVERITIES: Final = {
+    Status.FAIL_MUTATION: Severity.MUTATION,
+    Status.FAIL_ALIAS: Severity.MUTATION,
+    Status.FAIL_STATE: Severity.STATE,
+    Status.FAIL_RNG: Severity.STATE,
+    Status.CRASH: Severity.CRASH,
+    Status.TIMEOUT: Severity.CRASH,
+    Status.OOM: Severity.CRASH,
+    Status.FAIL_TO_RUN: Severity.REFUSAL,
+    Status.FAIL_EXPORT: Severity.REFUSAL,
+    Status.MODEL_FAIL_TO_LOAD: Severity.REFUSAL,
+    Status.FAIL_METADATA: Severity.METADATA,
+    Status.FAIL_STRIDE: Severity.STRIDES,
+    Status.MISSING: Severity.HOLE,
+    Status.NOT_RUN: Severity.HOLE,
+}
+
+
+def severity_of(status: str, kind: str) -> Severity:
+    """How bad a finding is, from its status word and the kind of its symptom."""
+    if kind.endswith("sign of zero"):
+        return Severity.SIGN
+    if (severity := _SEVERITIES.get(Status(status))) is not None:
+        return severity
+    if status == Status.FAIL_EXCEPTION.value and not kind.startswith("a return"):
+        return Severity.METADATA  # both raise, and the errors differ
+    if kind.startswith("argument"):
+        return Severity.MUTATION
+    if ".stride()" in kind:
+        return Severity.STRIDES
+    if re.match(r"[a-z]+\.\w", kind):  # "output.dtype", "grad.requires_grad is False": an attribute
+        return Severity.METADATA
+    return Severity.GRADIENT if kind.startswith("grad") or status == Status.FAIL_GRAD.value else Severity.VALUE
