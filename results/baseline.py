@@ -21,7 +21,8 @@ _HEADER: Final = """\
 # Accepted failures of `torch-oracle gate`, one per line, sorted:
 #   case_id | status | reason | link | expires YYYY-MM-DD
 # A line accepts exactly this status of this case. It is itself reported when the case no longer fails, fails with
-# another status, is no longer planned, or when its date has passed. `-` is "no link"; `expires never` has no date.
+# another status, is a known issue now, is no longer planned, or when its date has passed. `-` is "no link";
+# `expires never` has no date.
 # `torch-oracle gate --update` rewrites the file: it keeps lines that still hold and adds new ones as "unreviewed".
 """
 

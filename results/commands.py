@@ -137,10 +137,10 @@ def gate(
 
 def _update_baseline(path: Path, run: RunInfo, records: list[Record], *, expires: date) -> None:
     failing = gating.failing(records)
-    missing = sum(not is_acceptable(status) for status in failing.values())
-    if missing or not run.is_complete:
+    if not run.is_complete or not all(map(is_acceptable, failing.values())):
+        left = run.planned - run.recorded
         raise UsageError(
-            seen=f"--update from run {run.run_id} ({run.state}), {missing} of whose {run.planned} cases are missing",
+            seen=f"--update from run {run.run_id} ({run.state}), {left} of whose {run.planned} cases have no record",
             expected="a complete run: an unfinished one would drop lines that still hold",
             do="finish it with `torch-oracle sweep --resume`, then update; the baseline was left as it is",
         )

@@ -1,11 +1,13 @@
 """The gate of a CI job: does a run fail in exactly the ways that were accepted?
 
-Strict both ways. A new failure stops the gate, and so does an accepted one that no longer fails: otherwise the list
-rots, and the next failure of that case goes unseen. A planned case without a record is a failure.
+Strict both ways. A new failure closes the gate, and so does a line whose case no longer fails, or has become a known issue
+of the ledger: otherwise the list rots, and the next failure of that case goes unseen. A planned case without a record is a
+failure, and a run that was stopped closes the gate once, whatever was left of it. What the ledger knows does not close it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -26,6 +28,7 @@ class ProblemKind(str, Enum):
     CHANGED = "other status than accepted"
     MISSING = "missing row"
     XPASS = "accepted, but passes now"
+    KNOWN = "accepted, but a known issue now"
     NOT_COMPARED = "accepted, but not compared any more"
     EXPIRED = "acceptance expired"
     UNKNOWN = "accepted, but not planned"
@@ -50,6 +53,8 @@ class GateReport:
     problems: tuple[Problem, ...]
     accepted: int  # failures that the baseline accepts
     unreviewed: int  # of them with the reason "unreviewed"
+    known: int  # cases that differ as the ledger of known issues says
+    gone: tuple[str, ...]  # cases that agree although the ledger says that they differ
 
     @property
     def is_open(self) -> bool:
@@ -63,6 +68,8 @@ class GateReport:
             "recorded": self.run.recorded,
             "accepted": self.accepted,
             "unreviewed": self.unreviewed,
+            "known": self.known,
+            "gone": list(self.gone),
             "problems": [{**asdict(problem), "kind": problem.kind.value} for problem in self.problems],
         }
 
@@ -79,6 +86,12 @@ def gate(
     elif run.planned == 0:
         message = "no case was planned, and nothing compared is not agreement"
         problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
+    records = list(records)
+    statuses = Counter(record.verdict.status for record in records)
+    if statuses[Status.NOT_RUN] and run.state != "planning":
+        message = f"the run was stopped before {statuses[Status.NOT_RUN]} of its {len(records)} cases had run; "
+        message += "finish it with `torch-oracle sweep --resume`"
+        problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
     holding: list[AcceptedFailure] = []
     planned: set[str] = set()
     for record in records:
@@ -87,7 +100,7 @@ def gate(
         problem = _problem(record, entry, today)
         if problem is not None:
             problems.append(problem)
-        elif entry is not None:
+        elif entry is not None and record.verdict.status is not Status.NOT_RUN:
             holding.append(entry)
     for entry in accepted.values():
         if entry.case_id not in planned:
@@ -99,12 +112,16 @@ def gate(
         problems=tuple(sorted(problems, key=lambda problem: order.index(problem.kind))),
         accepted=len(holding),
         unreviewed=sum(entry.reason == UNREVIEWED for entry in holding),
+        known=statuses[Status.KNOWN],
+        gone=tuple(record.case_id for record in records if record.verdict.status is Status.XPASS),
     )
 
 
 def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Problem | None:
     status, symptom = record.verdict.status, record.verdict.symptom
-    if status.is_absent:
+    if status is Status.NOT_RUN:
+        return None  # said once, of the whole run
+    if status is Status.MISSING:
         kind, message = ProblemKind.MISSING, symptom
     elif entry is None:
         if not status.is_finding:
@@ -112,6 +129,9 @@ def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Prob
         kind, message = ProblemKind.NEW, f"{status.value}: {symptom}"
     elif status in (Status.PASS, Status.XPASS):
         kind, message = ProblemKind.XPASS, f"accepted as {entry.status.value} ({entry.reason}): remove the line"
+    elif status is Status.KNOWN:
+        issue = record.verdict.issue or "an issue of the ledger"
+        kind, message = ProblemKind.KNOWN, f"known as {issue}: the line can go (accepted as {entry.status.value})"
     elif not status.is_finding:
         kind, message = ProblemKind.NOT_COMPARED, f"accepted as {entry.status.value}, is {status.value}: {symptom}"
     elif status is not entry.status:
@@ -134,6 +154,10 @@ def tables_of(report: GateReport) -> list[TextTable]:
     note = f"{report.run.recorded} of {report.run.planned} cases recorded; {report.accepted} accepted failures hold"
     if report.unreviewed:
         note += f", {report.unreviewed} of them unreviewed"
+    if report.known:
+        note += f"; {report.known} differ as known issues say"
+    if report.gone:
+        note += f"\nagree although a known issue says that they differ, so its entry can go: {', '.join(report.gone)}"
     title = "gate: open" if report.is_open else f"gate: closed ({len(rows)})"
     columns = ("why", "case", "line", "what")
     right, prose = frozenset({2}), frozenset({3})

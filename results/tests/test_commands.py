@@ -254,10 +254,12 @@ def test_gate_update_then_gate_then_a_changed_run(base: Path, tmp_path: Path):
     assert "opinfo/" not in baseline.read_text()
 
 
-def test_gate_fails_for_a_missing_row_and_does_not_update_from_an_unfinished_run(head: Path, tmp_path: Path):
+def test_gate_fails_for_a_run_that_was_stopped_and_does_not_update_from_an_unfinished_run(head: Path, tmp_path: Path):
     baseline = tmp_path / "accepted.txt"
     baseline.write_text("# none\n")
-    assert "missing row" in run("gate", "--db", head, "--baseline", baseline, expect=1)
+    text = run("gate", "--db", head, "--baseline", baseline, expect=1)
+    assert "gate: closed (1)" in text
+    assert "the run was stopped before 1 of its 3 cases had run" in text
     with pytest.raises(UsageError, match="--resume"):
         run("gate", "--db", head, "--baseline", baseline, "--update")
     assert baseline.read_text() == "# none\n"

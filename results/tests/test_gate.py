@@ -59,7 +59,8 @@ def kinds(report: GateReport) -> list[ProblemKind]:
 @pytest.mark.parametrize("status", list(Status), ids=lambda status: status.value)
 def test_without_a_baseline_the_gate_is_closed_by_the_findings_and_by_cases_without_a_record(status: Status):
     report = gated([fabricate.record(CASE, status)])
-    expected = [ProblemKind.MISSING] if status.is_absent else [ProblemKind.NEW] if status.is_finding else []
+    special = {Status.MISSING: [ProblemKind.MISSING], Status.NOT_RUN: [ProblemKind.INCOMPLETE]}
+    expected = special.get(status, [ProblemKind.NEW] if status.is_finding else [])
     assert expected == kinds(report)
     assert report.is_open is not bool(expected)
 
@@ -79,6 +80,8 @@ def test_an_accepted_failure_opens_the_gate():
         (Status.PASS_DUE_TO_SKIP, accepted(), ProblemKind.NOT_COMPARED),
         (Status.EAGER_FAIL_TO_RUN, accepted(), ProblemKind.NOT_COMPARED),
         (Status.MISSING, accepted(), ProblemKind.MISSING),
+        (Status.XPASS, accepted(), ProblemKind.XPASS),
+        (Status.KNOWN, accepted(), ProblemKind.KNOWN),
         (Status.FAIL_ACCURACY, accepted(expires=date(2026, 6, 14)), ProblemKind.EXPIRED),
         (Status.FAIL_ACCURACY, accepted(case_id="opinfo/renamed@inductor"), ProblemKind.NEW),
     ],
@@ -104,6 +107,34 @@ def test_an_accepted_case_that_is_not_planned_closes_the_gate():
 def test_a_run_that_planned_nothing_or_died_planning_closes_the_gate():
     assert kinds(gated([])) == [ProblemKind.INCOMPLETE]
     assert kinds(gated([fabricate.record(CASE)], state="planning")) == [ProblemKind.INCOMPLETE]
+
+
+def test_a_line_of_a_case_that_is_a_known_issue_now_is_named_with_the_issue():
+    (problem,) = gated([fabricate.record(CASE, Status.KNOWN)], accepted()).problems
+    assert problem.message == "known as made-up-issue: the line can go (accepted as fail_accuracy)"
+    assert problem.line == 7
+
+
+def test_known_issues_leave_the_gate_open_and_those_that_are_gone_are_told():
+    records = [fabricate.record(fabricate.case(f"{s.value}/f"), s) for s in (Status.KNOWN, Status.XPASS)]
+    report = gated(records)
+    assert report.is_open
+    assert (report.known, report.gone) == (1, (records[1].case_id,))
+    note = plain(tables_of(report)[0])
+    assert "1 differ as known issues say" in note
+    assert f"its entry can go: {records[1].case_id}" in note
+
+
+def test_a_run_that_was_stopped_closes_the_gate_once_and_says_how_to_finish_it():
+    records = [fabricate.record(fabricate.case(f"op{i}/f"), Status.NOT_RUN) for i in range(50)]
+    records.append(fabricate.record(CASE, Status.NOT_RUN))
+    report = gated(records, accepted(), state="interrupted")
+    (problem,) = report.problems
+    assert problem.kind is ProblemKind.INCOMPLETE
+    assert "stopped before 51 of its 51 cases had run" in problem.message
+    assert "sweep --resume" in problem.message
+    assert report.accepted == 0  # nobody knows whether the line of a case that has not run still holds
+    assert kinds(gated(records, state="planning")) == [ProblemKind.INCOMPLETE]
 
 
 def test_the_report_names_kind_case_and_line_in_text_and_json():
