@@ -18,7 +18,7 @@ from fuzz.structure import FuzzProgram
 from oracle.configure import CONFIG_MODULES
 from oracle.errors import UsageError
 from oracle.inputs import decode_call
-from oracle.program import Call
+from oracle.program import Call, Program
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
@@ -58,6 +58,94 @@ def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *
     return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip()).replace("\n\n\n\n", "\n\n\n")
 
 
+def text_script(program: Program, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
+    """The script of a program that is kept as text and makes its own inputs (`inputs(call)`), such as a known issue's.
+
+    Raises UsageError for a subject that torch alone does not have, and for a program whose calls carry input specs.
+    """
+    if any(call.args is not None or call.kwargs is not None for call in program.calls):
+        raise UsageError(
+            seen=f"program {program.name!r}, whose calls carry input specs",
+            expected="a program whose source makes its inputs",
+            do="use `torch-oracle fuzz --repro` for findings of a campaign",
+        )
+    source = program.source.strip("\n").replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
+    plan = _plan_text(program.calls, program.is_module, derives="def derive(" in program.source)
+    inputs = "".join(_TEXT_INPUTS.replace("NUMBER", str(number)) for number in range(len(program.calls)))
+    parts = [
+        _header(subject, verdict, notes),
+        "import random\nimport subprocess\nimport sys\n\nimport torch\n",
+        *_imports(program, subject),
+        f"\nSOURCE = '''\n{source}\n'''\n",
+        _AS_A_CALLER,
+        inputs.replace("SEED", str(program.seed)),
+        plan,
+        _EXPORTED.replace("STRICT", str(subject.options.get("strict", True)))
+        if subject.kind == "export"
+        else _compile(program, subject),
+        _RUN.replace("SEED", str(program.seed)).replace(
+            "    return names, names", "    NAMES.update(program=names)\n    return names, names"
+        ),
+        _comparison(verdict),
+        _MAIN,
+    ]
+    return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip()).replace("\n\n\n\n", "\n\n\n")
+
+
+_TEXT_INPUTS = """
+
+def inputs_NUMBER():
+    torch.manual_seed(SEED)
+    return as_a_caller(NAMES["program"]["inputs"](NUMBER), {}, {})
+"""
+_AS_A_CALLER = """
+NAMES = {}  # of the program that is being run
+
+
+def as_a_caller(value, storages, tensors):
+    '''The same values. Leaf tensors that share memory are made one by one on it, so that autograd knows of no base.'''
+    if isinstance(value, dict):
+        return {key: as_a_caller(item, storages, tensors) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(as_a_caller(item, storages, tensors) for item in value)
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or not value.is_leaf:
+        return value
+    if id(value) not in tensors:
+        memory = value.detach().untyped_storage()
+        memory = storages.setdefault(memory.data_ptr() or id(memory), memory)
+        with torch.no_grad():
+            own = torch.empty(0, dtype=value.dtype, device=value.device)
+            own.set_(memory, value.storage_offset(), value.shape, value.stride())
+        own = own.conj() if value.is_conj() else own
+        own = torch._neg_view(own) if value.is_neg() else own
+        tensors[id(value)] = (own.requires_grad_(value.requires_grad), value)
+    return tensors[id(value)][0]
+"""
+_EXPORTED = """
+class Called(torch.nn.Module):
+    '''A function as the module that export wants.'''
+
+    def __init__(self, target):
+        super().__init__()
+        self.target = target
+
+    def forward(self, *args, **kwargs):
+        return self.target(*args, **kwargs)
+
+
+def compiled(target):
+    modules = []
+
+    def call(*args, **kwargs):
+        if not modules:  # exported by the first call's arguments
+            module = target if isinstance(target, torch.nn.Module) else Called(target)
+            modules.append(torch.export.export(module, tuple(args), kwargs, strict=STRICT).module())
+        return modules[0](*args, **kwargs)
+
+    return call
+"""
+
+
 def _comparison(verdict: Verdict) -> str:
     texts = {
         "ASPECTS": repr(_ASPECTS.get(verdict.status, _ALL)),
@@ -95,7 +183,7 @@ def _header(subject: SubjectSpec, verdict: Verdict, notes: Sequence[str]) -> str
     return "\n".join(f"# {line}" for line in lines)
 
 
-def _imports(program: FuzzProgram, subject: SubjectSpec) -> list[str]:
+def _imports(program: FuzzProgram | Program, subject: SubjectSpec) -> list[str]:
     modules = sorted({m for m in CONFIG_MODULES for name in program.config if name.startswith(m + ".")})
     if subject.kind == "backend":
         modules.append(subject.path.partition(":")[0])
@@ -239,8 +327,12 @@ def _number(value: float, dtype: torch.dtype) -> str:
 
 
 def _plan(program: FuzzProgram) -> str:
+    return _plan_text(program.calls, program.is_module, derives=bool(program.derive))
+
+
+def _plan_text(calls: Sequence[Call], is_module: bool, *, derives: bool) -> str:
     rows = []
-    for number, call in enumerate(program.calls):
+    for number, call in enumerate(calls):
         said = {
             "before": call.before,
             "backward": call.backward,
@@ -250,15 +342,10 @@ def _plan(program: FuzzProgram) -> str:
         defaults = Call()
         fields = {key: value for key, value in said.items() if value != getattr(defaults, key)}
         rows.append(f"    (inputs_{number}, {fields!r}),")
-    return (
-        "\nCALLS = [\n"
-        + "\n".join(rows)
-        + "\n]\n"
-        + f"IS_MODULE = {program.is_module}\nDERIVES = {bool(program.derive)}\n"
-    )
+    return "\nCALLS = [\n" + "\n".join(rows) + "\n]\n" + f"IS_MODULE = {is_module}\nDERIVES = {derives}\n"
 
 
-def _compile(program: FuzzProgram, subject: SubjectSpec) -> str:
+def _compile(program: FuzzProgram | Program, subject: SubjectSpec) -> str:
     options = {key: value for key, value in subject.options.items() if key in ("dynamic", "fullgraph", "mode")}
     if program.dynamic is not None:
         options.setdefault("dynamic", program.dynamic)

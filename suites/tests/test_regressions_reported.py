@@ -31,7 +31,13 @@ FIRST_SIX = {
 def statuses(tmp_path: Path, subject: str, names: list[str]) -> dict[str, str]:
     """Program name -> status word, of one sweep in isolated workers."""
     command = [sys.executable, "-m", "oracle.cli", "sweep", "--suite", "regressions", "--subject", subject, "--json"]
-    command += ["--known", "none", "--db", str(tmp_path / "x.db"), *(word for name in names for word in ("--match", name))]
+    command += [
+        "--known",
+        "none",
+        "--db",
+        str(tmp_path / "x.db"),
+        *(word for name in names for word in ("--match", name)),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode in (0, 1), done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,0 +1,263 @@
+"""`torch-oracle issues`: the known bugs of PyTorch's compilers, and everything on one of them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fuzz.repro import text_script
+from oracle.errors import UsageError
+from oracle.isolate import Completed, Pool, Task
+from oracle.known.ledger import KnownIssue, Ledger, load_ledger
+from oracle.known.seen import minor_of
+from oracle.known.severity import Severity
+from oracle.records import PlannedCase
+from oracle.subjects.registry import check_requirements, resolve
+from oracle.sweep import verdict_of_end
+from oracle.verdict import Status, Verdict
+from results.render import TextTable, show, show_lines, visible
+
+_TIMEOUT_S = 300.0
+_MEMORY_BYTES = 6 * 2**30
+
+
+def issues(
+    issue: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Id of an issue, number of an upstream report, or a glob.")
+    ] = None,
+    severity: Annotated[
+        str | None, typer.Option(help="Only these, by comma: 'wrong value', refusal, strides ...")
+    ] = None,
+    rung: Annotated[str | None, typer.Option(help="Only bugs of this first wrong rung: dynamo, aot_eager ...")] = None,
+    torch: Annotated[str | None, typer.Option(help="Only bugs seen with this version of torch, as 2.13.")] = None,
+    all_rows: Annotated[bool, typer.Option("--all", help="Every program, not one line for each cause.")] = False,
+    script: Annotated[
+        bool, typer.Option("--script", help="Print a Python script that shows the issue and needs torch alone.")
+    ] = False,
+    run: Annotated[
+        bool, typer.Option("--run", help="Run the issue's program now, on its rung, and print the verdict.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    """List the known bugs of PyTorch's compilers; with an ID, its program, what eager and the compiler answer, and the link.
+
+    Exit codes: 0; with --run 1 where the program no longer differs as the ledger says.
+    """
+    ledger = load_ledger()
+    chosen = _selected(ledger, issue, severity, rung, torch)
+    single = chosen[0] if issue is not None and len(chosen) == 1 else None
+    if (script or run) and single is None:
+        raise UsageError(
+            seen=f"{'--script' if script else '--run'} with {len(chosen)} issues",
+            expected="the id of one issue",
+            do="`torch-oracle issues --all` lists the ids",
+        )
+    if as_json:
+        sys.stdout.write(json.dumps([_json(one, ledger) for one in chosen], indent=2) + "\n")
+    elif script and single is not None:
+        sys.stdout.write(script_of(single, ledger))
+    elif run and single is not None:
+        raise typer.Exit(_run(single, ledger))
+    elif single is not None:
+        show_lines(Console(), map(visible, issue_text(single, ledger).splitlines()))
+    else:
+        show(Console(), listing(chosen, fold=not all_rows and issue is None))
+
+
+def _selected(
+    ledger: Ledger, word: str | None, severity: str | None, rung: str | None, torch: str | None
+) -> list[KnownIssue]:
+    """Raises UsageError for a word that no issue has."""
+    severities = [one.strip() for one in severity.split(",")] if severity else []
+    for one in severities:
+        if one not in [known.value for known in Severity]:
+            raise UsageError(
+                seen=f"--severity {one}",
+                expected=f"one of {', '.join(known.value for known in Severity)}",
+                do="name one",
+            )
+    rungs = sorted({issue.subject for issue in ledger.issues})
+    if rung is not None and not any(fnmatchcase(one, rung) for one in rungs):
+        raise UsageError(seen=f"--rung {rung}", expected=f"one of {', '.join(rungs)}", do="name one, or a glob")
+    if torch is not None and minor_of(torch) not in ledger.seen.versions:
+        raise UsageError(
+            seen=f"--torch {torch}",
+            expected=f"a version with which the programs were run: {', '.join(ledger.seen.versions)}",
+            do="name one of these, or leave it out",
+        )
+    chosen = [
+        issue
+        for issue in ledger.issues
+        if (not severities or issue.severity.value in severities)
+        and (rung is None or fnmatchcase(issue.subject, rung))
+        and (torch is None or minor_of(torch) in ledger.torch_versions(issue))
+        and (word is None or _is_named(issue, word))
+    ]
+    if not chosen and word is not None:
+        near = difflib.get_close_matches(word, [issue.id for issue in ledger.issues], n=3, cutoff=0.5)
+        raise UsageError(
+            seen=f"issue {word!r}, which is not in the ledger"
+            + (" with these options" if severity or rung or torch else ""),
+            expected="an id, the number of an upstream report, or a glob over ids",
+            do=f"did you mean {' or '.join(near)}?" if near else "`torch-oracle issues --all` lists the ids",
+        )
+    return sorted(chosen, key=lambda issue: (issue.severity.rank, issue.cause, issue.id))
+
+
+def _is_named(issue: KnownIssue, word: str) -> bool:
+    number = issue.link.rpartition("/")[2]
+    return fnmatchcase(issue.id, word) or word in (issue.program_name, number, f"#{number}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- listing
+
+
+def listing(issues: Sequence[KnownIssue], *, fold: bool) -> list[TextTable]:
+    """Counts by severity, then the issues; with `fold` one line for each cause."""
+    by_cause: dict[str, list[KnownIssue]] = {}
+    for issue in issues:  # most severe first: the first of a cause stands for it
+        by_cause.setdefault(issue.cause, []).append(issue)
+    programs = Counter(issue.severity for issue in issues)
+    causes = Counter(members[0].severity for members in by_cause.values())
+    counts = TextTable(
+        title=f"known bugs of PyTorch's compilers: {len(issues)} programs, {len(by_cause)} causes",
+        columns=("severity", "causes", "programs", "meaning"),
+        rows=tuple((one.value, str(causes[one]), str(programs[one]), one.meaning) for one in Severity if programs[one]),
+        right=frozenset({1, 2}),
+    )
+    shown = [members[0] for members in by_cause.values()] if fold else list(issues)
+    shown.sort(key=lambda issue: issue.severity.rank)
+    rows = [
+        (issue.severity.value, issue.subject, issue.id, str(len(by_cause[issue.cause])), issue.title) for issue in shown
+    ]
+    table = TextTable(
+        title="one line for each cause (--all for every program)" if fold else "every program",
+        columns=("severity", "first wrong rung", "id", "programs of its cause", "what goes wrong"),
+        rows=tuple(rows),
+        right=frozenset({3}),
+        note="torch-oracle issues ID prints the program, both answers and the link",
+    )
+    return [counts, table]
+
+
+def issue_text(issue: KnownIssue, ledger: Ledger) -> str:
+    """Everything on one issue, ready to be read."""
+    alike = [other.id for other in ledger.issues if other.cause == issue.cause and other.id != issue.id]
+    facts = [
+        ("severity", f"{issue.severity.value}: {issue.severity.meaning}"),
+        ("cause", issue.cause),
+        ("where", issue.where),
+        ("first wrong", issue.subject + (" (eager itself is wrong)" if issue.of_eager else "")),
+        ("torch", ", ".join(ledger.torch_versions(issue))),
+        ("report", issue.link or "none upstream yet"),
+        ("same cause", ", ".join(alike)),
+        ("also in", ", ".join(issue.shown_by[1:])),
+        ("expires", f"{issue.expires}: from then on a sweep reports it again"),
+    ]
+    width = max(len(name) for name, _ in facts)
+    lines = [issue.id, "=" * len(issue.id), issue.title, ""]
+    lines += [f"{name:{width}}  {text}" for name, text in facts if text]
+    lines += ["", "How it ended when it was measured:"]
+    for minor in ledger.seen.versions:
+        for subject, endings in ledger.seen.endings(issue.shown_by[0], minor).items():
+            said = " or ".join(f"{e.status.value}{': ' if e.symptom else ''}{e.symptom}" for e in endings)
+            lines.append(f"  torch {minor}, {subject}: {said}")
+    lines += [
+        "",
+        "The program:",
+        "",
+        *(f"    {line}".rstrip() for line in issue.program.source.strip("\n").splitlines()),
+    ]
+    if plan := _plan_lines(issue):
+        lines += ["", "How it is called:", "", *plan]
+    lines += [
+        "",
+        "Next:",
+        f"  torch-oracle issues {issue.id} --run      run it here",
+        f"  torch-oracle issues {issue.id} --script   a script that needs torch alone",
+        f"  torch-oracle sweep --suite regressions --match '{issue.program_name}' --subject {issue.subject} --known none",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _plan_lines(issue: KnownIssue) -> list[str]:
+    """The call plan, where it says more than "call it once"."""
+    data = issue.program.to_json()
+    lines = [f"    call {i}: {json.dumps(call)}" for i, call in enumerate(data["calls"]) if call]
+    lines += [f"    {key}: {json.dumps(data[key])}" for key in ("dynamic", "config", "is_module") if key in data]
+    return lines if lines or len(data["calls"]) < 2 else [f"    {len(data['calls'])} calls"]
+
+
+def _json(issue: KnownIssue, ledger: Ledger) -> dict[str, Any]:
+    return {
+        "id": issue.id,
+        "title": issue.title,
+        "cause": issue.cause,
+        "severity": issue.severity.value,
+        "rung": issue.subject,
+        "where": issue.where,
+        "link": issue.link,
+        "torch": list(ledger.torch_versions(issue)),
+        "expires": issue.expires.isoformat(),
+        "of_eager": issue.of_eager,
+        "cases": list(issue.shown_by),
+        "program": issue.program.to_json(),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------ script, run
+
+
+def script_of(issue: KnownIssue, ledger: Ledger) -> str:
+    """The issue's program as a script that needs torch alone; it exits with 1 while eager and compiled differ."""
+    newest = ledger.seen.versions[-1] if ledger.seen.versions else ""
+    endings = ledger.seen.endings(issue.shown_by[0], newest).get(issue.subject, ())
+    ending = next((one for one in endings if one.status.is_finding), None)
+    verdict = Verdict(
+        status=ending.status if ending else Status(issue.statuses[0]), symptom=ending.symptom if ending else ""
+    )
+    notes = [issue.title, *([issue.link] if issue.link else [])]
+    return text_script(issue.program, resolve(issue.subject), verdict, notes=notes)
+
+
+def _run(issue: KnownIssue, ledger: Ledger) -> int:
+    spec = resolve(issue.subject)
+    check_requirements(spec)
+    case = PlannedCase(
+        case_id=f"{issue.shown_by[0]}@{spec.name}",
+        suite="regressions",
+        group=issue.program_name.partition("/")[0],
+        name=issue.program_name,
+        subject=spec.name,
+        program=replace(issue.program, name=issue.program_name).to_json(),
+    )
+    task = Task(
+        key=case.case_id,
+        function="oracle.case:run_case",
+        payload={"case": case.to_json(), "subject": spec.to_json(), "options": {"speed": False, "device": "cpu"}},
+        group=case.group,
+        timeout_s=_TIMEOUT_S,
+        memory_bytes=_MEMORY_BYTES,
+        environment=tuple(sorted(spec.env.items())),
+    )
+    with Pool(workers=1, preload=("torch", "oracle.case")) as pool:
+        (result,) = pool.run([task])
+    end = result.end
+    verdict = Verdict.from_json(end.value["verdict"]) if isinstance(end, Completed) else verdict_of_end(end)  # type: ignore[arg-type]
+    is_live = verdict.status.value in issue.statuses
+    said = "differs" if is_live else "does not differ"
+    lines = [
+        f"{case.case_id}: {verdict.status.value}{': ' if verdict.symptom else ''}{verdict.symptom}",
+        f"{said} as the ledger says ({', '.join(issue.statuses)})",
+    ]
+    show_lines(Console(), map(visible, lines))
+    return 0 if is_live else 1
