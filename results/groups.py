@@ -11,35 +11,15 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from functools import cache
 from typing import Any, Final
 
 import pandas as pd
 
+from oracle.known.severity import Severity
 from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 from results.tables import ladder_of, rung_of
-
-
-class Severity(str, Enum):
-    """What a finding does to somebody who does not look for it, most severe first."""
-
-    VALUE = "wrong value"
-    GRADIENT = "wrong gradient"
-    MUTATION = "wrong mutation"  # or memory shared otherwise than in eager
-    STATE = "wrong state"
-    CRASH = "crash"
-    REFUSAL = "refusal"
-    METADATA = "metadata"
-    STRIDES = "strides"
-    SIGN = "sign of zero"
-    HOLE = "no record"
-
-    @property
-    def rank(self) -> int:
-        """0 for the most severe."""
-        return list(Severity).index(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +30,7 @@ class FindingGroup:
     what: str  # operator, model or program: "nn.functional.dropout", "found/alias_set_then_written"
     status: str
     kind: str  # oracle.symptom.Symptom.kind
-    severity: Severity
+    severity: Severity | None  # None: the run has no record of the cases
     subjects: tuple[str, ...]  # all that are wrong; the first is the first wrong rung
     case_ids: tuple[str, ...]  # as planned
     example: str  # a case id, on the first wrong rung
@@ -68,7 +48,7 @@ class FindingGroup:
         return f"{self.what}: {self.status} first on {self.subjects[0]}" + (f" ({self.kind})" if self.kind else "")
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "severity": self.severity.value, "cases": self.cases}
+        return {**asdict(self), "severity": self.severity.value if self.severity else None, "cases": self.cases}
 
 
 def group_findings(table: pd.DataFrame) -> list[FindingGroup]:
@@ -111,7 +91,12 @@ def group_findings(table: pd.DataFrame) -> list[FindingGroup]:
                 place = (0, next(rung for rung in rungs if rung > passed), "")
             groups[(*bug, place)].extend(of_program)
     in_order = sorted((sorted(of_group, key=_position) for of_group in groups.values()), key=lambda of: of[0].position)
-    return sorted(map(_group, in_order), key=lambda group: (group.severity.rank, -group.cases))
+    return sorted(map(_group, in_order), key=_order)
+
+
+def _order(group: FindingGroup) -> tuple[int, int]:
+    rank = len(Severity) if group.severity is None else group.severity.rank
+    return rank, -group.cases
 
 
 def _position(row: _Finding) -> int:
@@ -240,13 +225,13 @@ _SEVERITIES: Final = {
     Status.MODEL_FAIL_TO_LOAD: Severity.REFUSAL,
     Status.FAIL_METADATA: Severity.METADATA,
     Status.FAIL_STRIDE: Severity.STRIDES,
-    Status.MISSING: Severity.HOLE,
-    Status.NOT_RUN: Severity.HOLE,
 }
 
 
-def severity_of(status: str, kind: str) -> Severity:
-    """How bad a finding is, from its status word and the kind of its symptom."""
+def severity_of(status: str, kind: str) -> Severity | None:
+    """How bad a finding is, from its status word and the kind of its symptom; None for a case without a record."""
+    if Status(status).is_absent:
+        return None
     if kind.endswith("sign of zero"):
         return Severity.SIGN
     if (severity := _SEVERITIES.get(Status(status))) is not None:

@@ -11,6 +11,8 @@ import pandas as pd
 from rich.cells import cell_len
 from rich.console import Console
 
+from oracle.known.ledger import load_ledger
+from oracle.known.severity import Severity
 from oracle.records import Record
 from oracle.verdict import Status
 from results import tables
@@ -202,6 +204,7 @@ _MEANINGS: Final = {
     Status.FAIL_GUARD: "right on the first call, wrong on a later one",
     Status.FAIL_EXCEPTION: "eager raises, the subject returns or raises another error",
     Status.FAIL_TO_RUN: "eager returns, the subject raises",
+    Status.FAIL_METADATA: "dtype, shape, requires_grad or another property is not eager's",
     Status.MISSING: "no record, although the run is complete",
 }
 
@@ -263,23 +266,29 @@ def _statuses(table: pd.DataFrame) -> TextTable:
 
 
 def _known(table: pd.DataFrame) -> list[Part]:
+    """One sentence: how many cases, of how many issues, how bad these are."""
     known = table.loc[table["status"] == Status.KNOWN.value]
     if known.empty:
         return []
-    issues = known["issue"].replace("", pd.NA).nunique()
-    which = f"{issues} known issue{'s' if issues != 1 else ''}" if issues else "known issues"
-    return [f"known: {_cases(len(known))} of {which}; `torch-oracle issues` lists them"]
+    ids = [issue for issue in known["issue"].unique() if issue]
+    severity_of = {issue.id: issue.severity for issue in load_ledger().issues}
+    counts = Counter(severity_of[issue] for issue in ids if issue in severity_of)
+    words = [f"{counts[severity]} {severity.value}" for severity in Severity if counts[severity]]
+    # Ids of a ledger of the user's own are only counted.
+    which = f"{len(ids)} known issue{'s' if len(ids) != 1 else ''}" if ids else "known issues"
+    severities = f" ({', '.join(words)})" if words else ""
+    return [f"known: {_cases(len(known))} of {which}{severities}; `torch-oracle issues` lists them"]
 
 
 def _unexpected_passes(table: pd.DataFrame, limit: int | None) -> list[Part]:
     rows = [
-        (row["case_id"], row["issue"] or "-")
+        (row["case_id"], row["issue"] or "-", shorten(row["symptom"]))
         for row in table.loc[table["status"] == Status.XPASS.value].to_dict("records")
     ]
     if not rows:
         return []
     title = "agree with eager although a known issue says that they differ, so its entry can go"
-    return [_limited(title, ("case", "issue"), rows, limit)]
+    return [_limited(title, ("case", "issue", "what it says"), rows, limit, prose=frozenset({2}))]
 
 
 def _rest_of(table: pd.DataFrame) -> list[Part]:

@@ -15,6 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from oracle.errors import UsageError
+from oracle.known.ledger import load_ledger
+from oracle.known.severity import Severity
 from oracle.verdict import Status
 from results import commands
 from results.export import from_json_lines
@@ -155,6 +157,26 @@ def test_no_command_prints_a_line_that_is_wider_than_the_terminal(
         assert any(case_id in text for case_id in ids) or console is consoles[2]
         for line in text.splitlines():
             assert len(line) <= width or line.strip() in {*ids, f"opinfo/{name}", subjects[1]}, line
+
+
+def test_known_issues_are_one_line_with_their_severities_and_one_that_is_gone_is_named(tmp_path: Path):
+    issues = load_ledger().issues[:3]
+    ids = [*(issue.id for issue in issues), issues[0].id, "of-my-own"]
+    cases = [fabricate.case(f"op{i}/float32/forward/sample-0") for i in range(len(ids))]
+    records = [fabricate.record(case, Status.KNOWN) for case in cases]
+    records = [replace(r, verdict=replace(r.verdict, issue=issue)) for r, issue in zip(records, ids, strict=True)]
+    gone = fabricate.record(fabricate.case("gone/float32/forward/sample-0"), Status.XPASS, symptom="agrees, but")
+    path = fabricate.database(tmp_path / "a.db", [*records, gone])
+    text = run("show", "--db", path)
+    assert "6 cases: 1 pass, 5 known, 0 new" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("known: ")]
+    assert line.startswith("known: 5 cases of 4 known issues (")
+    for severity in Severity:
+        count = sum(issue.severity is severity for issue in issues)
+        assert (f"{count} {severity.value}" in line) is (count > 0)
+    assert text.count("opinfo/op") == 0
+    assert text.count(gone.case_id) == 1
+    assert "although a known issue says that they differ, so its entry can go (1)" in text
 
 
 NASTY = "a\x1b[2J\x07\rb\u202ec\u2066d\u200fe\x9bf\u2028g"

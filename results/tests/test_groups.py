@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from oracle.known.severity import Severity
 from oracle.records import Record
 from oracle.verdict import Status
 from results import tables
-from results.groups import FindingGroup, Severity, group_findings, severity_of
+from results.groups import FindingGroup, group_findings, severity_of
 from results.tests import fabricate
 
 WRONG = "call 0: output[0, 1] is 1.5, but should be 2.5 (fp64 2.5): error 1, allowed 1e-05; 1 of 4 elements are wrong"
@@ -108,7 +109,7 @@ def test_programs_of_a_generator_that_have_only_numbers_are_samples():
 def test_cases_without_a_record_are_one_group_whatever_their_operators():
     records = [finding(f"op{i}/float32/forward/sample-0", Status.MISSING, "no record") for i in range(5)]
     (group,) = grouped(*records)
-    assert (group.cases, group.severity, group.label) == (5, Severity.HOLE, "missing")
+    assert (group.cases, group.severity, group.label) == (5, None, "missing")
 
 
 # ------------------------------------------------------------------------------------------------------------ two bugs
