@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -23,9 +24,12 @@ from oracle.known.severity import Severity
 from oracle.records import PlannedCase
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.sweep import verdict_of_end
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Status, Verdict, WorstElement
 from results.render import TextTable, show, show_lines, visible
 
+_WORST = re.compile(
+    r"is (?P<subject>\S+), but should be (?P<eager>\S+)(?: \(fp64 [^)]*\))?: error \S+, allowed (?P<allowed>[-+.\deE]+)"
+)
 _TIMEOUT_S = 300.0
 _MEMORY_BYTES = 6 * 2**30
 
@@ -222,11 +226,22 @@ def script_of(issue: KnownIssue, ledger: Ledger) -> str:
     newest = ledger.seen.versions[-1] if ledger.seen.versions else ""
     endings = ledger.seen.endings(issue.shown_by[0], newest).get(issue.subject, ())
     ending = next((one for one in endings if one.status.is_finding), None)
+    symptom = ending.symptom if ending else ""
     verdict = Verdict(
-        status=ending.status if ending else Status(issue.statuses[0]), symptom=ending.symptom if ending else ""
+        status=ending.status if ending else Status(issue.statuses[0]), symptom=symptom, worst=_worst_of(symptom)
     )
     notes = [issue.title, *([issue.link] if issue.link else [])]
     return text_script(issue.program, resolve(issue.subject), verdict, notes=notes)
+
+
+def _worst_of(symptom: str) -> WorstElement | None:
+    """The worst element as far as a symptom names it: the script must look as closely as the judge did."""
+    found = _WORST.search(symptom)
+    if found is None:
+        return None
+    return WorstElement(
+        where="", index=(), subject=found["subject"], eager=found["eager"], allowed_error=float(found["allowed"])
+    )
 
 
 def _run(issue: KnownIssue, ledger: Ledger) -> int:

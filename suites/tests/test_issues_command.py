@@ -86,7 +86,9 @@ def test_a_wrong_word_is_refused_with_what_is_expected(words: list[str], message
     assert message in str(result.exception)
 
 
-@pytest.mark.parametrize("name", ["pytorch-197859", "pytorch-198102", "shared-memory-dynamic", "causal-mask-in-export"])
+@pytest.mark.parametrize(
+    "name", ["pytorch-197859", "hardsigmoid-gradient-in-double", "shared-memory-dynamic", "causal-mask-in-export"]
+)
 def test_the_script_of_an_issue_shows_it_with_torch_alone(name: str, tmp_path: Path) -> None:
     if not torch.__version__.startswith("2.13."):
         pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
