@@ -32,6 +32,8 @@ from oracle.build import LiveProgram
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import InternalError, UsageError
 from oracle.flatten import flatten
+from oracle.isolate.process_tree import thread_times, tree_of
+from oracle.isolate.task_clock import TaskClock
 from oracle.program import Call, Program
 from oracle.subjects.base import Subject
 from oracle.subjects.naming import check_distinct_names, check_distinct_specs, names_of_callables
@@ -41,6 +43,8 @@ from oracle.verdict import Status, Verdict
 
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 GivenSubject = str | Callable[..., Any]
+
+_LOOK_S = 0.05  # from one look at the child's CPU time to the next
 
 
 class DisagreementError(AssertionError):
@@ -288,15 +292,20 @@ def _run_here(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
 
 
 def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
-    """Judge in a forked child; its end is a verdict whatever it is."""
+    """Judge in a forked child; its end is a verdict whatever it is. Its time is charged by the rule of `TaskClock`."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(live, subject, there), daemon=False)
     child.start()
     there.close()
-    deadline = time.monotonic() + timeout_s
+    assert child.pid is not None
+    clock = TaskClock(limit_s=timeout_s, times=thread_times([child.pid]))
     try:
-        if here.poll(max(0.0, deadline - time.monotonic())):
+        while not (has_answered := here.poll(min(_LOOK_S, max(0.0, clock.due_at - time.monotonic())))):
+            clock.look(thread_times(tree_of(child.pid)))
+            if clock.is_over:
+                break
+        if has_answered:
             message = json.loads(here.recv_bytes())
             if "usage" in message:
                 raise UsageError(**message["usage"])

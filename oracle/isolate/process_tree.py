@@ -1,4 +1,4 @@
-"""Memory and descendants of a process, and the Linux calls that tie processes together.
+"""Memory, CPU time and descendants of a process, and the Linux calls that tie processes together.
 
 Memory is anonymous plus shared pages. File-backed pages are left out: a forked worker maps torch's libraries as it
 touches them, hundreds of megabytes that no task asked for and that the system can drop.
@@ -12,7 +12,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import psutil
 
@@ -74,6 +76,38 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
+def tree_of(pid: int) -> list[int]:
+    """The process, then its descendants."""
+    return [pid, *descendants_of(pid)]
+
+
+ThreadTimes: TypeAlias = tuple[int, int]
+"""Nanoseconds that a thread ran, and that it stood ready in a run queue while others ran."""
+
+
+def thread_times(pids: Iterable[int]) -> dict[int, ThreadTimes] | None:
+    """Of every thread of these processes, by its number; None where the system does not count them.
+
+    A wait in a run queue is counted when it ends. Processes and threads that have ended meanwhile are left out.
+    """
+    if not _HAS_SCHEDSTAT:
+        return None
+    found: dict[int, ThreadTimes] = {}
+    for pid in pids:
+        tasks = f"/proc/{pid}/task"
+        try:
+            threads = os.listdir(tasks)
+        except OSError:
+            continue
+        for thread in threads:
+            try:
+                ran, queued, _ = _read(f"{tasks}/{thread}/schedstat").split()
+            except (OSError, ValueError):
+                continue
+            found[int(thread)] = (int(ran), int(queued))
+    return found
+
+
 def start_time_of(pid: int) -> float:
     """On the clock of `process_clock`; infinity when the process is gone."""
     if not IS_LINUX:
@@ -123,14 +157,14 @@ class TreeMemory:
     """Growth of a worker and its descendants since a task began."""
 
     def __init__(self, *, pid: int, base_bytes: int) -> None:
-        self._pid = pid
         self._base_bytes = {pid: base_bytes}
         self._began_at = process_clock()
         self.peak_bytes = 0
 
-    def growth(self) -> int:
+    def growth(self, pids: Sequence[int]) -> int:
+        """Bytes, over the processes that the tree has now (`tree_of`)."""
         total = 0
-        for pid in (self._pid, *descendants_of(self._pid)):
+        for pid in pids:
             memory = memory_of(pid)
             if memory is None:
                 continue
@@ -163,3 +197,4 @@ def _kilobytes(status: bytes, field: bytes) -> int:
 
 
 _HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+_HAS_SCHEDSTAT = os.path.exists("/proc/self/schedstat")

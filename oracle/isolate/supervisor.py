@@ -21,13 +21,15 @@ from oracle.isolate.delivery import Delivery
 from oracle.isolate.errors import InternalError, WorkerStartError
 from oracle.isolate.fleet import Fleet
 from oracle.isolate.mailbox import Mailbox
+from oracle.isolate.process_tree import thread_times
 from oracle.isolate.schedule import Schedule
 from oracle.isolate.settings import PoolSettings
 from oracle.isolate.starter_handle import StarterHandle
 from oracle.isolate.task import Completed, End, Environment, Failed, OutOfMemory, TaskResult
 from oracle.isolate.worker_handle import SentTask, UnexpectedMessageError, WorkerHandle, WorkerState
 
-MEMORY_POLL_S = 0.05
+POLL_S = 0.05
+"""From one look at the memory and the CPU time of a running task's processes to the next."""
 _DUMP_S = 1.0
 """How long a worker over its time limit may take to write its stack."""
 _EXIT_NOTICE_S = 2.0
@@ -110,9 +112,9 @@ class Supervisor(threading.Thread):
         for worker in list(self._fleet.workers.values()):
             self._check_clock(worker, now)
         if now >= self._next_poll:
-            self._next_poll = now + MEMORY_POLL_S
+            self._next_poll = now + POLL_S
             for worker in list(self._fleet.workers.values()):
-                self._check_memory(worker)
+                self._look_at_processes(worker)
         if self._run is not None and self._stop_at is None and not self._run.delivery.is_full():
             self._assignment.assign(self._run.schedule)
         for worker in self._fleet.workers.values():
@@ -133,9 +135,11 @@ class Supervisor(threading.Thread):
             return None
         now = time.monotonic()
         deadlines = [
-            worker.running.deadline for worker in workers if worker.running and worker.state is WorkerState.READY
+            running.clock.due_at
+            for worker in workers
+            if worker.state is WorkerState.READY and (running := worker.running) and running.clock is not None
         ]
-        return min(max(0.001, moment - now) for moment in (self._next_poll, *deadlines, now + MEMORY_POLL_S))
+        return min(max(0.001, moment - now) for moment in (self._next_poll, *deadlines, now + POLL_S))
 
     def _start_worker(self, environment: Environment) -> None:
         try:
@@ -263,14 +267,14 @@ class Supervisor(threading.Thread):
         in_state_s = now - worker.state_since
         match worker.state:
             case WorkerState.READY:
-                if (running := worker.running) is not None and now >= running.deadline and self._hold(worker, running):
+                if (running := worker.running) is not None and self._is_over(worker, running, now):
                     worker.enter(WorkerState.DUMPING)
                     worker.ask_for_stack()
             case WorkerState.DUMPING:
                 size = worker.files.trace_size()
                 is_written = size > 0 and size == worker.dump_size
                 worker.dump_size = size
-                if (is_written and in_state_s >= MEMORY_POLL_S) or in_state_s >= _DUMP_S:
+                if (is_written and in_state_s >= POLL_S) or in_state_s >= _DUMP_S:
                     running = worker.sent[0]
                     self._end_by_force(worker, running, worker.end_of_timeout(running))
             case WorkerState.STARTING:
@@ -291,11 +295,25 @@ class Supervisor(threading.Thread):
                 if in_state_s >= _ABANDON_S:
                     self._remove(worker)
 
-    def _check_memory(self, worker: WorkerHandle) -> None:
+    def _is_over(self, worker: WorkerHandle, running: SentTask, now: float) -> bool:
+        """Whether the task has used its time, is still at work, and is held."""
+        clock = running.clock
+        if clock is None or now < clock.due_at:
+            return False
+        clock.look(thread_times(worker.processes()))
+        return (
+            clock.is_over and self._hold(worker, running) and running.clock is clock
+        )  # not in another stage meanwhile
+
+    def _look_at_processes(self, worker: WorkerHandle) -> None:
+        """Charge the running task for its time, and end it when it is over its memory limit."""
         if worker.state not in (WorkerState.READY, WorkerState.DUMPING) or (running := worker.running) is None:
             return
         worker.files.bound()
-        if running.memory is None or running.memory.growth() <= running.task.memory_bytes:
+        pids = worker.processes()
+        if worker.state is WorkerState.READY and running.clock is not None:
+            running.clock.look(thread_times(pids))
+        if running.memory is None or running.memory.growth(pids) <= running.task.memory_bytes:
             return
         if worker.state is WorkerState.DUMPING:
             self._end_by_force(worker, running, worker.end_of_timeout(running))

@@ -9,12 +9,16 @@ from typing import TypeAlias
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 Environment: TypeAlias = tuple[tuple[str, str], ...]
 
+START_UP = "start-up"
+"""The stage in which a task imports and warms up what later tasks of its process find done: not charged to its time limit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One call of `function(payload, progress)` in a worker, under limits.
 
     `progress(stage)` names what the task is doing now; a task that dies or hangs is reported with its last stage.
+    The stage START_UP has a time limit of its own, and the clock of the task begins anew when it is over.
     The function returns a dict of JSON values (NaN and infinities encoded as strings). It may hold
     `"replace_worker": True`, which is taken out: the process is not fit for another task.
     """
@@ -27,6 +31,7 @@ class Task:
     group: str
     """Tasks of one group run in order on one worker, which may keep caches for it, until another worker is idle."""
     timeout_s: float
+    """Seconds, as `TaskClock` charges them: time in which other processes keep the task from running is not its own."""
     memory_bytes: int
     """How much the resident memory (anonymous and shared) of worker and descendants may grow over its size before."""
     environment: Environment = ()
@@ -67,9 +72,13 @@ class TimedOut:
     """Still running at its time limit; `traceback` is where it was."""
 
     seconds: float
+    """What was charged, as `TaskClock` says."""
     stage: str
     traceback: str
     stderr: str
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    """CPU time of the task and its children in that time; None where the system does not count it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

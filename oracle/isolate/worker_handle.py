@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from oracle.isolate.channel import ParentChannel, encode
-from oracle.isolate.process_tree import TreeMemory
+from oracle.isolate.process_tree import ThreadTimes, TreeMemory, thread_times, tree_of
 from oracle.isolate.schedule import PlannedTask
 from oracle.isolate.starter_handle import StarterHandle, WorkerRequest
-from oracle.isolate.task import Died, End, OutOfMemory, Task, TimedOut
+from oracle.isolate.task import START_UP, Died, End, OutOfMemory, Task, TimedOut
+from oracle.isolate.task_clock import TaskClock
 from oracle.isolate.ticket import TicketOffice
 from oracle.isolate.worker import DUMP_SIGNAL
 from oracle.isolate.worker_files import WorkerFiles
 
 # The running task and one that waits in the worker's socket, so that the worker never waits for the parent.
 QUEUE_DEPTH = 2
+START_UP_S = 60.0
+"""Time limit of the stage START_UP, or the task's own where that is longer."""
 
 
 class WorkerState(enum.Enum):
@@ -44,8 +47,9 @@ class SentTask:
 
     sequence: int
     planned: PlannedTask
-    started_at: float | None = None
     stage: str = ""
+    clock: TaskClock | None = None
+    """Of the task, or of its start-up while it is in that; None before it has started."""
     memory: TreeMemory | None = None
 
     @property
@@ -54,11 +58,7 @@ class SentTask:
 
     @property
     def has_started(self) -> bool:
-        return self.started_at is not None
-
-    @property
-    def deadline(self) -> float:
-        return float("inf") if self.started_at is None else self.started_at + self.task.timeout_s
+        return self.clock is not None
 
     @property
     def peak_bytes(self) -> int:
@@ -126,13 +126,17 @@ class WorkerHandle:
 
     def on_started(self, message: dict[str, Any]) -> None:
         sent = self._expect(message)
-        sent.started_at = time.monotonic()
+        sent.clock = TaskClock(limit_s=sent.task.timeout_s, times=self._thread_times())
         sent.memory = TreeMemory(pid=self.pid, base_bytes=message["private_bytes"])
         self.files.mark(output_size=message["output_size"], trace_size=message["trace_size"])
         self.has_started_a_task = True
 
     def on_stage(self, message: dict[str, Any]) -> None:
-        self._expect(message).stage = message["stage"]
+        sent, stage = self._expect(message), message["stage"]
+        if (stage == START_UP) != (sent.stage == START_UP):
+            limit_s = max(sent.task.timeout_s, START_UP_S) if stage == START_UP else sent.task.timeout_s
+            sent.clock = TaskClock(limit_s=limit_s, times=self._thread_times())
+        sent.stage = stage
 
     def on_answer(self, message: dict[str, Any]) -> SentTask:
         self._expect(message)
@@ -148,12 +152,14 @@ class WorkerHandle:
         self.starter.kill_worker(self.number)
 
     def end_of_timeout(self, sent: SentTask) -> End:
-        assert sent.started_at is not None
+        assert sent.clock is not None
         return TimedOut(
-            seconds=time.monotonic() - sent.started_at,
+            seconds=sent.clock.charged_s,
             stage=sent.stage,
             traceback=self.files.trace(),
             stderr=self.files.output_tail(),
+            wall_s=sent.clock.wall_s,
+            cpu_s=sent.clock.cpu_s,
         )
 
     def end_of_death(self, sent: SentTask, status: int | None, *, note: str = "") -> End:
@@ -169,10 +175,17 @@ class WorkerHandle:
             stderr=self.files.output_tail(),
         )
 
+    def processes(self) -> list[int]:
+        """The worker and its descendants."""
+        return tree_of(self.pid)
+
     def close(self) -> None:
         self.channel.close()
         self._tickets.close()
         self.files.remove()
+
+    def _thread_times(self) -> dict[int, ThreadTimes] | None:
+        return thread_times(self.processes())
 
     def _expect(self, message: dict[str, Any]) -> SentTask:
         if not self.sent or self.sent[0].sequence != message["sequence"]:

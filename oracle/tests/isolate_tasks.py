@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from oracle.isolate import Completed, Pool, Task, TaskResult
+from oracle.isolate import START_UP, Completed, Pool, Task, TaskResult
 
 Progress = Callable[[str], None]
 _state: dict[str, Any] = {}
@@ -37,6 +37,24 @@ def preloaded(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
 def sleep(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
     time.sleep(payload["seconds"])
     return {"pid": os.getpid(), "at": time.time()}
+
+
+def compute_on(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Spend CPU time on one processor, however long that takes on the wall."""
+    os.sched_setaffinity(0, {payload["processor"]})
+    began, end = time.monotonic(), time.thread_time() + payload["cpu_s"]
+    while time.thread_time() < end:
+        pass
+    return {"wall_s": time.monotonic() - began, "replace_worker": True}
+
+
+def start_up(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Imports and warms up for some time, and works for some."""
+    progress(START_UP)
+    time.sleep(payload["start_s"])
+    progress("work")
+    time.sleep(payload["work_s"])
+    return {}
 
 
 def remember(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
