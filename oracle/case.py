@@ -21,6 +21,7 @@ from oracle.build import Instance, ProgramLoadError, instantiate
 from oracle.configure import configured
 from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_everything, snapshot
 from oracle.inputs import clone_tree
+from oracle.isolate import START_UP
 from oracle.judge import judge
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
@@ -32,8 +33,8 @@ from oracle.records import Measurements, PlannedCase
 from oracle.relaid import OTHERS
 from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
-from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
+from oracle.subjects.start_up import load_warm
 from oracle.unknowns import Unknowns
 from oracle.verdict import Status, Verdict
 from oracle.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
@@ -423,14 +424,15 @@ def _cause_text(error: BaseException) -> str:
 
 def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: {"case": PlannedCase, "subject": SubjectSpec, "options": CaseOptions} -> the fields of a record."""
+    options = CaseOptions(**payload.get("options", {}))
+    subject = _subject(payload["subject"], options.device, progress)
     progress("load")
     case = PlannedCase.from_json(payload["case"])
-    options = CaseOptions(**payload.get("options", {}))
     started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     program = Program.from_json(case.program)
     result = judge_subject(
         eager=_eager_state(program, options.device),
-        subject=_subject(json.dumps(payload["subject"], sort_keys=True)),
+        subject=subject,
         options=options,
         progress=progress,
     )
@@ -444,9 +446,16 @@ def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     }
 
 
-@functools.lru_cache(maxsize=16)
-def _subject(spec_json: str) -> Subject:
-    return load(SubjectSpec.from_json(json.loads(spec_json)))
+_SUBJECTS: dict[tuple[str, str], Subject] = {}
+
+
+def _subject(spec: Mapping[str, Any], device: str, progress: Progress) -> Subject:
+    """Loaded and warmed up by the first case in this process, in a stage that no case is charged for."""
+    key = (json.dumps(spec, sort_keys=True), device)
+    if key not in _SUBJECTS:
+        progress(START_UP)
+        _SUBJECTS[key] = load_warm(SubjectSpec.from_json(spec), device=device)
+    return _SUBJECTS[key]
 
 
 _LAST_EAGER: dict[tuple[str, str], EagerState] = {}
