@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from typing_extensions import assert_never
 
-from oracle.isolate import Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
+from oracle.isolate import START_UP, Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
 from oracle.known.ledger import Ledger
 from oracle.known.matching import with_known_issue
 from oracle.records import Measurements, PlannedCase, Record, RecordSink
@@ -23,6 +23,8 @@ from oracle.verdict import Status, Verdict
 
 FLUSH_EVERY_S = 0.5
 FLUSH_AT = 200
+CONFIRMATION_FACTOR = 3.0  # a case that ran out of time gets so many times that, alone
+_BUSY = 2.0  # wall time is said where it is so many times what a case was charged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,9 @@ def execute(
 ) -> SweepSummary:
     """Run the cases and append their records to the sink.
 
+    A case that ran out of time is run once more when all others have ended: alone, with more time. Only then it is
+    recorded, so that a busy machine's timeout is no finding.
+
     `subjects` maps the names that stand in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
     `case_limits` maps program names to limits; `repro_options` end every repro command; `known` tells known issues from
     news (without it every difference is a finding). Returns when all have run or
@@ -106,24 +111,39 @@ def execute(
             pending.clear()
         flushed = time.monotonic()
 
+    def take(result: TaskResult, first: TimedOut | None = None) -> None:
+        """`first` is the end of the case's first attempt, where this is a second."""
+        case = by_id[result.task.key]
+        record = record_of(case, result, run_id, repro_options, first=first)
+        if known is not None:
+            record = known.applied(record, case, subjects[case.subject])
+        if isinstance(result.end, Failed):
+            summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
+        pending.append(record)
+        _count(summary, record)
+        summary.wall_s = time.monotonic() - started
+        if len(pending) >= FLUSH_AT or time.monotonic() - flushed >= FLUSH_EVERY_S:
+            flush()
+        on_record(record, summary)
+
+    def is_time_over() -> bool:
+        return limits.run_s is not None and time.monotonic() - started >= limits.run_s
+
+    late: list[tuple[Task, TimedOut]] = []
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     try:
         for result in pool.run(tasks):
-            case = by_id[result.task.key]
-            record = record_of(case, result, run_id, repro_options)
-            if known is not None:
-                record = known.applied(record, case, subjects[case.subject])
-            if isinstance(result.end, Failed):
-                summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
-            pending.append(record)
-            _count(summary, record)
-            now = time.monotonic()
-            summary.wall_s = now - started
-            if len(pending) >= FLUSH_AT or now - flushed >= FLUSH_EVERY_S:
-                flush()
-            on_record(record, summary)
-            if limits.run_s is not None and now - started >= limits.run_s:
+            if isinstance(result.end, TimedOut):
+                late.append((result.task, result.end))
+            else:
+                take(result)
+            if is_time_over():
                 break
+        for task, first in late:
+            if is_time_over():
+                break
+            for result in pool.run([replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]):
+                take(result, first)
     finally:
         flush()
         summary.wall_s = time.monotonic() - started
@@ -153,8 +173,15 @@ def _task(
     )
 
 
-def record_of(case: PlannedCase, result: TaskResult, run_id: str, repro_options: Sequence[str] = ()) -> Record:
-    """The record of a case, from however its task ended."""
+def record_of(
+    case: PlannedCase,
+    result: TaskResult,
+    run_id: str,
+    repro_options: Sequence[str] = (),
+    *,
+    first: TimedOut | None = None,
+) -> Record:
+    """The record of a case, from however its task ended; `first` is how a first attempt did, where this was a second."""
     repro = repro_command(case, repro_options)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     end = result.end
@@ -163,7 +190,7 @@ def record_of(case: PlannedCase, result: TaskResult, run_id: str, repro_options:
         return Record.of(
             case,
             run_id=run_id,
-            verdict=Verdict.from_json(value["verdict"]),
+            verdict=_after_timeout(Verdict.from_json(value["verdict"]), first),
             measurements=Measurements(**value["measurements"]),
             seed=value["seed"],
             repro=repro,
@@ -171,11 +198,36 @@ def record_of(case: PlannedCase, result: TaskResult, run_id: str, repro_options:
             traceback=value["traceback"],
         )
     trace = end.error if isinstance(end, Failed) else "" if isinstance(end, OutOfMemory) else end.traceback
-    return Record.of(case, run_id=run_id, verdict=verdict_of_end(end), repro=repro, started_at=now, traceback=trace)
+    verdict = verdict_of_end(end, first)
+    return Record.of(case, run_id=run_id, verdict=verdict, repro=repro, started_at=now, traceback=trace)
 
 
-def verdict_of_end(end: Failed | Died | TimedOut | OutOfMemory) -> Verdict:
-    """What is said of a case whose task did not return."""
+def verdict_of_end(end: Failed | Died | TimedOut | OutOfMemory, first: TimedOut | None = None) -> Verdict:
+    """What is said of a case whose task did not return; `first`, where it had run out of time before."""
+    if isinstance(end, TimedOut):
+        return _ended(end.stage, Status.TIMEOUT, _no_end(end, first))
+    return _after_timeout(_verdict_of_other_end(end), first)
+
+
+def _no_end(end: TimedOut, first: TimedOut | None) -> str:
+    """Figures with a decimal point are measured: `results.compare` does not tell two symptoms apart by them."""
+    measured = [] if end.cpu_s is None else [f"{end.cpu_s:.1f} s of CPU time"]
+    if end.wall_s is not None and end.wall_s > _BUSY * end.seconds:
+        measured.append(f"{end.wall_s:.1f} s on the wall of a busy machine")
+    times = f" ({', '.join(measured)})" if measured else ""
+    if first is None:
+        return f"no end within {end.seconds:.0f} s{times}"
+    return f"no end within {first.seconds:.0f} s, nor within {end.seconds:.0f} s when run again alone{times},"
+
+
+def _after_timeout(verdict: Verdict, first: TimedOut | None) -> Verdict:
+    if first is None:
+        return verdict
+    note = f"a first attempt had not ended after {first.seconds:.0f} s; this is a second, alone and with more time"
+    return replace(verdict, explained=(*verdict.explained, note))
+
+
+def _verdict_of_other_end(end: Failed | Died | OutOfMemory) -> Verdict:
     match end:
         case Failed():
             last_line = end.error.strip().splitlines()[-1]
@@ -183,8 +235,6 @@ def verdict_of_end(end: Failed | Died | TimedOut | OutOfMemory) -> Verdict:
         case Died():
             how = f"signal {_signal_name(end.signal)}" if end.signal else f"exit code {end.exit_code}"
             return _ended(end.stage, Status.CRASH, f"the process died of {how}")
-        case TimedOut():
-            return _ended(end.stage, Status.TIMEOUT, f"no end within {end.seconds:.0f} s")
         case OutOfMemory():
             return _ended(end.stage, Status.OOM, f"over the memory limit at {end.bytes / 2**30:.1f} GiB")
         case _:
@@ -193,6 +243,8 @@ def verdict_of_end(end: Failed | Died | TimedOut | OutOfMemory) -> Verdict:
 
 def _ended(stage: str, status: Status, what: str) -> Verdict:
     """Eager's own ends are not the subject's; what happens after the subject ran is."""
+    if stage == START_UP:
+        return Verdict(status=status, symptom=f"{what} while the subject was imported and warmed up", stage=stage)
     if stage in ("", "load"):
         return Verdict(status=Status.MODEL_FAIL_TO_LOAD, symptom=f"{what} while the program was loaded", stage=stage)
     if stage.startswith("eager"):

@@ -57,7 +57,13 @@ def sweep(
     shard: Annotated[str, typer.Option(help="Run part i of n, as i/n.")] = "1/1",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
     time: Annotated[str | None, typer.Option(help="Stop after 90s, 10m, 1h30m; continue with --resume.")] = None,
-    case_timeout: Annotated[float, typer.Option(help="Seconds for one case.")] = 120.0,
+    case_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds for one case. Start-up and time in which other processes have the processors do not count. "
+            "A case over its limit runs again alone, with three times the time, before it is a finding."
+        ),
+    ] = 120.0,
     memory: Annotated[float, typer.Option(help="GiB that one case may add.")] = 6.0,
     workers: Annotated[
         int | None, typer.Option(help="Worker processes. Default: one per core; 1 with --speed.")
