@@ -39,7 +39,8 @@ _FATAL = (
     signal.SIGBUS,
     signal.SIGILL,
 )  # what native code dies of by itself
-_KILLED = (Status.CRASH.value, Status.TIMEOUT.value, Status.OOM.value)
+# Seen once, these were there, whatever a second run shows. A timeout may have been the machine's: its second run counts.
+_KILLED = (Status.CRASH.value, Status.OOM.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +292,11 @@ class ResultTaker:
 
     def _verdict_of_death(self, found: FoundProgram, end: Died | TimedOut | OutOfMemory) -> Verdict:
         if not found.relation:
-            return verdict_of_end(end)
+            verdict = verdict_of_end(end)
+            if isinstance(end, TimedOut):
+                note = f"a second run, with more time than the {self._settings.case_timeout_s:g} s of a first, did not end either"
+                verdict = replace(verdict, explained=(*verdict.explained, note))
+            return verdict
         verdict = verdict_of_end(replace(end, stage=end.stage.removeprefix(f"relation {found.relation}: ")))
         return replace(verdict, symptom=with_relation(found.relation, verdict.symptom))
 

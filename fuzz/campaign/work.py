@@ -81,9 +81,10 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
             timeout = seconds * len(work.numbers) + _RANGE_SLACK_S
         case "confirm":
             assert work.found is not None
+            # A program that ran out of time is run once, with the time of all repeats.
             times = 1 if work.found.symptom["status"] == Status.TIMEOUT.value else REPEATS
             payload |= {"program": dict(work.found.program), "times": times}
-            function, timeout = "fuzz.worker:judge_again", settings.case_timeout_s * times
+            function, timeout = "fuzz.worker:judge_again", settings.case_timeout_s * REPEATS
             if work.found.relation:
                 payload |= {"relation": work.found.relation}
                 function, timeout = JUDGE_RELATED, _PROGRAMS_OF_A_RELATION * timeout

@@ -21,7 +21,8 @@ from oracle.case import CaseResult
 from oracle.isolate import Completed, Died, End, Failed, TaskResult, TimedOut
 from oracle.program import Program
 from oracle.subjects.registry import resolve
-from oracle.verdict import Status
+from oracle.symptom import symptom_of
+from oracle.verdict import Status, Verdict
 
 SETTINGS = CampaignSettings(subject=resolve("eager"), chunk=10, round_size=4000, block=400)
 
@@ -107,6 +108,42 @@ def test_a_finding_that_cannot_be_judged_again_for_an_error_of_ours_is_lost_and_
     resumed = CampaignState.from_json(json.loads(json.dumps(state.to_json())))
     assert resumed.lost == 1
     assert _exit_code(resumed, is_interrupted=False) == 3
+
+
+def _late() -> FoundProgram:
+    return FoundProgram(
+        numbers=(3,), program=FuzzProgram(arguments=()).to_json(),
+        verdict=Verdict(status=Status.TIMEOUT, symptom="no end within 60 s in the subject").to_json(),
+        symptom={"status": "timeout", "kind": ""},
+    )  # fmt: skip
+
+
+def test_a_program_that_ran_out_of_time_is_run_once_more_with_more_time() -> None:
+    task = task_of(0, Work(kind="confirm", found=_late()), SETTINGS, new_state(SETTINGS))
+    assert (task.payload["times"], task.timeout_s) == (1, 3 * SETTINGS.case_timeout_s)
+
+
+@pytest.mark.parametrize("status", [Status.FAIL_ACCURACY, Status.TIMEOUT])
+def test_the_second_run_of_a_program_that_ran_out_of_time_says_what_it_is(status: Status) -> None:
+    state = new_state(SETTINGS)
+    verdict = Verdict(status=Status.FAIL_ACCURACY, symptom="output: 1, but should be 2")
+    value = {
+        "shown": True, "runs": 1, "verdict": verdict.to_json(), "symptom": symptom_of(verdict).to_json(), "traceback": ""
+    }  # fmt: skip
+    late = TimedOut(seconds=180, stage="subject", traceback="", stderr="", cpu_s=179.04)
+    _take(
+        state,
+        Work(kind="confirm", found=_late()),
+        late if status is Status.TIMEOUT else Completed(value=value, wall_s=70.0),
+    )
+    (work,) = state.work.values()
+    assert work.kind == "reduce"
+    assert work.found is not None
+    found = Verdict.from_json(work.found.verdict)
+    assert (found.status, work.found.symptom["status"]) == (status, status.value)
+    if status is Status.TIMEOUT:
+        assert found.symptom == "no end within 180 s (179.0 s of CPU time) in the subject"
+        assert found.explained == ("a second run, with more time than the 60 s of a first, did not end either",)
 
 
 def test_a_state_of_an_earlier_version_has_lost_no_finding() -> None:
