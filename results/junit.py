@@ -96,6 +96,9 @@ def details(record: Record) -> str:
     """
     verdict, worst = record.verdict, record.verdict.worst
     lines = [f"{verdict.status.value}: {verdict.symptom}", *(f"also: {symptom}" for symptom in verdict.also)]
+    if verdict.issue:
+        without = f"; {verdict.observed} without it" if verdict.observed else ""
+        lines.append(f"known issue: {verdict.issue}{without} (`torch-oracle issues {verdict.issue}` shows it)")
     if verdict.stage:
         lines.append(f"stage: {verdict.stage}")
     if worst is not None:

@@ -168,20 +168,22 @@ def _aligned(table: TextTable, width: int | None) -> list[Text] | None:
     """The table in columns; None if `width` is too narrow for it."""
     widths = [max(map(cell_len, cells)) for cells in zip(table.columns, *table.rows, strict=True)]
     headers = [[column] for column in table.columns]
-    if width is not None and _total(widths) > width:
+    gap = 2
+    if width is not None and _total(widths, gap) > width:
         headers = [_wrapped(column, 1) for column in table.columns]  # a word per line
         least = [max(map(cell_len, header)) for header in headers]
         cells = [max([0, *map(cell_len, column)]) for column in zip(*table.rows, strict=True)] or least
         widths = [max(pair) for pair in zip(least, cells, strict=True)]
         headers = [_wrapped(column, w) for column, w in zip(table.columns, widths, strict=True)]
-    if width is not None and _total(widths) > width:
-        room = width - _total([0 if i in table.prose else w for i, w in enumerate(widths)])
+        gap = 1 if _total(widths, 1) <= width < _total(widths, 2) else 2
+    if width is not None and _total(widths, gap) > width:
+        room = width - _total([0 if i in table.prose else w for i, w in enumerate(widths)], gap)
         if width < _NARROW or room < _LEAST_PROSE * len(table.prose) or not table.prose:
             return None
         widths = _shared(widths, table.prose, room)
     lines = _heading(table, width)
     if table.rows:
-        lines += _row(headers, widths, table.right, is_header=True)
+        lines += _row(headers, widths, table.right, gap, is_header=True)
     else:
         lines.append(Text(_INDENT + "(none)"))
     for row in table.rows:
@@ -189,12 +191,12 @@ def _aligned(table: TextTable, width: int | None) -> list[Text] | None:
         for i in table.prose:
             if cell_len(row[i]) > widths[i]:
                 cells[i] = [_cut(row[i], widths[i])] if table.is_cut else _wrapped(row[i], widths[i], is_hard=True)
-        lines += _row(cells, widths, table.right)
+        lines += _row(cells, widths, table.right, gap)
     return lines + _note(table, width)
 
 
-def _total(widths: Sequence[int]) -> int:
-    return len(_INDENT) + sum(widths) + 2 * (len(widths) - 1)
+def _total(widths: Sequence[int], gap: int) -> int:
+    return len(_INDENT) + sum(widths) + gap * (len(widths) - 1)
 
 
 def _shared(widths: list[int], prose: frozenset[int], room: int) -> list[int]:
@@ -208,7 +210,7 @@ def _shared(widths: list[int], prose: frozenset[int], room: int) -> list[int]:
 
 
 def _row(
-    cells: Sequence[list[str]], widths: Sequence[int], right: frozenset[int], *, is_header: bool = False
+    cells: Sequence[list[str]], widths: Sequence[int], right: frozenset[int], gap: int, *, is_header: bool = False
 ) -> list[Text]:
     lines = []
     for k in range(max(map(len, cells))):
@@ -218,7 +220,7 @@ def _row(
             at = k - (max(map(len, cells)) - len(cell)) if is_header else k
             text = cell[at] if 0 <= at < len(cell) else ""
             space = " " * (widths[i] - cell_len(text))
-            line.append(("  " if i else "") + (space if i in right else ""))
+            line.append((" " * gap if i else "") + (space if i in right else ""))
             line.append(text, "bold" if is_header else _STATUS_STYLES.get(text, ""))
             line.append("" if i in right else space)
         line.rstrip()

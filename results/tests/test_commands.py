@@ -177,6 +177,11 @@ def test_known_issues_are_one_line_with_their_severities_and_one_that_is_gone_is
     assert text.count("opinfo/op") == 0
     assert text.count(gone.case_id) == 1
     assert "although a known issue says that they differ, so its entry can go (1)" in text
+    single = run("show", cases[0].case_id, "--db", path)
+    assert f"known issue: {ids[0]}; fail_accuracy without it (`torch-oracle issues {ids[0]}` shows it)" in single
+    assert "known issue: made-up-issue (`torch-oracle issues made-up-issue` shows it)" in run(
+        "show", gone.case_id, "--db", path
+    )
 
 
 NASTY = "a\x1b[2J\x07\rb\u202ec\u2066d\u200fe\x9bf\u2028g"
