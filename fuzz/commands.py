@@ -19,7 +19,7 @@ from fuzz.campaign.known import id_of_known, issues_of, looked_at_again
 from fuzz.campaign.progress import CampaignProgress
 from fuzz.campaign.records import write_records
 from fuzz.campaign.relations import every
-from fuzz.campaign.replay import judge_alone, program_of_file, program_of_number
+from fuzz.campaign.replay import inputs_of, judge_alone, program_of_file, program_of_number
 from fuzz.campaign.results import Listener
 from fuzz.campaign.run import describe_grammar, run_campaign
 from fuzz.campaign.settings import (
@@ -32,12 +32,11 @@ from fuzz.campaign.settings import (
     is_inductor,
 )
 from fuzz.campaign.state import CampaignState, FoundBucket, new_state
-from fuzz.campaign.summary import args_text, bucket_json, summary_json, summary_lines
+from fuzz.campaign.summary import bucket_json, call_lines, summary_json, summary_lines
 from fuzz.corpus import Corpus
 from fuzz.ledger import Recheck
 from fuzz.render import render_shown
 from fuzz.settings import FOCUSES
-from fuzz.structure import FuzzProgram
 from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
@@ -98,10 +97,10 @@ def fuzz(
         raise UsageError(seen=f"--number {number}", expected="0 or more", do="name a program of the campaign")
     if number is not None and replay is not None:
         raise UsageError(seen="--number and --replay", expected="one of the two", do="leave one out")
-    signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job ends as Ctrl-C does
+    interrupts = _Interrupts()
     if number is not None or replay is not None:
         raise typer.Exit(_replay(settings, replay, number, as_json=as_json))
-    raise typer.Exit(_campaign(settings, corpus, db, known, as_json=as_json))
+    raise typer.Exit(_campaign(settings, corpus, db, known, interrupts, as_json=as_json))
 
 
 def _settings(
@@ -144,12 +143,19 @@ def _settings(
         memory_bytes=int(memory * 2**30),
         reduces=reduce,
         batch_size=batch_size,
+        subjects_file=str(subjects_file.resolve()) if subjects_file else "",
         **sizes,
     )
 
 
 def _campaign(
-    settings: CampaignSettings, corpus_directory: Path | None, db: str | None, known: Path | None, *, as_json: bool
+    settings: CampaignSettings,
+    corpus_directory: Path | None,
+    db: str | None,
+    known: Path | None,
+    interrupts: _Interrupts,
+    *,
+    as_json: bool,
 ) -> int:
     """Open what a campaign writes to, run it, say what came of it. Returns the exit code."""
     err = Console(stderr=True)
@@ -178,10 +184,11 @@ def _campaign(
                 save=save,
                 on_progress=progress.update,
                 between_rounds=cache.prune,
+                whole=interrupts.held,
             )
             rechecked = looked_at_again(issues, settings, pool)  # last: new findings first
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the closing short
+            interrupts.ignore()  # a second Ctrl-C must not cut the closing short
             is_interrupted = True
         except UsageError as error:
             if not state.programs:
@@ -210,8 +217,10 @@ def _campaign(
     if failure is not None:
         raise failure
     if is_interrupted:
-        goes_on = "; the same command continues" if corpus is not None else "; with --corpus it could be continued"
-        err.print(f"interrupted after {state.programs} programs{goes_on}", highlight=False)
+        goes_on = (
+            "the same command continues" if corpus is not None else "nothing is kept: with --corpus DIR it could go on"
+        )
+        err.print(f"interrupted after {state.programs} programs; {goes_on}", highlight=False, soft_wrap=True)
     return _exit_code(state, is_interrupted=is_interrupted)
 
 
@@ -224,12 +233,17 @@ def _failure_of(step: Callable[[], object]) -> UsageError | None:
 
 
 def _exit_code(state: CampaignState, *, is_interrupted: bool) -> int:
-    """0 clean, 1 findings, 2 interrupted before any, 3 where errors of ours have cost more than one program in a hundred."""
+    """0 clean, 1 findings, 2 interrupted before any, 3 where errors of ours have cost more than one program in a hundred.
+
+    Findings that the time did not suffice to confirm are findings.
+    """
     if state.is_broken:
         return 3
     if state.new_buckets or state.stopped:
         return 1
-    return 2 if is_interrupted else 0
+    if is_interrupted:
+        return 2
+    return 1 if state.waiting or state.awaiting_draw else 0
 
 
 def _state_of(corpus: Corpus | None, settings: CampaignSettings) -> CampaignState:
@@ -329,6 +343,7 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
     with CompilerCache() as cache, _pool(settings, cache) as pool:
         check_usable([settings.subject], pool)
         relation, turn = "", None
+        inputs: list[list[str]] = []
         if replay is not None:
             program, relation = program_of_file(replay)
         else:
@@ -337,6 +352,8 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
                 err.print(f"drawing the programs before {number} again: they steered it", highlight=False)
             program = program_of_number(settings, number, pool, describe_grammar(pool))
             turn = number // every(settings) if number % every(settings) == 0 else None
+        if not as_json:
+            inputs = inputs_of(program, pool)
         verdict, refusal = judge_alone(program, settings.subject, pool, settings, relation=relation)
         if turn is not None and verdict.status is Status.PASS:
             related, _ = judge_alone(program, settings.subject, pool, settings, turn=turn)
@@ -346,18 +363,38 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
             json.dumps({"program": program.to_json(), "verdict": verdict.to_json(), "refused": refusal}) + "\n"
         )
     else:
-        _print_program(program)
+        sys.stdout.write("\n".join([render_shown(program).rstrip(), *call_lines(program, inputs)]) + "\n")
         status = f"refused ({refusal})" if refusal else verdict.status.value
         sys.stdout.write(f"\n{settings.subject.name}: {status}  {verdict.symptom}\n")
     return 1 if verdict.status.is_finding and not refusal else 0
 
 
-def _print_program(program: FuzzProgram) -> None:
-    sys.stdout.write(render_shown(program))
-    for position, call in enumerate(program.calls):
-        before = f"{call.before}; " if call.before else ""
-        sys.stdout.write(f"# call {position}: {before}{args_text(call.args)}{', backward' if call.backward else ''}\n")
+class _Interrupts:
+    """Ctrl-C, and the SIGTERM of a cancelled CI job, as KeyboardInterrupt: at once, but not within what is done whole."""
 
+    def __init__(self) -> None:
+        self._is_held = self._is_waiting = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._take)
 
-def _raise_interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+    def _take(self, number: int, frame: object) -> None:
+        if not self._is_held:
+            raise KeyboardInterrupt
+        self._is_waiting = True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """An interruption that comes meanwhile is raised at the end."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        if self._is_waiting:
+            self._is_waiting = False
+            raise KeyboardInterrupt
+
+    def ignore(self) -> None:
+        """From now on."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)

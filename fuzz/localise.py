@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fuzz.judging import judge
 from fuzz.render import to_program
+from fuzz.settings import SHARED_OPTIONS
 from fuzz.structure import FuzzProgram
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
@@ -22,7 +23,6 @@ from oracle.verdict import Status, Verdict
 LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 EXPORTERS = ("export", "refimpl.export")
 STAGES = ("decomposed", "through")  # options that put an exported program through something, in the order of doing
-_SHARED_OPTIONS = ("dynamic", "fullgraph")  # what every rung takes
 SECOND = ("refimpl.aot", "refimpl.partitioned")  # another implementation of what lies between capture and kernels
 AGREES = "agrees with eager"  # a strong sign that the bug is torch's, or the backend's
 _DIFFERS = "differs too: look at eager or the judge first"
@@ -54,7 +54,7 @@ def _without_stages(subject: SubjectSpec, stages: list[str]) -> SubjectSpec:
 
 
 def _with_options(rung: SubjectSpec, subject: SubjectSpec) -> SubjectSpec:
-    shared = {key: value for key, value in subject.options.items() if key in _SHARED_OPTIONS}
+    shared = {key: value for key, value in subject.options.items() if key in SHARED_OPTIONS}
     return replace(rung, options={**rung.options, **shared})
 
 

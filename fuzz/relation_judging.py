@@ -17,6 +17,7 @@ from typing import Any
 
 from fuzz.builds.inductor import in_turn
 from fuzz.fresh import judge_in_fresh_process
+from fuzz.inputs.source import shown_inputs
 from fuzz.judging import judge as judge_program
 from fuzz.metamorphic import RELATIONS, Related, Relation, Road, drawn_relations, relation_named
 from fuzz.observing import prepared_subject
@@ -124,6 +125,7 @@ def judge_related(payload: Mapping[str, Any], progress: Progress) -> dict[str, A
         "verdict": verdict.to_json(),
         "symptom": symptom_of(verdict).to_json(),
         "traceback": "" if result is None else result.traceback[-_TRACEBACK_CHARACTERS:],
+        "inputs": shown_inputs(program) if verdict.status.is_finding else [],
         "replace_worker": bool(result is not None and result.leaked),
     }
 

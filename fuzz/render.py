@@ -73,10 +73,14 @@ def render(program: FuzzProgram) -> str:
     """Module source as `oracle.program` wants it. Definitions and state that nothing needs are left out."""
     parts = ["import torch\n", *(f"\n{d.text.strip()}\n" for d in needed_definitions(program))]
     if program.derive:
-        body = [*_render_all(program.derive), f"return [{', '.join(program.arguments)}], {{}}"]
-        parts.append(f"\ndef derive({', '.join(program.inputs)}):\n{_indented(body)}\n")
+        parts.append("\n" + _render_derive(program))
     parts.append("\n" + render_function(program))
     return "\n".join(parts)
+
+
+def _render_derive(program: FuzzProgram) -> str:
+    body = [*_render_all(program.derive), f"return [{', '.join(program.arguments)}], {{}}"]
+    return f"def derive({', '.join(program.inputs)}):\n{_indented(body)}\n"
 
 
 def render_function(program: FuzzProgram) -> str:
@@ -92,8 +96,9 @@ def render_function(program: FuzzProgram) -> str:
 
 
 def render_shown(program: FuzzProgram) -> str:
-    """The function or module with the definitions it needs: what a reader has to see of a finding."""
-    return "\n".join([*(f"{d.text.strip()}\n" for d in needed_definitions(program)), render_function(program)])
+    """The function or module with what it needs (definitions, how arguments are derived from inputs): a finding for readers."""
+    derive = [_render_derive(program)] if program.derive else []
+    return "\n".join([*(f"{d.text.strip()}\n" for d in needed_definitions(program)), *derive, render_function(program)])
 
 
 def render_statement(statement: Statement) -> list[str]:

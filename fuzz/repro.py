@@ -9,20 +9,19 @@ import math
 import platform
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
+from fuzz.inputs.source import input_source
 from fuzz.render import render
 from fuzz.structure import FuzzProgram
 from oracle.configure import CONFIG_MODULES
 from oracle.errors import UsageError
-from oracle.inputs import decode_call
 from oracle.program import Call, Program
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
-_EXPLICIT = 512  # elements of a storage that are written out; a larger one is drawn from a seed
+_EXPLICIT = 512  # elements of a storage that are written out; a larger one is drawn again by its recipe
 # What a script must find different to say that the bug is live, by status.
 _ASPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.FAIL_ACCURACY: ("value of output",),
@@ -43,12 +42,13 @@ _ALL = ("value", "layout", "flags", "kind", "gradient", "aliases", "generator", 
 def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
     """The script's text; `notes` are lines of its head. Raises UsageError for a subject that torch alone does not have."""
     is_deadly = verdict.status in (Status.CRASH, Status.TIMEOUT, Status.OOM)
+    inputs = [_inputs(program, number) for number in range(len(program.calls))]
     parts = [
         _header(subject, verdict, notes),
-        "import random\nimport subprocess\nimport sys\n\nimport torch\n",
+        _standard_imports(inputs),
         *_imports(program, subject),
         _source(program),
-        *[_inputs(program, number) for number in range(len(program.calls))],
+        *inputs,
         _plan(program),
         _compile(program, subject),
         _RUN.replace("SEED", str(program.seed)),
@@ -146,6 +146,12 @@ def compiled(target):
 """
 
 
+def _standard_imports(inputs: Sequence[str]) -> str:
+    needs_bytes = any("zlib.decompress" in text for text in inputs)
+    modules = ["random", "subprocess", "sys", *(["base64", "zlib"] if needs_bytes else [])]
+    return "".join(f"import {module}\n" for module in sorted(modules)) + "\nimport torch\n"
+
+
 def _comparison(verdict: Verdict) -> str:
     texts = {
         "ASPECTS": repr(_ASPECTS.get(verdict.status, _ALL)),
@@ -208,119 +214,10 @@ def _is_plain(program: FuzzProgram) -> bool:
 
 
 def _inputs(program: FuzzProgram, number: int) -> str:
-    call = program.calls[number]
-    args, kwargs = decode_call(call, seed=program.seed, root=f"call {number}")
-    writer = _WriterState()
-    names = [writer.expression(value) for value in args]
-    keywords = [f"{name!r}: {writer.expression(value)}" for name, value in kwargs.items()]
-    body = [*writer.lines, f"return [{', '.join(names)}], {{{', '.join(keywords)}}}"]
+    made = input_source(program, number, explicit=_EXPLICIT)
+    keywords = ", ".join(f"{name!r}: {text}" for name, text in made.kwargs)
+    body = [*made.lines, f"return [{', '.join(made.args)}], {{{keywords}}}"]
     return f"\ndef inputs_{number}():\n" + textwrap.indent("\n".join(body), "    ") + "\n"
-
-
-class _WriterState:
-    """Python text of values; storages and tensors that occur several times are made once."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._storages: dict[int, tuple[str, torch.dtype]] = {}
-        self._tensors: dict[int, str] = {}
-        self._kept: list[torch.Tensor] = []  # ids stay theirs
-
-    def expression(self, value: Any) -> str:
-        match value:
-            case torch.Tensor():
-                return self._tensor(value)
-            case list():
-                return f"[{', '.join(map(self.expression, value))}]"
-            case tuple():
-                return f"({', '.join(map(self.expression, value))}{',' if len(value) == 1 else ''})"
-            case dict():
-                return "{" + ", ".join(f"{k!r}: {self.expression(v)}" for k, v in value.items()) + "}"
-            case float() if not math.isfinite(value):
-                return f"float('{value}')"
-            case slice() | range() | bool() | int() | float() | complex() | str() | bytes() | None:
-                return repr(value)
-            case _ if str(value).startswith("torch."):
-                return str(value)
-            case _:
-                raise UsageError(
-                    seen=f"an input of type {type(value).__name__}",
-                    expected="tensors, numbers, text and containers of them",
-                    do="write the script by hand",
-                )
-
-    def _tensor(self, tensor: torch.Tensor) -> str:
-        if id(tensor) in self._tensors:
-            return self._tensors[id(tensor)]
-        self._kept.append(tensor)
-        name = f"x{len(self._tensors)}"
-        self._tensors[id(tensor)] = name
-        text = self._strided(tensor)
-        text += ".conj()" if tensor.is_conj() else ""
-        text = f"torch._neg_view({text})" if tensor.is_neg() else text
-        if isinstance(tensor, torch.nn.Parameter):
-            text = f"torch.nn.Parameter({text}, requires_grad={tensor.requires_grad})"
-        elif tensor.requires_grad:
-            text += ".requires_grad_()"
-        self.lines.append(f"{name} = {text}")
-        return name
-
-    def _strided(self, tensor: torch.Tensor) -> str:
-        storage = tensor.untyped_storage()
-        flat = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
-        shape = tuple(tensor.shape)
-        is_whole = tensor.is_contiguous() and flat.numel() == tensor.numel() and tensor.storage_offset() == 0
-        is_shared = storage._cdata in self._storages or not is_whole
-        if not is_shared:
-            # kept under a name nevertheless where another tensor of these inputs lies in it
-            self._storages[storage._cdata] = (f"x{len(self._tensors) - 1}", tensor.dtype)
-            return f"{_values(flat)}.reshape({shape})" if len(shape) != 1 else _values(flat)
-        if storage._cdata not in self._storages:
-            name = f"s{len(self._storages)}"
-            self.lines.append(f"{name} = {_values(flat)}")
-            self._storages[storage._cdata] = (name, tensor.dtype)
-        name, dtype = self._storages[storage._cdata]
-        source = f"{name}.detach()" if name.startswith("x") else name
-        source += f".reshape(-1).view({tensor.dtype})" if dtype != tensor.dtype else ""
-        return f"{source}.as_strided({shape}, {tuple(tensor.stride())}, {tensor.storage_offset()})"
-
-
-def _values(flat: torch.Tensor) -> str:
-    """The elements of a storage; many of them as drawn from a seed."""
-    dtype = flat.dtype
-    if flat.numel() > _EXPLICIT:
-        generator = "generator=torch.Generator().manual_seed(0)"
-        if dtype is torch.bool:
-            return f"(torch.rand({flat.numel()}, {generator}) < 0.5)"
-        if dtype.is_floating_point or dtype.is_complex:
-            return f"torch.randn({flat.numel()}, {generator}).to({dtype})"
-        low, high = int(flat.min()), int(flat.max()) + 1
-        return f"torch.randint({low}, {high}, ({flat.numel()},), {generator}).to({dtype})"
-    plain = flat.resolve_conj().resolve_neg()
-    if dtype.is_floating_point:
-        numbers = [_number(value, dtype) for value in plain.double().tolist()]
-        if dtype.itemsize == 1:
-            return f"torch.tensor([{', '.join(numbers)}]).to({dtype})"
-    elif dtype.is_complex:
-        numbers = [f"complex({_number(v.real, dtype)}, {_number(v.imag, dtype)})" for v in plain.tolist()]
-    else:
-        numbers = [repr(value) for value in plain.tolist()]
-    return f"torch.tensor([{', '.join(numbers)}], dtype={dtype})"
-
-
-def _number(value: float, dtype: torch.dtype) -> str:
-    """The shortest text that is this number in its dtype."""
-    if not math.isfinite(value):
-        return f"float('{value}')"
-    if dtype is torch.float32:
-        short = f"{value:.9g}"
-        for digits in range(1, 9):
-            text = f"{value:.{digits}g}"
-            if torch.tensor(float(text), dtype=dtype).item() == value:
-                short = text
-                break
-        return repr(float(short))
-    return repr(value)
 
 
 # ----------------------------------------------------------------------------------------------------------- plan and run

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from oracle.errors import UsageError
 
+SHARED_OPTIONS = ("dynamic", "fullgraph")  # of a subject, which the rungs below it take as well
 FAMILIES = ("op", "view", "write", "autograd", "random", "state", "control", "python")
 # Weight of each family of statements, by focus. "guards" and "dynamic" differ in their call plans, "export" in its inputs.
 # "state" counts among the statements of modules only; how likely a program is one: strategies.modules.MODULE_PROBABILITY.

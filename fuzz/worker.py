@@ -14,6 +14,7 @@ from fuzz.batch import Batch, batch_key, combine, grouped, inlined, named_member
 from fuzz.builds.inductor import in_turn
 from fuzz.coverage import program_features
 from fuzz.draw import RandomDraw
+from fuzz.inputs.source import shown_inputs
 from fuzz.judging import judge
 from fuzz.observing import aten_features, collect_garbage, compiler_features, prepared_subject
 from fuzz.opspec import OPERATORS
@@ -134,7 +135,10 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
 
 @in_turn(shares_builds=False)
 def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """The programs of a range, not judged: {"programs": [{"number", "features", "key", "program"}], "errors"}."""
+    """The programs of a range, not judged: {"programs": [{"number", "features", "key", "program", "inputs"}], "errors"}.
+
+    "inputs" as text is of the numbers in payload["shown"]; [] of the others.
+    """
     state = _RangeState(subject=_NO_SUBJECT, progress=progress, batch_size=1)
     _draw_all(payload, state)
     return {
@@ -144,6 +148,7 @@ def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]
                 "features": item.features,
                 "key": batch_key(item.program),
                 "program": item.program.to_json(),
+                "inputs": shown_inputs(item.program) if item.number in payload.get("shown", ()) else [],
             }
             for item in state.programs
         ],
@@ -180,6 +185,12 @@ def judge_source(payload: Mapping[str, Any], progress: Progress) -> dict[str, An
     subject = prepared_subject(payload["subject"])
     result = judge(Program.from_json(payload["program"]), subject, progress=progress)
     return {"verdict": result.verdict.to_json(), "replace_worker": bool(result.leaked)}
+
+
+def show_inputs(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: {"program"} -> {"inputs": of each call, the lines of Python that make them and call it}."""
+    progress("show inputs")
+    return {"inputs": shown_inputs(FuzzProgram.from_json(payload["program"]))}
 
 
 def describe_grammar(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -355,6 +366,7 @@ def _finding(numbers: Sequence[int], program: FuzzProgram, result: CaseResult) -
         "verdict": result.verdict.to_json(),
         "symptom": symptom_of(result.verdict).to_json(),
         "traceback": result.traceback[-_TRACEBACK_CHARACTERS:],
+        "inputs": shown_inputs(program),
     }
 
 

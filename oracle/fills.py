@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import cmath
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -62,6 +63,46 @@ def fill_elements(fill: Mapping[str, Any], *, count: int, dtype: torch.dtype, se
         )
     generator = torch.Generator().manual_seed(_seed_of(fill.get("seed", seed), "" if "seed" in fill else path))
     return rule(fill, count, dtype, generator, path)
+
+
+def fill_source(fill: Mapping[str, Any], *, count: int, dtype: torch.dtype, seed: int, path: str) -> str:
+    """A Python expression that needs torch alone and gives the same elements; "" for contents that no generator draws.
+
+    `fill` is one that `fill_elements` takes. The text of a complex or one-byte dtype may give other elements: compare before use.
+    """
+    generator = f"torch.Generator().manual_seed({_seed_of(fill.get('seed', seed), '' if 'seed' in fill else path)})"
+
+    def number(name: str, default: float) -> str:
+        value = parse_scalar(fill.get(name, default), path)
+        return repr(value) if cmath.isfinite(value) else f"float('{value}')"
+
+    match fill.get("kind"):
+        case "normal":
+            scaled = f".mul_({number('std', 1)}).add_({number('mean', 0)})" if {"std", "mean"} & set(fill) else ""
+            return f"torch.randn({count}, dtype={_drawing_dtype(dtype)}, generator={generator}){scaled}.to({dtype})"
+        case "uniform":
+            low, high = parse_scalar(fill.get("low", 0), path), parse_scalar(fill.get("high", 1), path)
+            scaled = f".mul_({high - low!r}).add_({low!r})" if {"low", "high"} & set(fill) else ""
+            return f"torch.rand({count}, dtype={_drawing_dtype(dtype)}, generator={generator}){scaled}.to({dtype})"
+        case "integers":
+            low = number("low", 0 if dtype is torch.bool or not dtype.is_signed else -9)
+            high = number("high", 2 if dtype is torch.bool else 10)
+            return f"torch.randint({low}, {high}, ({count},), generator={generator}).to({dtype})"
+        case "bool":
+            return f"(torch.rand({count}, dtype=torch.float32, generator={generator}) < {number('p', 0.5)}).to({dtype})"
+        case "arange":
+            start, step = number("start", 0), number("step", 1)
+            drawn = "torch.float64" if "." in start + step else "torch.int64"
+            return f"(torch.arange({count}, dtype={drawn}) * {step} + {start}).to({dtype})"
+        case "full":
+            return f"torch.full(({count},), {number('value', 0)}, dtype={dtype})"
+        case "choice":
+            pool = [parse_scalar(value, path) for value in fill["values"]]
+            texts = ", ".join(repr(value) if cmath.isfinite(value) else f"float('{value}')" for value in pool)
+            places = f"torch.randint(0, {len(pool)}, ({count},), generator={generator})"
+            return f"torch.tensor([{texts}], dtype={dtype})[{places}]"
+        case _:
+            return ""
 
 
 def parse_values(values: Any, *, count: int, dtype: torch.dtype, path: str) -> torch.Tensor:

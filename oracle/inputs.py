@@ -40,7 +40,7 @@ import torch
 from oracle.clone import clone_tree, map_tensors
 from oracle.encode import encode
 from oracle.errors import UsageError
-from oracle.fills import bad_input, default_fill, fill_elements, parse_scalar, parse_values
+from oracle.fills import bad_input, default_fill, fill_elements, fill_source, parse_scalar, parse_values
 from oracle.program import Call, JsonTree
 
 __all__ = ["clone_tree", "decode", "decode_call", "encode", "map_tensors"]
@@ -100,11 +100,17 @@ def decode(tree: JsonTree, *, seed: int, device: str = "cpu", root: str = "") ->
 
 
 def decode_call(
-    call: Call, *, seed: int, device: str = "cpu", root: str = ""
+    call: Call, *, seed: int, device: str = "cpu", root: str = "", sources: dict[int, str] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of a call that carries input specs. Aliases and `same` reach across args and kwargs."""
-    arguments = decode([call.args or [], call.kwargs or {}], seed=seed, device=device, root=root)
-    args, kwargs = arguments
+    """(args, kwargs) of a call that carries input specs. Aliases and `same` reach across args and kwargs.
+
+    `sources`, where given, gets what each storage was drawn by: an expression (`oracle.fills.fill_source`) by its address.
+    """
+    tree = [call.args or [], call.kwargs or {}]
+    decoder = _Decoder(tree, seed=seed, device=device, root=root)
+    args, kwargs = decoder.decode(tree, root)
+    if sources is not None:
+        sources.update(decoder.sources())
     if not isinstance(args, (list, tuple)) or not isinstance(kwargs, dict):
         raise bad_input(
             root, f"args of {type(args).__name__}, kwargs of {type(kwargs).__name__}", "a list and an object"
@@ -119,6 +125,9 @@ class _Decoder:
         self._by_id: dict[str, Any] = {}
         self._storages: dict[str, torch.UntypedStorage] = {}
         self._sharing: dict[str, list[tuple[Mapping[str, Any], str]]] = {}  # storage name -> its specs and their paths
+        self._drawn: dict[
+            int, tuple[Mapping[str, Any], int, torch.dtype, str]
+        ] = {}  # address -> fill, count, dtype, path
         self._collect_sharing(tree, root)
 
     def decode(self, tree: JsonTree, path: str) -> Any:
@@ -142,6 +151,13 @@ class _Decoder:
                 raise bad_input(path, f"id {tree['id']!r} a second time", "ids that are unique in the tree")
             self._by_id[tree["id"]] = value
         return value
+
+    def sources(self) -> dict[int, str]:
+        """By the address of a storage: the Python text that its elements are drawn by."""
+        return {
+            address: fill_source(fill, count=count, dtype=dtype, seed=self._seed, path=path)
+            for address, (fill, count, dtype, path) in self._drawn.items()
+        }
 
     def items(self, tree: Mapping[str, Any], path: str, field: str = "items") -> list[Any]:
         items = tree[field]
@@ -215,7 +231,9 @@ class _Decoder:
         if not isinstance(fill, dict):
             raise bad_input(path, f"fill {fill!r}", "an object with a `kind`")
         if fill.get("kind") != "values":
-            return fill_elements(fill, count=count, dtype=geometry.dtype, seed=self._seed, path=path).to(device)
+            elements = fill_elements(fill, count=count, dtype=geometry.dtype, seed=self._seed, path=path).to(device)
+            self._drawn[elements.untyped_storage().data_ptr()] = (fill, count, geometry.dtype, path)
+            return elements
         numel = math.prod(geometry.shape)
         values = parse_values(fill.get("values"), count=numel, dtype=geometry.dtype, path=path)
         if geometry.is_contiguous and count == numel:

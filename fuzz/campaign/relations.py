@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuzz.campaign.settings import CampaignSettings
-from fuzz.campaign.state import CampaignState, FoundProgram, Work
+from fuzz.campaign.state import CampaignState, FoundProgram, Work, inputs_of_json
 from oracle.isolate import Completed, End, Failed
 from oracle.sweep import verdict_of_end
 from oracle.symptom import symptom_of, with_relation
@@ -48,7 +48,7 @@ def take_related(work: Work, end: End, state: CampaignState) -> FoundProgram | N
             return None
         return FoundProgram(
             numbers=work.numbers, program=work.program, verdict=value["verdict"], symptom=value["symptom"],
-            traceback=value["traceback"], relation=value["relation"],
+            traceback=value["traceback"], relation=value["relation"], inputs=inputs_of_json(value.get("inputs", ())),
         )  # fmt: skip
     found = None if isinstance(end, Failed) else _STAGE.match(end.stage)
     if isinstance(end, Failed) or found is None:

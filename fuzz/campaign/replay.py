@@ -21,6 +21,8 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import verdict_of_end
 from oracle.verdict import Verdict
 
+_INPUTS_S = 120.0
+
 
 def program_of_file(path: Path) -> tuple[FuzzProgram, str]:
     """The program of a finding in a corpus, or of a file that holds a program alone; and the relation that is broken, or "".
@@ -66,6 +68,21 @@ def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocab
             do="report it: the grammar must not fail",
         )
     return FuzzProgram.from_json(programs[0]["program"])
+
+
+def inputs_of(program: FuzzProgram, pool: Pool) -> list[list[str]]:
+    """Of each call the lines of Python that make its inputs and call it; [] where they cannot be made."""
+    task = Task(
+        key="inputs",
+        function="fuzz.worker:show_inputs",
+        payload={"program": program.to_json()},
+        group="",
+        timeout_s=_INPUTS_S,
+        memory_bytes=4 * 2**30,
+    )
+    (result,) = pool.run([task])
+    value: Any = result.end.value if isinstance(result.end, Completed) else {"inputs": []}
+    return value["inputs"]
 
 
 def judge_alone(

@@ -20,6 +20,7 @@ from fuzz.campaign.state import (
     FoundProgram,
     RoundState,
     Work,
+    inputs_of_json,
 )
 from fuzz.refusal import REFUSED, refusal_of
 from fuzz.structure import FuzzProgram
@@ -203,7 +204,11 @@ class ResultTaker:
             if verdict is not None:
                 symptom = symptom_of(Verdict.from_json(verdict)).to_json()
                 found = FoundProgram(
-                    numbers=(item["number"],), program=item["program"], verdict=verdict, symptom=symptom
+                    numbers=(item["number"],),
+                    program=item["program"],
+                    verdict=verdict,
+                    symptom=symptom,
+                    inputs=inputs_of_json(item.get("inputs", ())),
                 )
                 self._found(found)
 
@@ -343,6 +348,7 @@ class ResultTaker:
             opinion=data.get("opinion", ""),
             script=data.get("script", ""),
             relation=found.relation,
+            inputs=inputs_of_json(data.get("inputs", found.inputs)),
         )
         self._merge(bucket)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.rounds import begin_block, close_rounds, form_batches, may_begin_block
@@ -40,11 +41,12 @@ def run_campaign(
     save: Callable[[], None],
     on_progress: Callable[[], None] = lambda: None,
     between_rounds: Callable[[], None] = lambda: None,
+    whole: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Go on from `state` until the count or the time is reached, or the subject is found to fail always.
 
     `save` is called after every run of the pool, and now and then within one. KeyboardInterrupt leaves the state as of the last
-    task that ended.
+    task that ended: `whole` is entered around what must not be left half done.
     """
     started = time.monotonic()
     wall_before = state.wall_s
@@ -60,10 +62,11 @@ def run_campaign(
 
     while True:
         is_late = is_over(deadline) or bool(state.stopped)
-        form_batches(settings, state)
-        if not is_late and may_begin_block(settings, state):
-            begin_block(settings, state)
-        taker.drop_explained()
+        with whole():
+            form_batches(settings, state)
+            if not is_late and may_begin_block(settings, state):
+                begin_block(settings, state)
+            taker.drop_explained()
         selected = selected_work(settings, state, only_findings=is_late)
         if not selected:
             break
@@ -73,7 +76,8 @@ def run_campaign(
         saved = time.monotonic()
         try:
             for result in results:
-                taker.take(result)
+                with whole():
+                    taker.take(result)
                 state.stopped = was_stopped or reason_to_stop(state)
                 on_progress()
                 if time.monotonic() - saved >= SAVE_EVERY_S:
@@ -82,9 +86,10 @@ def run_campaign(
                 if state.stopped != was_stopped or is_over(end):
                     break
         finally:
-            results.close()
-            close_rounds(settings, state)
-            is_over(None)
+            with whole():
+                results.close()
+                close_rounds(settings, state)
+                is_over(None)
         if state.stopped != was_stopped:
             _keep_one_example(state)
         save()

@@ -39,6 +39,7 @@ class CampaignSettings:
     chunk: int = 20  # programs of one task
     round_size: int = 400  # programs drawn under one steering
     block: int = 400  # programs begun at a time
+    subjects_file: str = ""  # that has the subject; for the commands that are printed
 
     @property
     def is_inductor(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,9 @@ class FoundProgram:
     shown: int = 1  # of so many runs in another task ...
     runs: int = 1
     relation: str = ""  # the subject is right on the program alone, and wrong beside a related one
+    inputs: tuple[
+        tuple[str, ...], ...
+    ] = ()  # of each call, as Python text (fuzz.inputs.source); () where it is not known
 
     @property
     def symptom_key(self) -> tuple[str, str]:
@@ -39,7 +42,12 @@ class FoundProgram:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FoundProgram:
-        return cls(**{**data, "numbers": tuple(data["numbers"])})
+        return cls(**{**data, "numbers": tuple(data["numbers"]), "inputs": inputs_of_json(data.get("inputs", ()))})
+
+
+def inputs_of_json(calls: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+    """The lines of each call."""
+    return tuple(tuple(lines) for lines in calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +75,23 @@ class FoundBucket:
     opinion: str = ""  # what refimpl does with the reduced program; "" where it is not asked
     script: str = ""  # the finding as a file that needs torch alone
     relation: str = ""  # that the subject breaks; "" where it is wrong on the program alone
+    inputs: tuple[
+        tuple[str, ...], ...
+    ] = ()  # of each call, as Python text (fuzz.inputs.source); () where it is not known
 
     def parsed_verdict(self) -> Verdict:
         return Verdict.from_json(self.verdict)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FoundBucket:
-        return cls(**{**data, "operators": tuple(data["operators"]), "numbers": tuple(data["numbers"])})
+        return cls(
+            **{
+                **data,
+                "operators": tuple(data["operators"]),
+                "numbers": tuple(data["numbers"]),
+                "inputs": inputs_of_json(data.get("inputs", ())),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +183,11 @@ class CampaignState:
     def new_buckets(self) -> list[FoundBucket]:
         """Buckets that are no known issue."""
         return [bucket for bucket in self.buckets.values() if not bucket.known]
+
+    @property
+    def waiting(self) -> list[Work]:
+        """Findings that are still to be confirmed or reduced."""
+        return [work for work in self.work.values() if work.found is not None]
 
     def add_work(self, work: Work) -> None:
         self.work[self.next_work] = work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,15 +12,17 @@ from typing import Any
 
 from fuzz.campaign.relations import relation_lines
 from fuzz.campaign.settings import CampaignSettings
-from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram
+from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, Work
 from fuzz.ledger import Recheck
 from fuzz.render import render_shown
+from fuzz.settings import SHARED_OPTIONS
 from fuzz.structure import FuzzProgram
 from oracle.symptom import Symptom
 
 _SHOWN_ERRORS = 3
 _SHOWN_FLAKY = 5
 _SHOWN_REASONS = 8
+_SHOWN_WAITING = 10  # symptoms of findings that wait
 
 
 def summary_lines(
@@ -32,6 +35,7 @@ def summary_lines(
     for bucket in sorted(state.new_buckets, key=lambda found: (-found.count - found.alike, found.key)):
         yield from bucket_lines(bucket, settings, corpus=corpus)
         yield ""
+    yield from waiting_lines(settings, state, corpus=corpus)
     known = [bucket for bucket in state.buckets.values() if bucket.known]
     for bucket in known:
         yield f"known issue {bucket.known}: {bucket.count + bucket.alike} programs ({bucket.status}: {bucket.kind})"
@@ -67,34 +71,106 @@ def bucket_lines(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Pat
         if worst.subject_error is not None:
             errors = f"error against fp64: eager {worst.eager_error}, subject {worst.subject_error:.3g}"
             yield f"  {errors}, allowed {worst.allowed_error}"
-    program = FuzzProgram.from_json(bucket.program)
-    yield from (f"    {line}" if line else "" for line in render_shown(program).rstrip().splitlines())
-    for number, call in enumerate(program.calls):
-        before = f"{call.before}; " if call.before else ""
-        flags = [call.grad_mode] if call.grad_mode != "grad" else []
-        flags += ["backward"] if call.backward else []
-        yield f"    # call {number}: {before}{args_text(call.args)}{' (' + ', '.join(flags) + ')' if flags else ''}"
-    if program.config:
-        yield f"    # with {dict(program.config)}"
+    yield from _program_lines(FuzzProgram.from_json(bucket.program), bucket.inputs)
     yield f"  repeat: {repeat_command(bucket, settings, corpus=corpus)}"
 
 
-def args_text(args: Any) -> str:
-    """Argument specs in short: "float32[3, 1](strides 1, 3)"."""
-    if args is None:
-        return "inputs of the source"
-    return ", ".join(_spec_text(spec) for spec in args)
+def _program_lines(program: FuzzProgram, inputs: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from (f"    {line}" if line else "" for line in render_shown(program).rstrip().splitlines())
+    yield from (f"    {line}" for line in call_lines(program, inputs))
+    if program.config:
+        yield f"    # with {dict(program.config)}"
+
+
+def call_lines(program: FuzzProgram, inputs: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The calls of a program as comments: what comes before each, what makes its inputs, the call.
+
+    `inputs`: of each call, as `fuzz.inputs.source.shown_inputs` has them; where there are none, what they are drawn by is said.
+    """
+    for number, call in enumerate(program.calls):
+        made = inputs[number] if number < len(inputs) else [f"program({_specs_text(call.args)})"]
+        flags = [call.grad_mode] if call.grad_mode != "grad" else []
+        flags += ["backward"] if call.backward else []
+        flags += [] if call.training is None else ["train()" if call.training else "eval()"]
+        lines = [*call.before.splitlines(), *made]
+        lines[-1] += f"  ({', '.join(flags)})" if flags else ""
+        head = f"# call {number}: "
+        yield from ((head if at == 0 else "#".ljust(len(head))) + line for at, line in enumerate(lines))
+
+
+def waiting_lines(settings: CampaignSettings, state: CampaignState, *, corpus: Path | None) -> Iterator[str]:
+    """Findings that were not confirmed or reduced before the end: of each symptom its programs, and the smallest of them."""
+    waiting = state.waiting
+    count = len(waiting) + len(state.awaiting_draw)
+    if not count:
+        return
+    goes_on = (
+        "the same command goes on with them" if corpus is not None else "with --corpus DIR the same command would go on"
+    )
+    yield f"{count} findings were not confirmed or reduced before the end, nor compared with the known issues; {goes_on}:"
+    groups: dict[tuple[str, str], list[Work]] = {}
+    for work in waiting:
+        assert work.found is not None
+        groups.setdefault(work.found.symptom_key, []).append(work)
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    for (status, kind), works in ordered[:_SHOWN_WAITING]:
+        found = [work.found for work in works if work.found is not None]
+        smallest = min(found, key=lambda one: len(json.dumps(one.program)))
+        seen_again = sum(work.kind == "reduce" for work in works)
+        counted = f"{len(works)} program{'s' if len(works) > 1 else ''} ({_numbers_text(found)})"
+        programs = f"{counted}, {seen_again} of them seen again in another process"
+        yield f"  {status}  {kind}: {programs}; program {smallest.numbers[0]}:"
+        yield from _program_lines(FuzzProgram.from_json(smallest.program), smallest.inputs)
+        yield f"  repeat: {_number_command(smallest.numbers[0], settings)}"
+    if len(ordered) > _SHOWN_WAITING:
+        yield f"  and {len(ordered) - _SHOWN_WAITING} other symptoms"
+    for number, verdict in state.awaiting_draw.items():
+        yield f"  {verdict['status']}: program {number}"
+        yield f"  repeat: {_number_command(number, settings)}"
+    yield ""
+
+
+def _numbers_text(found: Sequence[FoundProgram]) -> str:
+    numbers = [str(one.numbers[0]) for one in found]
+    return ", ".join(numbers[:_SHOWN_FLAKY]) + (", ..." if len(numbers) > _SHOWN_FLAKY else "")
 
 
 def repeat_command(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Path | None) -> str:
-    """The command that judges the finding alone: its reduced program where there is a file, else the one that was drawn."""
-    words = ["torch-oracle", "fuzz", "--subject", settings.subject.name]
-    if corpus is not None:
-        words += ["--replay", str(corpus / "findings" / f"{bucket.key}.json")]
-    else:
-        words += ["--seed", str(settings.seed), "--number", str(bucket.numbers[0])]
-        words += ["--focus", settings.focus] if settings.focus != "all" else []
-        words += ["--max-statements", str(settings.max_statements)] if settings.max_statements != 6 else []
+    """The command that judges the finding alone: its reduced program on the first wrong rung where there is a file, else the
+    program that was drawn, on the campaign's subject."""
+    if corpus is None:
+        return _number_command(bucket.numbers[0], settings)
+    return shlex.join(
+        [
+            "torch-oracle",
+            "fuzz",
+            *_subject_words(bucket, settings),
+            "--replay",
+            str(corpus / "findings" / f"{bucket.key}.json"),
+        ]
+    )
+
+
+def _subject_words(bucket: FoundBucket, settings: CampaignSettings) -> list[str]:
+    """The first wrong rung: what comes after it is not needed to see the finding."""
+    own = settings.subject
+    if bucket.rung in ("", own.name):
+        return _own_words(settings)
+    shared = {key: value for key, value in own.options.items() if key in SHARED_OPTIONS}
+    options = ",".join(f"{key}={json.dumps(value)}" for key, value in shared.items())
+    return ["--subject", f"{bucket.rung}[{options}]" if options and "[" not in bucket.rung else bucket.rung]
+
+
+def _own_words(settings: CampaignSettings) -> list[str]:
+    file = ["--subjects-file", settings.subjects_file] if settings.subjects_file else []
+    return ["--subject", settings.subject.name, *file]
+
+
+def _number_command(number: int, settings: CampaignSettings) -> str:
+    """Judges program `number` alone, on the campaign's own subject: which programs are drawn depends on it."""
+    words = ["torch-oracle", "fuzz", *_own_words(settings), "--seed", str(settings.seed), "--number", str(number)]
+    words += ["--focus", settings.focus] if settings.focus != "all" else []
+    words += ["--max-statements", str(settings.max_statements)] if settings.max_statements != 6 else []
     return shlex.join(words)
 
 
@@ -111,6 +187,11 @@ def summary_json(
         "symptoms": dict(state.symptoms),
         "buckets": [bucket_json(bucket, settings, corpus=corpus) for bucket in state.buckets.values()],
         "known_issues": {found.issue.id: found.outcome for found in rechecked},
+        "waiting": [
+            {"is_confirmed": work.kind == "reduce", **asdict(work.found)}
+            for work in state.waiting
+            if work.found is not None
+        ],
         "flaky": [asdict(found) for found in state.flaky],
         "ill": state.ill,
         "errors": state.errors,
@@ -169,9 +250,6 @@ def _count_lines(settings: CampaignSettings, state: CampaignState) -> Iterator[s
         if (count := reached.get(kind))
     ]  # fmt: skip
     yield "  covered: " + ", ".join(covered)
-    waiting = sum(work.found is not None for work in state.work.values())
-    if waiting:
-        yield f"  {waiting} findings were not confirmed or reduced before the end; the same command goes on with them"
     if state.error_count:
         lost = f", {state.lost} of {state.programs} programs lost to them" if state.lost else ""
         yield f"  {state.error_count} internal errors of torch-oracle{lost}, please report them:"
@@ -182,6 +260,11 @@ def _flaky_text(flaky: list[FoundProgram]) -> str:
     symptoms = dict.fromkeys(Symptom.from_json(found.symptom).kind or found.symptom["status"] for found in flaky)
     numbers = ", ".join(str(found.numbers[0]) for found in flaky[:_SHOWN_FLAKY])
     return f"{'; '.join(list(symptoms)[:_SHOWN_FLAKY])}; numbers {numbers}"
+
+
+def _specs_text(args: Any) -> str:
+    """Argument specs in short: "float32[3, 1] (stride (1, 3), drawn by choice ...)"."""
+    return "inputs of the source" if args is None else ", ".join(_spec_text(spec) for spec in args)
 
 
 def _spec_text(spec: Any) -> str:
@@ -195,8 +278,9 @@ def _spec_text(spec: Any) -> str:
         notes += [f"storage {spec['storage']!r}"] if "storage" in spec else []
         notes += [key for key in ("requires_grad", "parameter", "conj", "neg") if spec.get(key)]
         fill = spec.get("fill")
-        if isinstance(fill, Mapping) and "values" in fill:
-            notes.append(f"values {fill['values']}"[:120])
+        if isinstance(fill, Mapping):
+            fields = ", ".join(f"{key} {value}" for key, value in fill.items() if key != "kind")
+            notes.append(f"drawn by {fill.get('kind')}: {fields}" if fields else f"drawn by {fill.get('kind')}")
         text = f"{spec['dtype']}{list(spec['shape'])}"
         return f"{text} ({', '.join(notes)})" if notes else text
     if spec.get("$") == "same":

@@ -122,5 +122,6 @@ def _range_payload(work: Work, settings: CampaignSettings, state: CampaignState)
         "numbers": list(work.numbers),
         "batch_size": work.batch_size,
         "limit_s": settings.case_timeout_s,
+        "shown": [number for number in work.numbers if number in state.awaiting_draw],
         "configs": {str(number): dict(SCALAR_CODE) for number in work.numbers if settings.is_scalar(number)},
     }

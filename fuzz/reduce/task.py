@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuzz.builds.inductor import in_turn
+from fuzz.inputs.source import shown_inputs
 from fuzz.localise import first_wrong, ladder_of, second_opinion
 from fuzz.metamorphic import Road, relation_named
 from fuzz.reduce import Hint, reduce_counted
@@ -31,7 +32,7 @@ Progress = Callable[[str], None]
 
 @in_turn(shares_builds=False)
 def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """Task function: {"program", "subject", "symptom", "budget_s"} -> {"program", "source", "symptom", "rung", "verdict", ...}.
+    """Task function: {"program", "subject", "symptom", "budget_s"} -> {"program", "inputs", "symptom", "rung", "verdict", ...}.
 
     `reproduced` is False where the program alone, in a process of its own, does not show the symptom (a finding that needs what
     ran before it, or a batch around it); the program then comes back as it is.
@@ -57,6 +58,11 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             progress("reduce")
             program, verdict, rung, count, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
             symptom = symptom_of(verdict)
+        shown_on, shown_by = subject, verdict
+        if is_reproduced and rung != subject:  # the script shows it where it begins, without what comes after
+            seen = trials.judge(program, rung)
+            if seen.status.is_finding:
+                shown_on, shown_by = rung, seen
         if is_reproduced and not relation:  # these ask about the program alone
             progress("second opinion")
             opinion = second_opinion(program, rung, symptom, judge_on=trials.judge)
@@ -67,11 +73,12 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
     return {
         "program": program.to_json(),
         "source": render(program),
+        "inputs": shown_inputs(program),
         "symptom": symptom.to_json(),
         "rung": rung.name,
         "culprit": culprit,
         "opinion": opinion,
-        "script": _script(program, subject, verdict, opinion, relation),
+        "script": _script(program, shown_on, shown_by, opinion, relation),
         "verdict": verdict.to_json(),
         "reproduced": is_reproduced,
         "finished": is_finished,
@@ -81,8 +88,10 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
     }
 
 
-def _script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, opinion: str, relation: str) -> str:
-    """The finding as a file that needs torch alone; "" for subjects that torch alone does not have.
+def _script(program: FuzzProgram, rung: SubjectSpec, verdict: Verdict, opinion: str, relation: str) -> str:
+    """The finding on its first wrong rung as a file that needs torch alone; "" for subjects that torch alone does not have.
+
+    `verdict`: that of the rung.
 
     Of a relation: the related program, where the relation is one of programs and not of ways to run them.
     """
@@ -94,7 +103,7 @@ def _script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, opinio
             return ""
         program, notes = related.program, (f"related by: {relation}; right where the program is not changed so",)
     try:
-        return repro_script(program, subject, verdict, notes=notes)
+        return repro_script(program, rung, verdict, notes=notes)
     except UsageError:
         return ""
 

@@ -117,6 +117,33 @@ def test_a_full_disk_is_said_after_what_was_found(
     assert "programs of seed 0" in told.out
 
 
+def test_an_interruption_shows_the_findings_that_wait_and_promises_nothing(tmp_path: Path) -> None:
+    """Without a corpus. Each finding waits: one worker judges a long range first."""
+    command = [sys.executable, "-m", "oracle.cli", "fuzz", "--subject", FAULTY, "--focus", "ops", "--workers", "1"]
+    log = tmp_path / "log"
+    with log.open("w") as err:
+        process = subprocess.Popen([*command, "--count", "100000"], stdout=subprocess.PIPE, stderr=err, text=True)
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline and process.poll() is None and "fail_accuracy" not in log.read_text():
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
+    said = log.read_text()
+    assert process.returncode == 1, said
+    assert "interrupted after" in said
+    assert "with --corpus DIR it could go on" in said
+    assert "the same command goes on with them" not in out
+    assert "the same command continues" not in said
+    found, _, waiting = out.partition("findings were not confirmed or reduced before the end")
+    # of the finding that was confirmed and reduced, and of one that waits: the program, what it gets, how to repeat it
+    for part in (found, waiting):
+        assert "def program(" in part
+        assert "# call 0: x0 = torch." in part
+        assert "  repeat: torch-oracle fuzz --subject " in part
+    assert "with --corpus DIR the same command would go on:" in waiting
+    assert "seen again in another process" in waiting
+
+
 def test_an_interruption_gives_the_summary_and_the_same_command_goes_on(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     command = [sys.executable, "-m", "oracle.cli", "fuzz", "--subject", "compile:fuzz.tests.planted:honest"]

@@ -15,14 +15,17 @@ import torch
 import fuzz
 from fuzz.localise import judge_here
 from fuzz.parsing import program_of
+from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
 from fuzz.render import to_program
 from fuzz.repro import repro_script
 from fuzz.structure import Definition, FuzzProgram, StateEntry
 from oracle.build import instantiate
 from oracle.errors import UsageError
+from oracle.inputs import decode
 from oracle.program import Call
 from oracle.subjects.registry import resolve
+from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 
 
@@ -84,6 +87,84 @@ def test_the_script_exits_with_1_while_the_bug_is_live(name: str, tmp_path: Path
         right = script.replace(f"backend=fuzz.tests.planted_bugs.{name}", 'backend="eager"')
         ended = _run(right, tmp_path)
         assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+_OWN_BACKEND = """
+def backend(gm, example_inputs):
+    return gm.forward
+"""
+# What capture sees differs from what eager does, whatever the backend.
+_CAPTURED = program_of(
+    "def program(a):\n    v = torch.sin(a)\n    r = v + int(torch.compiler.is_compiling())\n    return r\n",
+    [_tensor(3, fill={"kind": "choice", "values": [0.5, -0.5, 1.5, -1.5], "seed": 3})],
+)
+
+
+def _without_our_code(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The script as somebody runs it who has torch alone."""
+    path = folder / "repro.py"
+    path.write_text(script)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-I", "-W", "ignore", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
+
+
+def test_a_finding_of_capture_needs_no_backend_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"users_own_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(_OWN_BACKEND)
+    monkeypatch.chdir(tmp_path)
+    subject = resolve(f"{name}:backend")
+    with TrialProcess() as trials:
+        symptom = symptom_of(trials.judge(_CAPTURED, subject))
+    payload = {
+        "program": _CAPTURED.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json(), "budget_s": 20,
+        "culprit": False,
+    }  # fmt: skip
+    found = reduce_finding(payload, lambda stage: None)
+    assert (found["rung"], found["reproduced"]) == ("dynamo", True)
+    script = found["script"]
+    assert name not in script
+    assert "backend='eager'" in script
+    assert script.startswith(f"# dynamo: {symptom.status}: ")
+    (tmp_path / "elsewhere").mkdir()
+    ended = _without_our_code(script, tmp_path / "elsewhere")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "call 0: value of output" in ended.stdout
+    assert ended.stdout.endswith("DIFFERENT\n")
+    # what is shown beside it is what the script runs
+    for line in found["inputs"][0][:-1]:
+        assert line in script
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dynamo", "backend='eager'"),
+        ("aot_eager", "backend='aot_eager'"),
+        ("aot_eager_decomp_partition[dynamic=true]", "backend='aot_eager_decomp_partition', dynamic=True"),
+        ("inductor", "backend='inductor'"),
+    ],
+)
+def test_the_script_compiles_as_the_rung_does(name: str, text: str) -> None:
+    script = repro_script(CASES["integer_value"], resolve(name), Verdict(status=Status.FAIL_ACCURACY, symptom="x"))
+    assert f"return torch.compile(target, {text})" in script
+
+
+def test_a_large_argument_of_the_script_is_that_of_the_finding(tmp_path: Path) -> None:
+    """The bug shows at one value of a thousand: other random numbers would not have it."""
+    spec = _tensor(2000, dtype="int64", fill={"kind": "integers", "low": 0, "high": 1000, "seed": 8})
+    others = torch.randint(0, 1000, (2000,), generator=torch.Generator().manual_seed(0))
+    value = next(value for value in decode(spec, seed=0).tolist() if value not in others)
+    program = program_of(
+        f"def program(a):\n    r = torch.where(a == {value}, int(torch.compiler.is_compiling()), 0)\n    return r\n",
+        [spec],
+    )
+    subject = resolve("dynamo")
+    with TrialProcess() as trials:
+        verdict = trials.judge(program, subject)
+    assert verdict.status is Status.FAIL_ACCURACY
+    ended = _without_our_code(repro_script(program, subject, verdict), tmp_path)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
 
 
 def test_modules_globals_and_plans_are_in_the_script(tmp_path: Path) -> None:

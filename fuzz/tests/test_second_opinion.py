@@ -12,10 +12,10 @@ from fuzz.campaign.records import _bucket_row
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundProgram, Work, new_state
-from fuzz.campaign.summary import bucket_json, summary_lines
+from fuzz.campaign.summary import bucket_json, repeat_command, summary_lines
 from fuzz.campaign.work import task_of
 from fuzz.corpus import Corpus
-from fuzz.localise import AGREES, SECOND, judge_here, second_opinion
+from fuzz.localise import AGREES, SECOND, judge_here, ladder_of, second_opinion
 from fuzz.parsing import program_of
 from fuzz.reduce.task import reduce_finding
 from fuzz.structure import FuzzProgram
@@ -124,3 +124,20 @@ def test_the_opinion_is_in_the_summary_the_script_and_the_record(tmp_path: Path)
     assert case.tags == (planted.name, f"refimpl {AGREES}")
     with Corpus(tmp_path, settings.identity()) as corpus:
         assert corpus.save_script(bucket.key, bucket.script).read_text() == reduced["script"]
+
+
+def test_the_command_that_repeats_a_finding_leaves_out_what_comes_after_the_first_wrong_rung(tmp_path: Path) -> None:
+    subject = replace(resolve("my.own:backend[dynamic=true]"), name="mine", options={"dynamic": True})
+    settings = CampaignSettings(subject=subject, seed=7, subjects_file="/there/subjects.toml")
+    reduced = {
+        "program": _XOR.to_json(), "verdict": _NUMBER.to_json(), "symptom": symptom_of(_NUMBER).to_json(), "rung": "dynamo",
+    }  # fmt: skip
+    found, own = (
+        next(iter(_found(subject, {**reduced, "rung": rung})[1].buckets.values())) for rung in ("dynamo", "mine")
+    )
+    again = repeat_command(found, settings, corpus=tmp_path)
+    assert again == f"torch-oracle fuzz --subject 'dynamo[dynamic=true]' --replay {tmp_path}/findings/{found.key}.json"
+    assert dict(resolve("dynamo[dynamic=true]").options) == dict(ladder_of(subject)[0].options)
+    file = "--subject mine --subjects-file /there/subjects.toml"
+    assert repeat_command(own, settings, corpus=tmp_path).startswith(f"torch-oracle fuzz {file} --replay ")
+    assert repeat_command(found, settings, corpus=None) == f"torch-oracle fuzz {file} --seed 7 --number 4"
