@@ -287,6 +287,7 @@ def test_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
 def test_text_helpers() -> None:
     """UT-56"""
     assert repr([small.Lit("x + 1")]) == "[x + 1]"
+    assert type(repr(small.Lit("x"))) is str
     assert small.strip_color_from_string("\x1b[31mred\x1b[0m") == "red"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -336,6 +337,16 @@ def test_a_copy_of_an_input_has_gradient_and_marks() -> None:
         assert getattr(copy, "_dynamo_dynamic_indices") == {1}
     plain_copy = clone_tensor(x)
     assert plain_copy.requires_grad
+    (gradient,) = torch.autograd.grad((plain_copy * 3).sum(), x)
+    assert gradient.tolist() == [[3.0] * 3] * 2, "it flows through the copy"
+    with torch.no_grad():
+        leaf = clone_tensor(x)
+    assert leaf.is_leaf
+    assert leaf.requires_grad
+    assert leaf.grad is not None
+    assert leaf.grad is not x.grad
+    assert leaf.grad.tolist() == [[5.0] * 3] * 2
+    assert clone_tensor(torch.ones(2)).grad is None
     assert torch.equal(clone_input(torch.ones(2), dtype=torch.float64), torch.ones(2, dtype=torch.float64))
 
 
@@ -396,7 +407,10 @@ def test_torchscript_traces_then_scripts_then_gives_up(caplog: pytest.LogCapture
         return {3: open}
 
     assert torchscript(neither, (torch.ones(2),), verbose=True) is None
-    assert "neither traced nor scripted" in caplog.text
+    (record,) = [record for record in caplog.records if "neither traced nor scripted" in record.getMessage()]
+    assert record.levelname == "ERROR"
+    assert "trace: " in record.getMessage()
+    assert "script: " in record.getMessage()
 
 
 def test_parameters_are_put_back_by_value() -> None:

@@ -56,9 +56,9 @@ def test_containers_are_compared_part_by_part(caplog: pytest.LogCaptureFixture) 
     assert same(torch.Size([2, 3]), (2, 3))
     assert same(torch.nn.ParameterList([x]), [torch.nn.Parameter(x)])
     assert not same([x, x], [x])
-    assert "Length mismatch" in caplog.text
+    assert "length is 1, and should be 2" in caplog.text
     assert not same({"a": x, "b": x}, {"a": x + 1, "b": x})
-    assert "key name a" in caplog.text
+    assert "the result['a'] is not as good" in caplog.text
     with pytest.raises(AssertionError, match="type mismatch"):
         same([x], x)
     with pytest.raises(AssertionError, match="keys mismatch"):
@@ -159,7 +159,7 @@ def test_where_a_mean_says_little_more_is_allowed(caplog: pytest.LogCaptureFixtu
     assert not same(ref, res, fp64)
     assert same(ref, res, fp64, tol=2e-2)
     assert not same(ref * math.nan, res, fp64)
-    assert "nan in reference" in caplog.text
+    assert "the reference has NaN" in caplog.text
     assert not same(ref, res * math.nan, fp64)
 
 

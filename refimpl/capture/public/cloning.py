@@ -20,11 +20,13 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 
 
 def clone_tensor(x: torch.Tensor) -> torch.Tensor:
-    """A copy with the same `requires_grad`, and a copy of the gradient of a leaf."""
-    made = x.clone().requires_grad_(x.requires_grad)
-    if x.is_leaf and x.grad is not None:
-        made.grad = x.grad.clone()
-    return made
+    """A copy that gradients flow through to `x`; under `no_grad`, a leaf. The gradient of a leaf is copied with it."""
+    copy = torch.clone(x)
+    if copy.requires_grad is not x.requires_grad:  # autograd is off
+        copy.requires_grad_()
+    gradient = x.grad if x.is_leaf else None
+    copy.grad = gradient if gradient is None else torch.clone(gradient)
+    return copy
 
 
 def clone_input(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -25,18 +25,20 @@ def enum_repr(value: Enum, local: bool) -> str:
 
 def const_repr(x: Any, *, local: bool) -> str:
     """A constant as a guard writes it; in lists and tuples each item so. `local`: where classes of enumerations are found."""
-    if isinstance(x, (list, tuple)):
-        items = ",".join(const_repr(item, local=local) for item in x)
-        if isinstance(x, list):
-            return f"[{items}]"
-        return f"({items},)" if len(x) == 1 else f"({items})"
-    if isinstance(x, Enum):
-        return enum_repr(x, local=local)
-    if isinstance(x, BuiltinFunctionType):
-        return x.__name__
-    if isinstance(x, type):
-        return x.__qualname__ if x.__module__ == "builtins" else f"{x.__module__}.{x.__qualname__}"
-    return repr(x)
+    match x:
+        case list():
+            return dict_keys_repr(x, local=local)
+        case tuple():
+            items = [const_repr(item, local=local) for item in x]
+            return f"({','.join(items)}{',' if len(items) == 1 else ''})"
+        case Enum():
+            return enum_repr(x, local=local)
+        case BuiltinFunctionType():
+            return x.__name__
+        case type():
+            return x.__qualname__ if x.__module__ == "builtins" else f"{x.__module__}.{x.__qualname__}"
+        case _:
+            return repr(x)
 
 
 def dict_keys_repr(const_keys: Iterable[Any], *, local: bool) -> str:
@@ -46,7 +48,7 @@ def dict_keys_repr(const_keys: Iterable[Any], *, local: bool) -> str:
 
 def key_is_id(k: Any) -> bool:
     """Whether a key is known by its `id`: equal tensors and modules are not one key, and methods of C are made anew."""
-    return isinstance(k, (torch.Tensor, torch.nn.Module, MethodWrapperType))
+    return isinstance(k, MethodWrapperType | torch.nn.Module | torch.Tensor)
 
 
 def key_to_id(value: Iterable[Any]) -> list[Any]:

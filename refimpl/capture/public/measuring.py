@@ -50,16 +50,19 @@ def _settle(waits: bool) -> None:
 
 
 def torchscript(model: Any, example_inputs: Any, verbose: bool = False) -> Any:
-    """The model as TorchScript: itself if it is, traced, or scripted where that fails; None where both do, which is logged."""
+    """The model as TorchScript: traced, or where that fails scripted. A model that is TorchScript comes back as it is.
+
+    None where both fail. What they raised is then logged: as an error if `verbose`, else as information.
+    """
     if is_jit_model(model):
         return model
-    try:
-        return torch.jit.trace(model, example_inputs)
-    except Exception:  # whatever a model raises when it is traced
+    failures: list[str] = []
+    ways = (lambda: torch.jit.trace(model, example_inputs), lambda: torch.jit.script(model))
+    for way, convert in zip(("trace", "script"), ways, strict=True):
         try:
-            return torch.jit.script(model)
-        except Exception as error:  # whatever the compiler says of it
-            _LOG.log(
-                logging.ERROR if verbose else logging.INFO, "the model can be neither traced nor scripted: %s", error
-            )
-            return None
+            return convert()
+        except Exception as error:  # whatever the model, or TorchScript's compiler, raises
+            failures.append(f"{way}: {error}")
+    level = logging.ERROR if verbose else logging.INFO
+    _LOG.log(level, "the model can be neither traced nor scripted\n  %s", "\n  ".join(failures))
+    return None

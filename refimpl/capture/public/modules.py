@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/utils.py nn_module_get_all_hooks, nn_module_proxy, ge
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
@@ -58,10 +59,9 @@ def nn_module_has_global_hooks() -> bool:
 
 def get_first_attr(obj: Any, *attrs: str) -> Any:
     """The first of these attributes that the object has. Raises AssertionError where it has none."""
-    for name in attrs:
-        if hasattr(obj, name):
-            return getattr(obj, name)
-    raise AssertionError(f"{obj} has none of the attributes {', '.join(attrs)}")
+    found = next(filter(functools.partial(hasattr, obj), attrs), None)
+    assert found is not None, f"{obj!r} has none of the attributes {', '.join(attrs)}"
+    return getattr(obj, found)
 
 
 def nn_module_proxy(mod: Any) -> Any:

@@ -16,15 +16,15 @@ _STOLEN = "locals_to_steal"
 
 
 class GmWrapper(torch.nn.Module):
-    """A graph module that takes flat inputs."""
+    """A graph module that takes flat inputs. `unflatten_fn` gives, of their tuple, the inputs of the graph."""
 
     def __init__(self, gm: Any, unflatten_fn: Callable[[Sequence[Any]], Any]) -> None:
         super().__init__()
-        self.gm = gm
-        self.unflatten_fn = unflatten_fn
+        self.gm, self.unflatten_fn = gm, unflatten_fn
 
-    def forward(self, *args: Any) -> Any:
-        return self.gm(*self.unflatten_fn(args))
+    def forward(self, *leaves: Any) -> Any:
+        nested = self.unflatten_fn(leaves)
+        return self.gm(*nested)
 
 
 def set_locals_to_steal(maybe_gm: Any, locals_to_steal: Sequence[str]) -> None:

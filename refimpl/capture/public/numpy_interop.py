@@ -67,11 +67,9 @@ def to_numpy_scalar(value: torch.Tensor) -> Any:
 
 def numpy_to_tensor(value: Any) -> Any:
     """Tensors in the place of arrays, over the same memory, also in lists and tuples; everything else as it is."""
-    if isinstance(value, np.ndarray):
-        return torch.as_tensor(value)
     if isinstance(value, _ARRAY):
         return value.tensor
-    return _mapped(numpy_to_tensor, value)
+    return torch.as_tensor(value) if isinstance(value, np.ndarray) else _mapped(numpy_to_tensor, value)
 
 
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
@@ -86,15 +84,27 @@ def _as_array(value: Any) -> Any:
     return _ARRAY(value) if isinstance(value, torch.Tensor) else value
 
 
-class numpy_to_tensor_wrapper:  # noqa: N801 - upstream's name
-    """A function of numpy's counterpart that takes and gives tensors."""
+class _Wrapped:
+    """A callable that is shown as what it stands for."""
 
-    def __init__(self, f: Callable[..., Any]) -> None:
-        self.f = f
-        self.__name__ = f"wrapped_{f.__name__}"
+    kind = ""
+
+    def __init__(self, original: str) -> None:
+        self._original = original
+        self.__name__ = f"wrapped_{original}"
 
     def __repr__(self) -> str:
-        return f"<Wrapped function <original {self.f.__name__}>>"
+        return f"<Wrapped {self.kind} <original {self._original}>>"
+
+
+class numpy_to_tensor_wrapper(_Wrapped):  # noqa: N801 - upstream's name
+    """A function of numpy's counterpart that takes and gives tensors."""
+
+    kind = "function"
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        super().__init__(f.__name__)
+        self.f = f
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return numpy_to_tensor(self.f(*args, **kwargs))
@@ -105,29 +115,28 @@ def numpy_attr_wrapper(obj: Any, name: str) -> Any:
     return numpy_to_tensor(getattr(_as_array(obj), name))
 
 
-class numpy_method_wrapper:  # noqa: N801 - upstream's name
+class numpy_method_wrapper(_Wrapped):  # noqa: N801 - upstream's name
     """A method of arrays, of tensors."""
 
-    def __init__(self, method: str) -> None:
-        self.method = method
-        self.__name__ = f"wrapped_{method}"
+    kind = "method"
 
-    def __repr__(self) -> str:
-        return f"<Wrapped method <original {self.method}>>"
+    def __init__(self, method: str) -> None:
+        super().__init__(method)
+        self.method = method
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return numpy_to_tensor(getattr(_as_array(args[0]), self.method)(*args[1:], **kwargs))
+        array, *others = args
+        return numpy_to_tensor(getattr(_as_array(array), self.method)(*others, **kwargs))
 
 
-class numpy_operator_wrapper:  # noqa: N801 - upstream's name
+class numpy_operator_wrapper(_Wrapped):  # noqa: N801 - upstream's name
     """An operator of arrays, of tensors. Raises AssertionError for keywords: operators have none."""
 
-    def __init__(self, op: Callable[..., Any]) -> None:
-        self.op = op
-        self.__name__ = f"wrapped_{op.__name__}"
+    kind = "operator"
 
-    def __repr__(self) -> str:
-        return f"<Wrapped operator <original {self.op.__name__}>>"
+    def __init__(self, op: Callable[..., Any]) -> None:
+        super().__init__(op.__name__)
+        self.op = op
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         assert not kwargs, f"{self.__name__} is given {kwargs}\n  expected: operands alone"

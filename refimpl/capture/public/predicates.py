@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/utils.py istype, is_typing, hashable, is_namedtuple, 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import inspect
@@ -26,18 +27,18 @@ common_constant_types: set[type] = {
     int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), types.CodeType, torch.device, torch.dtype,
     torch.memory_format, torch.layout,
 }  # fmt: skip
-# Legacy classes of tensors -> the names that their dtype has.
+
+
+def _spellings(dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+    """The dtype once for every name that torch has for it: twice for float32, which is `torch.float` too."""
+    return tuple(value for value in vars(torch).values() if value is dtype)
+
+
+# Legacy classes of tensors -> what their dtype is called.
 tensortype_to_dtype: dict[Any, tuple[torch.dtype, ...]] = {
-    torch.FloatTensor: (torch.float32, torch.float),
-    torch.DoubleTensor: (torch.float64, torch.double),
-    torch.HalfTensor: (torch.float16, torch.half),
-    torch.BFloat16Tensor: (torch.bfloat16,),
-    torch.ByteTensor: (torch.uint8,),
-    torch.CharTensor: (torch.int8,),
-    torch.LongTensor: (torch.int64, torch.long),
-    torch.IntTensor: (torch.int32, torch.int),
-    torch.ShortTensor: (torch.int16, torch.short),
-    torch.BoolTensor: (torch.bool,),
+    legacy: _spellings(legacy.dtype)
+    for name in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
+    for legacy in [getattr(torch, f"{name}Tensor")]
 }
 
 
@@ -160,17 +161,17 @@ def is_jit_model(model: Any) -> bool:
 
 def is_safe_constant(v: Any) -> bool:
     """Whether a value may be written into code: constants, enumerations, classes, slices, and tuples and frozensets of them."""
-    if istype(v, (tuple, frozenset)):
-        return all(map(is_safe_constant, v))
-    return isinstance(v, (enum.Enum, type)) or istype(v, common_constant_types | {slice})
+    kind = type(v)
+    if kind is tuple or kind is frozenset:
+        return all(is_safe_constant(part) for part in v)
+    return kind is slice or kind in common_constant_types or isinstance(v, (type, enum.Enum))
 
 
 def getfile(obj: Any) -> str | None:
     """The file that an object is written in; None where there is none."""
-    try:
+    with contextlib.suppress(OSError, TypeError):  # of what is built in, or was made by `exec`
         return inspect.getfile(obj)
-    except (TypeError, OSError):
-        return None
+    return None
 
 
 def fqn(obj: Any) -> str:

@@ -1,16 +1,18 @@
 """`same`: whether a result is as good as a reference, no further from a result in fp64 than the reference is.
 
 Counterpart: torch/_dynamo/utils.py same, rmse
-Differs: one small function a kind of value. It is upstream's predicate with its blind spots (strides, aliases, `requires_grad`,
-scale in cosine mode); what refimpl is judged by is oracle/, which has none of them.
+Differs: what is compared is found by the type of the reference, and a comparison gives the reason for a difference, with the
+way to the part that differs. It is upstream's predicate with its blind spots (strides, aliases, `requires_grad`, scale in
+cosine mode); what refimpl is judged by is oracle/, which has none of them.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import singledispatchmethod
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,7 @@ import torch
 from refimpl._torch import FakeTensor
 
 _LOG = logging.getLogger(__name__)
-_SEQUENCES = (list, tuple, torch.nn.ParameterList, torch.Size)
-_PLAIN = (str, int, type(None), bool, torch.device)
-_ONLY_LOSS = frozenset({"QuestionAnsweringModelOutput"})
+_ONLY_LOSS = "QuestionAnsweringModelOutput"
 # Outputs of models and distributions: compared by attributes.
 _BY_ATTRIBUTES = frozenset(
     {
@@ -29,9 +29,10 @@ _BY_ATTRIBUTES = frozenset(
         "Normal", "Seq2SeqLMOutput", "SquashedNormal", "TanhTransform", "Variable",
     }
 )  # fmt: skip
+_SIMILAR = 0.99  # the least cosine of the angle between tensors that count as the same
 _FEW_ELEMENTS = 1000
 _LARGE_TOLERANCE = 2e-2
-_SIMILAR = 0.99
+_HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 def rmse(ref: torch.Tensor, res: torch.Tensor) -> torch.Tensor:
@@ -58,149 +59,176 @@ def same(
     exact_dtype: dtypes must be equal. ignore_non_fp: what is no float passes. relax_numpy_equality: a numpy scalar may be
     compared with a number of Python.
 
-    Raises AssertionError where types or keys of containers differ or a tensor is fake, RuntimeError for an unknown class.
+    Raises AssertionError where types or keys of containers differ or a tensor is fake, RuntimeError for an unknown class,
+    ValueError where a sequence of `fp64_ref` has another length than that of `ref`.
     """
-    how = _Comparison(
+    comparison = _Comparison(
         cos_similarity=cos_similarity, tol=tol, equal_nan=equal_nan, exact_dtype=exact_dtype,
-        relax_numpy_equality=relax_numpy_equality, ignore_non_fp=ignore_non_fp, log_error=log_error,
+        relax_numpy_equality=relax_numpy_equality, ignore_non_fp=ignore_non_fp,
     )  # fmt: skip
-    return how.equal(ref, res, ref if fp64_ref is None else fp64_ref)
+    difference = comparison.difference(ref, res, ref if fp64_ref is None else fp64_ref)
+    if difference is not None:
+        log_error(str(difference))
+    return difference is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """Why a result is not as good as the reference, and in which part: `["loss"][0]`; empty for the whole."""
+
+    reason: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"the result{self.part} is not as good as the reference: {self.reason}"
+
+
+_Part = tuple[str, Any, Any, Any]  # how it is reached; of the reference, of the result, in fp64
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
+    """The settings of `same`. A method gives None where the result is as good as the reference."""
+
     cos_similarity: bool
     tol: float
     equal_nan: bool
     exact_dtype: bool
     relax_numpy_equality: bool
     ignore_non_fp: bool
-    log_error: Callable[..., None]
 
-    def equal(self, ref: Any, res: Any, fp64: Any) -> bool:
-        name = type(ref).__name__
-        if isinstance(ref, _SEQUENCES):
-            return self._sequences(ref, res, fp64)
-        if name in _ONLY_LOSS:
-            return self.equal(ref.loss, res.loss, fp64.loss)
-        if isinstance(ref, dict):
-            return self._dicts(ref, res, fp64)
-        if isinstance(ref, np.ndarray):
-            assert isinstance(res, np.ndarray), _mismatch(ref, res)
-            return self.equal(torch.as_tensor(ref), torch.as_tensor(res), _as_tensor(fp64))
-        if isinstance(ref, (torch.Tensor, float)):
-            return self._tensors(*map(_as_tensor, (ref, res, fp64)))
-        if isinstance(ref, _PLAIN):
-            return self._plain(ref, res)
-        if isinstance(ref, np.generic):
-            return self._numpy_scalars(ref, res)
-        if name in _BY_ATTRIBUTES:
-            assert type(ref) is type(res), _mismatch(ref, res)
-            return all(self.equal(value, vars(res)[key], vars(fp64)[key]) for key, value in vars(ref).items())
-        raise RuntimeError(f"unsupported type: {name}\n  expected: tensors, numbers and text in containers")
+    def difference(self, ref: Any, res: Any, fp64: Any) -> _Difference | None:
+        """Compares any two values."""
+        if type(ref).__name__ == _ONLY_LOSS:
+            return self._of_parts([(".loss", ref.loss, res.loss, fp64.loss)])
+        return self._compare(ref, res, fp64)
 
-    def _sequences(self, ref: Any, res: Any, fp64: Any) -> bool:
-        assert isinstance(res, (list, tuple)), _mismatch(ref, res)
-        if len(ref) != len(res):
-            self.log_error("Length mismatch: %s of %d, and %s of %d", type(ref), len(ref), type(res), len(res))
-            return False
-        return all(map(self.equal, ref, res, fp64))
+    def _of_parts(self, parts: Sequence[_Part]) -> _Difference | None:
+        for way, *values in parts:
+            found = self.difference(*values)
+            if found is not None:
+                return _Difference(found.reason, way + found.part)
+        return None
 
-    def _dicts(self, ref: dict[Any, Any], res: Any, fp64: Any) -> bool:
-        assert isinstance(res, dict), _mismatch(ref, res)
-        assert ref.keys() == res.keys(), f"keys mismatch {set(ref.keys())} == {set(res.keys())}"
-        for key in sorted(ref):
-            if not self.equal(ref[key], res[key], fp64[key]):
-                self.log_error("Accuracy failed for key name %s", key)
-                return False
-        return True
+    @singledispatchmethod
+    def _compare(self, ref: Any, res: Any, fp64: Any) -> _Difference | None:
+        """What no other rule is for: a class that is known by its name."""
+        if type(ref).__name__ not in _BY_ATTRIBUTES:
+            raise RuntimeError(
+                f"unsupported type: {type(ref).__name__}\n  expected: tensors, numbers and text in containers"
+            )
+        _check_kind(res, type(ref))
+        return self._of_parts([(f".{key}", vars(ref)[key], vars(res)[key], vars(fp64)[key]) for key in vars(ref)])
 
-    def _plain(self, ref: Any, res: Any) -> bool:
-        if self.ignore_non_fp:
-            return True
-        if ref != res:
-            self.log_error("Accuracy failed (%s): %s is not %s", type(ref).__name__, res, ref)
-        return bool(ref == res)
+    @_compare.register(torch.nn.ParameterList)
+    @_compare.register(tuple)
+    @_compare.register(list)
+    def _(self, ref: Sequence[Any], res: Any, fp64: Sequence[Any]) -> _Difference | None:
+        _check_kind(res, list, tuple)
+        if len(res) != len(ref):
+            return _Difference(f"its length is {len(res)}, and should be {len(ref)}")
+        rows = enumerate(zip(ref, res, fp64, strict=True))
+        return self._of_parts([(f"[{index}]", *values) for index, values in rows])
 
-    def _numpy_scalars(self, ref: Any, res: Any) -> bool:
-        if self.relax_numpy_equality and not isinstance(res, np.generic):
-            ref = ref.item()
-        if type(ref) is type(res) and ref == res:
-            return True
-        self.log_error("Accuracy failed (numpy): %r is not %r", res, ref)
-        return False
+    @_compare.register
+    def _(self, ref: dict, res: Any, fp64: Mapping[Any, Any]) -> _Difference | None:
+        _check_kind(res, dict)
+        if ref.keys() != res.keys():
+            raise AssertionError(
+                f"keys mismatch: the result lacks {[*(ref.keys() - res.keys())]} and has {[*(res.keys() - ref.keys())]} besides"
+            )
+        return self._of_parts([(f"[{key!r}]", ref[key], res[key], fp64[key]) for key in sorted(ref)])
+
+    @_compare.register(type(None))
+    @_compare.register(torch.device)
+    @_compare.register(int)
+    @_compare.register(str)
+    def _(self, ref: Any, res: Any, fp64: Any) -> _Difference | None:
+        if self.ignore_non_fp or res == ref:
+            return None
+        return _Difference(f"it is {res!r}, and should be {ref!r}")
+
+    @_compare.register
+    def _(self, ref: np.generic, res: Any, fp64: Any) -> _Difference | None:
+        expected = ref.item() if self.relax_numpy_equality and not isinstance(res, np.generic) else ref
+        if (type(res), res) == (type(expected), expected):
+            return None
+        return _Difference(f"it is {res!r} of {type(res).__name__}, and should be {ref!r} of {type(ref).__name__}")
+
+    @_compare.register
+    def _(self, ref: np.ndarray, res: Any, fp64: Any) -> _Difference | None:
+        _check_kind(res, np.ndarray)
+        return self._of_tensors(*map(_as_tensor, (ref, res, fp64)))
+
+    @_compare.register(torch.Tensor)
+    @_compare.register(np.float64)  # a float of Python too
+    @_compare.register(float)
+    def _(self, ref: Any, res: Any, fp64: Any) -> _Difference | None:
+        return self._of_tensors(*map(_as_tensor, (ref, res, fp64)))
 
     # ------------------------------------------------------------------------------------------------------------ tensors
 
-    def _tensors(self, ref: torch.Tensor, res: torch.Tensor, fp64: torch.Tensor) -> bool:
-        assert not isinstance(ref, FakeTensor), "the reference is a fake tensor\n  expected: one with data"
-        assert not isinstance(res, FakeTensor), "the result is a fake tensor\n  expected: one with data"
+    def _of_tensors(self, ref: torch.Tensor, res: torch.Tensor, fp64: torch.Tensor) -> _Difference | None:
+        for value, whose in ((ref, "reference"), (res, "result")):
+            assert not isinstance(value, FakeTensor), f"the {whose} is a fake tensor\n  expected: one with data"
+        _check_kind(res, torch.Tensor)
         if ref.is_sparse:
             assert res.is_sparse, "the reference is sparse and the result is dense"
-            ref, res = ref.to_dense(), res.to_dense()
-        assert isinstance(res, torch.Tensor), _mismatch(ref, res)
-        if self.exact_dtype:
-            if ref.dtype != res.dtype:
-                self.log_error("dtype mismatch %s, %s", ref.dtype, res.dtype)
-                return False
-            if ref.dtype == torch.bool:
-                return self.ignore_non_fp or self._bools(ref, res)
+            return self._of_tensors(*(value.to_dense() if value.is_sparse else value for value in (ref, res, fp64)))
+        if self.exact_dtype and res.dtype is not ref.dtype:
+            return _Difference(f"its dtype is {res.dtype}, and should be {ref.dtype}")
+        if self.exact_dtype and ref.dtype is torch.bool:
+            is_equal = self.ignore_non_fp or self._is_close(ref.byte(), res.byte())
+            return None if is_equal else _Difference("its elements of dtype torch.bool are not all equal")
         if self.cos_similarity:
-            return self._by_angle(ref, res)
-        if not self.exact_dtype:
-            ref = ref.to(res.dtype)
-        if torch.allclose(ref, res, atol=self.tol, rtol=self.tol, equal_nan=self.equal_nan):
-            return True
-        if fp64.dtype == torch.float64:
-            return self._by_distance(ref, res, fp64.to_dense() if fp64.is_sparse else fp64)
-        if self.ignore_non_fp:
-            return True
-        self.log_error("Accuracy failed: allclose not within tol=%s", self.tol)
-        return False
+            return self._by_angle(ref.flatten().float(), res.flatten().float())
+        ref = ref.to(res.dtype)
+        if self._is_close(ref, res):
+            return None
+        if fp64.dtype is torch.float64:
+            return self._by_distance(ref, res, fp64)
+        return None if self.ignore_non_fp else _Difference(f"it is not allclose within {self.tol}")
 
-    def _bools(self, ref: torch.Tensor, res: torch.Tensor) -> bool:
-        is_equal = torch.allclose(
-            ref.to(torch.uint8), res.to(torch.uint8), atol=self.tol, rtol=self.tol, equal_nan=self.equal_nan
+    def _is_close(self, ref: torch.Tensor, res: torch.Tensor) -> bool:
+        return torch.allclose(ref, res, rtol=self.tol, atol=self.tol, equal_nan=self.equal_nan)
+
+    def _by_angle(self, ref: torch.Tensor, res: torch.Tensor) -> _Difference | None:
+        if torch.allclose(ref, res, rtol=self.tol, atol=self.tol, equal_nan=True):  # zeros have no direction
+            return None
+        cosine = float(torch.nn.functional.cosine_similarity(ref, res, dim=0, eps=1e-6))
+        if cosine >= _SIMILAR:
+            return None
+        _LOG.warning("the cosine of the angle between result and reference is %s", cosine)
+        return _Difference(f"the cosine of the angle between them is {cosine}, and should be {_SIMILAR} or more")
+
+    def _by_distance(self, ref: torch.Tensor, res: torch.Tensor, fp64: torch.Tensor) -> _Difference | None:
+        of_ref, of_res = (rmse(fp64, value).item() for value in (ref, res))
+        if math.isnan(of_ref):
+            _LOG.warning("the reference has NaN, or fp64 has: no result is near enough")
+        factor = self._allowed_factor(res, fp64)
+        limit = factor * of_ref + self.tol / 10
+        if of_res <= limit:
+            return None
+        return _Difference(
+            f"it is not allclose within {self.tol}, and from fp64 it is {of_res:.5g} away where the reference is {of_ref:.5g} "
+            f"away; {factor} times as far, with a tenth of the tolerance added, is allowed ({res.dtype}, {tuple(res.shape)})"
         )
-        if not is_equal:
-            self.log_error("Accuracy failed: bool tensors differ")
-        return is_equal
 
-    def _by_angle(self, ref: torch.Tensor, res: torch.Tensor) -> bool:
-        ref, res = ref.flatten().to(torch.float32), res.flatten().to(torch.float32)
-        if torch.allclose(ref, res, atol=self.tol, rtol=self.tol, equal_nan=True):  # zeros have no direction
-            return True
-        similarity = torch.nn.functional.cosine_similarity(ref, res, dim=0, eps=1e-6)
-        if similarity < _SIMILAR:
-            _LOG.warning("Similarity score=%s", similarity.detach().cpu().item())
-        return bool(similarity >= _SIMILAR)
-
-    def _by_distance(self, ref: torch.Tensor, res: torch.Tensor, fp64: torch.Tensor) -> bool:
-        ref_error = rmse(fp64, ref).item()
-        res_error = rmse(fp64, res).item()
-        if math.isnan(ref_error):
-            _LOG.warning("Found nan in reference. Consider running in higher precision.")
-        multiplier = self._multiplier(res, fp64)
-        is_close = res_error <= multiplier * ref_error + self.tol / 10.0
-        if not is_close:
-            self.log_error(
-                "RMSE (res-fp64): %.5f, (ref-fp64): %.5f and shape=%s. res.dtype: %s, multiplier: %f, tol: %f",
-                res_error, ref_error, res.size(), res.dtype, multiplier, self.tol,
-            )  # fmt: skip
-        return is_close
-
-    def _multiplier(self, res: torch.Tensor, fp64: torch.Tensor) -> float:
+    def _allowed_factor(self, res: torch.Tensor, fp64: torch.Tensor) -> float:
         """How many times as far from fp64 as the reference a result may be: further where a mean says little."""
-        is_small = fp64.numel() < _FEW_ELEMENTS or (fp64.ndim == 4 and fp64.shape[-1] == fp64.shape[-2] == 1)
-        is_coarse = res.dtype in (torch.bfloat16, torch.float16) or self.tol >= _LARGE_TOLERANCE
-        return 3.0 if is_small or is_coarse else 2.0
+        says_little = (
+            self.tol >= _LARGE_TOLERANCE
+            or res.dtype in _HALVES
+            or fp64.numel() < _FEW_ELEMENTS
+            or (fp64.ndim == 4 and fp64.shape[2:] == (1, 1))
+        )
+        return 3.0 if says_little else 2.0
 
 
-def _as_tensor(value: Any) -> torch.Tensor:
-    if isinstance(value, float):
-        return torch.tensor(value)
-    return torch.as_tensor(value) if isinstance(value, np.ndarray) else value
+def _as_tensor(value: Any) -> Any:
+    return torch.as_tensor(value) if isinstance(value, (np.ndarray, float)) else value
 
 
-def _mismatch(ref: Any, res: Any) -> str:
-    return f"type mismatch {type(ref)} {type(res)}"
+def _check_kind(res: Any, *kinds: type) -> None:
+    names = " or ".join(kind.__name__ for kind in kinds)
+    assert isinstance(res, kinds), f"type mismatch: the result is of class {type(res).__name__}\n  expected: {names}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import functools
 import importlib
+import math
 import operator
 import pkgutil
 import re
@@ -46,7 +47,7 @@ def rot_n_helper(n: int) -> Callable[..., tuple[Any, ...]]:
 
 def product(it: Iterable[Any]) -> Any:
     """All multiplied; 1 for nothing."""
-    return functools.reduce(operator.mul, it, 1)
+    return math.prod(it)
 
 
 def _rest_of(iterator: Any) -> tuple[Any, ...]:
@@ -113,24 +114,21 @@ def ifdynstaticdefault(count1: Any, count2: Any) -> Any:
     return count1 if config.assume_static_by_default else count2
 
 
-class Lit:
-    """Text that is shown without quotes."""
+class Lit(str):
+    """Text that containers show without quotes."""
 
-    def __init__(self, s: str) -> None:
-        self.s = s
-
-    def __repr__(self) -> str:
-        return self.s
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
-_WARNED: set[str] = set()
+_GIVEN: collections.Counter[str] = collections.Counter()  # how often each text was to be given
 
 
 def warn_once(msg: str, stacklevel: int = 1) -> None:
-    """A warning, the first time that it is given."""
-    if msg not in _WARNED:
-        _WARNED.add(msg)
-        warnings.warn(msg, stacklevel=stacklevel + 1)
+    """Gives a warning the first time, whatever the filters of warnings are. `stacklevel` 1 is the caller's line."""
+    _GIVEN[msg] += 1
+    if _GIVEN[msg] == 1:
+        warnings.warn(msg, UserWarning, 1 + stacklevel)
 
 
 def strip_color_from_string(text: str) -> str:
@@ -139,25 +137,25 @@ def strip_color_from_string(text: str) -> str:
 
 
 class DuplicateWarningChecker:
-    """Knows the last keys that it was given."""
+    """Tells new keys from those that it was asked about lately. It remembers `maxsize` of them."""
 
     def __init__(self, maxsize: int = 4096) -> None:
         self.maxsize = maxsize
-        self.reset()
-
-    def reset(self) -> None:
-        """Forgets all."""
-        self.set: collections.OrderedDict[Hashable, None] = collections.OrderedDict()
+        self._asked: dict[Hashable, None] = {}  # the one that was not asked about for longest is first
 
     def add(self, key: Hashable) -> bool:
-        """Whether a key is new; under `config.verbose` always. The one that was not asked for longest is forgotten first."""
-        if key in self.set:
-            self.set.move_to_end(key)
-            return config.verbose
-        self.set[key] = None
-        while len(self.set) > self.maxsize:
-            self.set.popitem(last=False)
-        return True
+        """Whether to warn: the key is new, or `config.verbose` is set."""
+        before = len(self._asked)
+        self._asked.pop(key, None)
+        is_new = len(self._asked) == before
+        self._asked[key] = None
+        for oldest in list(self._asked)[: max(0, len(self._asked) - self.maxsize)]:
+            del self._asked[oldest]
+        return is_new or config.verbose
+
+    def reset(self) -> None:
+        """Every key is new again."""
+        self._asked.clear()
 
 
 graph_break_dup_warning_checker = DuplicateWarningChecker()

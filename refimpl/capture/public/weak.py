@@ -1,84 +1,113 @@
-"""Weak maps by identity, and globals that go when their owner does.
+"""A map whose keys are objects and do not stay alive for it, and globals that go when such an object does.
 
 Counterpart: torch/_dynamo/utils.py ExactWeakKeyDictionary, CleanupHook, CleanupManager
+Differs: one table of entries, a mapping as Python's own are: it can be iterated over, and entries can be deleted.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+_Hooks = list[Callable[[], None]]
 
 
-class ExactWeakKeyDictionary:
-    """A map from objects, equal ones told apart, that does not keep them alive."""
+class _Entry(NamedTuple):
+    owner: weakref.ref[Any]  # it takes the entry out of its map when the owner dies
+    value: Any
+
+
+class ExactWeakKeyDictionary(MutableMapping[Any, Any]):
+    """A map from objects to values. A key is the object itself: one that is equal to it is another key.
+
+    An entry goes when its key dies. Raises TypeError for a new key that cannot be referred to weakly, such as a number.
+    """
 
     def __init__(self) -> None:
-        self.values: dict[int, Any] = {}
-        self.refs: dict[int, weakref.ref[Any]] = {}
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.values[id(key)]
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a key, or the default."""
-        return self.values.get(id(key), default)
-
-    def __contains__(self, key: Any) -> bool:
-        return id(key) in self.values
-
-    def __len__(self) -> int:
-        return len(self.values)
+        self._entries: dict[int, _Entry] = {}
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        place = id(key)
-        if place not in self.refs:
-            self.refs[place] = weakref.ref(key, lambda _: self._remove_id(place))
-        self.values[place] = value
+        known = self._entries.get(id(key))
+        owner = self._watched(key) if known is None else known.owner
+        self._entries[id(key)] = _Entry(owner, value)
 
-    def _remove_id(self, place: int) -> None:
-        self.values.pop(place, None)
-        self.refs.pop(place, None)
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return self._entries[id(key)].value
+        except KeyError:
+            raise KeyError(key) from None
+
+    def __delitem__(self, key: Any) -> None:
+        if self._entries.pop(id(key), None) is None:
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        owners = [entry.owner() for entry in list(self._entries.values())]  # a key may die in between
+        return (owner for owner in owners if owner is not None)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # Two maps are one only if they are one object: Mapping's comparison would go by the equality of keys.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]
 
     def clear(self) -> None:
-        """Forgets all."""
-        self.refs.clear()
-        self.values.clear()
+        """Forget every key."""
+        self._entries = {}
+
+    def _watched(self, key: Any) -> weakref.ref[Any]:
+        address, this, is_exiting = id(key), weakref.ref(self), sys.is_finalizing
+
+        def ended(_: weakref.ref[Any]) -> None:
+            table = this()
+            if table is not None and not is_exiting():  # at exit, what hooks need may be gone
+                table._remove_id(address)
+
+        return weakref.ref(key, ended)
+
+    def _remove_id(self, address: int) -> Any:
+        """Called when the key with this `id` has died. Returns the value that it had, None if it had none."""
+        entry = self._entries.pop(address, None)
+        return None if entry is None else entry.value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CleanupHook:
-    """Removes a global when it is called."""
+    """A global variable that was added to `scope`. Calling the hook removes the variable."""
 
     scope: dict[str, Any]
     name: str
 
     def __call__(self) -> None:
-        if CleanupManager.count is not None:  # the interpreter is not ending
-            CleanupManager.count -= 1
+        CleanupManager.count -= 1
         self.scope.pop(self.name, None)
 
-    @staticmethod
-    def create(scope: dict[str, Any], name: str, val: Any) -> CleanupHook:
-        """Sets a global. Raises AssertionError where there is one of that name."""
-        assert name not in scope, f"{name} is a global already\n  expected: a free name"
-        scope[name] = val
+    @classmethod
+    def create(cls, scope: dict[str, Any], name: str, val: Any) -> CleanupHook:
+        """Adds a global variable. Raises AssertionError where there is one of that name."""
+        if name in scope:
+            raise AssertionError(f"{name} is a global already\n  expected: a free name")
+        made = cls(scope, name)
+        scope.update({name: val})
         CleanupManager.count += 1
-        return CleanupHook(scope, name)
+        return made
 
 
 class CleanupManager(ExactWeakKeyDictionary):
-    """Hooks by the object that they go with; `count`: how many globals there are."""
+    """The hooks to be called when an object dies, keyed by the object."""
 
-    count: ClassVar[int] = 0
     instance: ClassVar[CleanupManager]
+    count: ClassVar[int] = 0  # global variables that hooks have yet to remove, of every manager
 
-    def _remove_id(self, place: int) -> None:
-        hooks: list[Callable[[], None]] = self.values.get(place, [])
-        for hook in hooks:
-            hook()
-        super()._remove_id(place)
+    def _remove_id(self, address: int) -> _Hooks:
+        hooks: _Hooks = super()._remove_id(address) or []
+        while hooks:
+            hooks.pop(0)()
+        return hooks
 
 
 CleanupManager.instance = CleanupManager()
