@@ -25,33 +25,40 @@ from refimpl.tests.joint_graphs import calls
 aten = torch.ops.aten
 
 
-def gelu_bias(bias, y):
-    x = bias + y
-    return x * 0.5 * (1.0 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x)))
+def squared_sum(x, bias):
+    return (x + bias).square().sum(-1)
 
 
-def layer_norm(x, weight, bias):
-    centred = x - x.mean(-1, keepdim=True)
-    variance = torch.sum(centred * centred, -1, keepdim=True) / x.size(-1)
-    return centred / torch.sqrt(variance + 1e-5) * weight + bias
+def damped_wave(x, rate):
+    return torch.exp(-rate.abs() * x.abs()) * torch.cos(3 * x)
 
 
-class RmsNorm(nn.Module):
+def to_unit_length(x, scale):
+    return scale * x / (x.square().sum(-1, keepdim=True) + 0.25).sqrt()
+
+
+def weights_of(x):
+    powers = (x - x.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+class Gated(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(8))
+        self.gate = nn.Parameter(torch.linspace(-1, 1, 8))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.weight * (x * torch.rsqrt(x.to(torch.float32).pow(2).mean(-1, keepdim=True) + 1e-6))
+        return x * torch.sigmoid(self.gate + x.mean(0))
 
 
 FUNCTIONS: Any = {
-    "gelu with bias": (gelu_bias, (8,), (8,)),
-    "swish": (lambda x: x * torch.sigmoid(x), (8,)),
-    "mish": (lambda x: x.mul(torch.tanh(F.softplus(x))), (8,)),
-    "hard sigmoid": (lambda x: (x + 3.0).clamp(min=0.0, max=6.0).div(6.0), (8,)),
-    "hard swish": (lambda x: x * (x + 3.0).clamp(min=0.0, max=6.0).div(6.0), (8,)),
-    "layer norm": (layer_norm, (4, 8), (8,), (8,)),
+    "squared sum": (squared_sum, (4, 8), (8,)),
+    "damped wave": (damped_wave, (8,), (8,)),
+    "unit length": (to_unit_length, (4, 8), (8,)),
+    "weights": (weights_of, (4, 8)),
+    "logistic": (lambda x: torch.sigmoid(x) * (1 - x), (8,)),
+    "softplus": (lambda x: F.softplus(x).tanh() + x, (8,)),
+    "in steps": (lambda x: x.clamp(min=-0.5, max=0.5).mul(x).sub(0.125), (8,)),
 }
 
 
@@ -70,7 +77,7 @@ def test_fused_functions_give_what_eager_gives(name: str) -> None:
 
 
 def test_fused_modules_give_what_eager_gives() -> None:
-    module = RmsNorm()
+    module = Gated()
     x = torch.randn(4, 8, requires_grad=True)
     expected = gradients(module, [x])
     torch.testing.assert_close(gradients(memory_efficient_fusion(module), [x]), expected)
@@ -84,7 +91,7 @@ def test_settings_can_be_replaced() -> None:
         return graph_module
 
     x = torch.randn(8, requires_grad=True)
-    function = FUNCTIONS["swish"][0]
+    function = FUNCTIONS["logistic"][0]
     fused = memory_efficient_fusion(function, fw_compiler=keep, bw_compiler=keep)
     torch.testing.assert_close(gradients(fused, [x]), gradients(function, [x]))
     forward, backward = seen
@@ -100,7 +107,7 @@ def test_decompositions_are_of_overloads() -> None:
 @pytest.mark.parametrize("compiler", [nop, print_compile, simple_ts_compile, ts_compile])
 def test_compilers_keep_values(compiler: Any, capsys: pytest.CaptureFixture[str]) -> None:
     x = torch.randn(8, requires_grad=True)
-    function = FUNCTIONS["mish"][0]
+    function = FUNCTIONS["softplus"][0]
     compiled = aot_function(function, compiler)
     torch.testing.assert_close(gradients(compiled, [x]), gradients(function, [x]))
     printed = capsys.readouterr().out
