@@ -95,17 +95,20 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
     def functional(values: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(values, args, kwargs)
 
-    compiled = aot_function(functional, *args, num_params_buffers=len(named), **kwargs)
+    return AOTModule(mod, aot_function(functional, *args, num_params_buffers=len(named), **kwargs))
 
-    class AOTModule(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.orig_module = mod
 
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return compiled(list(parameters_and_buffers(self.orig_module).values()), args, kwargs)
+class AOTModule(torch.nn.Module):
+    """A module in which another one's parameters and buffers are given to what was compiled of it, at every call."""
 
-    return AOTModule()
+    def __init__(self, original: torch.nn.Module, compiled: Callable[..., Any]) -> None:
+        super().__init__()
+        self.orig_module = original  # upstream's name
+        self._compiled = compiled
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        state = parameters_and_buffers(self.orig_module)
+        return self._compiled([*state.values()], args, kwargs)
 
 
 def aot_module_simplified(

@@ -137,9 +137,9 @@ class InterpreterModuleDispatcher(torch.nn.Module):
         self._next = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        module = self.call_modules[self._next]
-        self._next = (self._next + 1) % len(self.call_modules)
-        return module(*args, **kwargs)
+        at = self._next
+        self._next += 1
+        return self.call_modules[at % len(self.call_modules)](*args, **kwargs)
 
     def type_name(self) -> str | None:
         """The class of the module that this one stands for."""

@@ -292,7 +292,7 @@ class Where(ShapeFunction):
         return b if condition is sympy.false else None
 
     def _eval_is_integer(self) -> bool | None:
-        return True if self.args[1].is_integer and self.args[2].is_integer else None
+        return all(value.is_integer for value in self.args[1:]) or None
 
 
 class IntAbs(IntegerFunction):

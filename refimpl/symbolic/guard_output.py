@@ -58,8 +58,9 @@ class GuardOutput(UnbackedSymbols):
         return [expr for expr in dict.fromkeys(exprs) if facts.decide(expr) is None]
 
     def format_guards(self, verbose: bool = False) -> str:
-        """One guard a line, with the user's line if verbose."""
-        return "\n".join(f" - {guard.expr}{' ' + guard.sloc if verbose else ''}" for guard in self.guards)
+        """One guard a line, as an item of a list. verbose: followed by the user's line."""
+        parts = [(str(guard.expr), guard.sloc) if verbose else (str(guard.expr),) for guard in self.guards]
+        return "\n".join(" ".join([" -", *words]) for words in parts)
 
     def get_pruned_guards(self, symints: Sequence[Any]) -> list[ShapeGuard]:
         """Guards that mention only the symbols of these SymInts."""

@@ -6,7 +6,8 @@ Counterpart: torch/fx/experimental/proxy_tensor.py get_isolated_graphmodule, wra
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -18,17 +19,24 @@ from refimpl.trace.recording_mode import paused_recordings
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, slots=True)
+class _OfLeaves(Generic[R]):
+    """A function that takes the leaves of its arguments in one list. `spec`: the containers of (args, kwargs)."""
+
+    function: Callable[..., R]
+    spec: pytree.TreeSpec
+
+    def __call__(self, leaves: list[object]) -> R:
+        positional, named = self.spec.unflatten(leaves)
+        return self.function(*positional, **named)
+
+
 def wrapper_and_args_for_make_fx(
     func: Callable[..., R], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Callable[[list[object]], R], list[object]]:
-    """A function of one flat list, and that list: make_fx takes no keyword arguments."""
-    leaves, spec = pytree.tree_flatten((args, kwargs))
-
-    def wrapped(flat_args: list[object]) -> R:
-        unflattened_args, unflattened_kwargs = pytree.tree_unflatten(flat_args, spec)
-        return func(*unflattened_args, **unflattened_kwargs)
-
-    return wrapped, leaves
+    """A call as make_fx takes it, which knows no keyword arguments: a function of one list, and that list."""
+    spec = pytree.tree_structure((args, kwargs))
+    return _OfLeaves(func, spec), pytree.tree_leaves((args, kwargs))
 
 
 def get_isolated_graphmodule(
@@ -42,6 +50,7 @@ def get_isolated_graphmodule(
 
     Inside of a trace nothing that happens here is recorded by it. Raises what `make_fx` raises.
     """
-    wrapped, leaves = wrapper_and_args_for_make_fx(func, args, kwargs)
     with paused_recordings():
-        return make_fx(wrapped, decomposition_table=decomposition_table, tracing_mode=tracing_mode)(leaves)
+        call, leaves = wrapper_and_args_for_make_fx(func, args, kwargs)
+        trace = make_fx(call, decomposition_table=decomposition_table, tracing_mode=tracing_mode)
+        return trace(leaves)

@@ -113,11 +113,11 @@ class PythonKeyTracer(torch.fx.Tracer):
         if isinstance(a, torch.nn.Parameter):
             name = next((name for name, known in self.root.named_parameters() if known is a), None)
             return self.builder.constant(a) if name is None else self.create_node("get_attr", name, (), {})
-        if isinstance(a, py_sym_types):
-            if a.node.constant is None:
-                raise AssertionError(f"{a} has no constant value: expected a proxy in its place")
-            return a.node.constant
-        return super().create_arg(a)
+        if not isinstance(a, py_sym_types):
+            return super().create_arg(a)
+        value = a.node.constant
+        assert value is not None, f"{a} has no constant value: expected a proxy in its place"
+        return value
 
     def unwrap_proxy(self, e: Any) -> Any:
         """The proxy of a tensor, symbolic number or object; what has none stands for itself."""

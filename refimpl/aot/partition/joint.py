@@ -84,14 +84,18 @@ class JointGraph:
 
 
 def is_tangent(node: torch.fx.Node) -> bool:
-    """Placeholder of an incoming gradient. Told by name, as everywhere in this family of compilers."""
-    return node.op == "placeholder" and "tangents" in str(node.target)
+    """Placeholder of an incoming gradient."""
+    return _is_input_named(node, "tangents")
 
 
 def is_backward_seed(node: torch.fx.Node) -> bool:
     """Placeholder of the seed or offset of the backward's own random numbers."""
-    target = str(node.target)
-    return node.op == "placeholder" and ("bwd_seed" in target or "bwd_base_offset" in target)
+    return _is_input_named(node, "bwd_seed", "bwd_base_offset")
+
+
+def _is_input_named(node: torch.fx.Node, *words: str) -> bool:
+    """Inputs of a joint graph are told apart by words in their names, as everywhere in this family of compilers."""
+    return node.op == "placeholder" and any(word in str(node.target) for word in words)
 
 
 def read_joint(

@@ -268,11 +268,10 @@ class DisableContext(CaptureContext):
 
     def __init__(self, msg: str | None = None, wrapping: bool = True) -> None:
         super().__init__(callback=None)
-        self._msg = msg
-        self._wrapping = wrapping
+        self._options = (msg, wrapping)
 
     def __reduce__(self) -> Any:
-        return type(self), (self._msg, self._wrapping)
+        return type(self), self._options
 
     def mode(self) -> contextlib.AbstractContextManager[Any]:
         return in_mode(DISABLED)
@@ -283,7 +282,7 @@ class DisableContext(CaptureContext):
             return self._of_class(fn)
         made = super().__call__(fn)
         object.__setattr__(made, "_torchdynamo_disable", True)
-        object.__setattr__(made, "_torchdynamo_disable_msg", self._msg)
+        object.__setattr__(made, "_torchdynamo_disable_msg", self._options[0])
         return made
 
     def _of_class(self, class_: type) -> type:

@@ -30,13 +30,12 @@ REALS_AND_BOOL = frozenset({BOOL, INT, FLOAT})
 ANY = frozenset({BOOL, INT, FLOAT, COMPLEX})
 
 _NUMERIC = ("number", "Optional[number]", "float", "Optional[float]")
-_WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
-_REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+_HALVES = frozenset({torch.bfloat16, torch.complex32, torch.float16})
 
 
 def computation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What kernels compute in: float32 for half-precision types, else the type itself."""
-    return _WIDER.get(dtype, dtype)
+    """What kernels compute in: numbers of half precision in that of float32, others in their own."""
+    return torch.promote_types(dtype, torch.float32) if dtype in _HALVES else dtype
 
 
 def statistics_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -47,7 +46,7 @@ def statistics_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type of the parts of a complex number; other types are themselves."""
-    return _REAL_OF.get(dtype, dtype)
+    return dtype.to_real()
 
 
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
