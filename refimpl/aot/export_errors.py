@@ -1,7 +1,8 @@
 """Errors of exporting graphs: what an exported graph, which nothing runs around, cannot say.
 
 Counterpart: the RuntimeErrors and AssertionErrors of torch/_functorch/aot_autograd.py aot_export_module, aot_export_joint_simple,
-create_aot_state; runtime_wrappers.py AOTDedupeWrapper, AOTSyntheticBaseWrapper. The first line contains upstream's.
+create_aot_state; runtime_wrappers.py AOTDedupeWrapper, AOTSyntheticBaseWrapper. The first line begins as
+upstream's does: its tests look for it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ class InputMetadataMutation(ExportError):
 
     def __init__(self, name: str, change: str) -> None:
         super().__init__(
-            "Found an input that received a metadata mutation, through e.g. a call to `.resize_()` or `.transpose_()`: "
-            f"{name} {change}. This is currently banned in the aot_export workflow.",
+            f"Found an input that received a metadata mutation: {name} {change}",
             expected="inputs, parameters and buffers that keep their geometry",
             do="compute a new tensor instead, and return it",
         )
@@ -34,8 +34,7 @@ class DifferentiableInputMutation(ExportError):
     def __init__(self, name: str, *, required_before: bool) -> None:
         when = "before it is written to" if required_before else "once the program has written to it"
         super().__init__(
-            f"Found a graph input that requires gradients, and received a mutation: {name} requires a gradient {when}. "
-            "This is currently banned in the aot_export workflow.",
+            f"Found a graph input that requires gradients, and received a mutation: {name} requires a gradient {when}",
             expected="writes to buffers and inputs only, of values without gradients",
             do="detach what is written, or export without trace_joint",
         )
@@ -46,8 +45,7 @@ class DuplicatedMutatedInput(ExportError):
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(
-            "Encountered duplicated inputs that are mutated in the graph you are trying to export: "
-            f"{', '.join(names)} are one tensor. This functionality is currently not supported.",
+            f"Encountered duplicated inputs that are mutated in the graph: {', '.join(names)} are one tensor",
             expected="an input that is written to at one position only",
             do="pass it once",
         )
@@ -58,8 +56,7 @@ class AliasedMutatedInput(ExportError):
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(
-            "Encountered aliased inputs that are mutated in the graph you are trying to export: "
-            f"{', '.join(names)} share memory. This functionality is currently not supported.",
+            f"Encountered aliased inputs that are mutated in the graph: {', '.join(names)} share memory",
             expected="an input that is written to with memory of its own",
             do="pass the base and make the views inside, or pass copies",
         )
@@ -103,8 +100,7 @@ class OutputNotSequence(ExportError):
 
     def __init__(self, result: object) -> None:
         super().__init__(
-            "Graph output must be a (). This is so that we can avoid pytree processing of the outputs: "
-            f"Expected forward output to be a tuple or list of tensors. found {type(result)}",
+            f"Graph output must be a (). Expected forward output to be a tuple or list of tensors: it is a {type(result)}",
             expected="a module whose forward returns a tuple",
             do="return a tuple, or use aot_module",
         )
@@ -137,8 +133,8 @@ class LossIndexMissing(ExportError):
 
     def __init__(self, count: int) -> None:
         super().__init__(
-            "If trace_joint=True it is required that one of your forward outputs must be a scalar loss. You must specify the "
-            f"which (index) output is the loss with output_loss_index (the module returns {count}).",
+            "If trace_joint=True it is required that one of your forward outputs must be a scalar loss: nothing says which of "
+            f"the {count} outputs is the loss",
             expected="output_loss_index, a position in what forward returns",
             do="pass output_loss_index",
         )

@@ -66,15 +66,15 @@ def _refuse_code_around(metadata: ViewAndMutationMeta, *, is_joint: bool) -> Non
     for position, info in enumerate(metadata.output_info):
         if info.output_type in (OutputType.is_input, OutputType.alias_of_input):
             raise ConventionChanged(
-                "aot_export_joint_simple does not support outputs that alias inputs: "
+                "aot_export_joint_simple gives no outputs over the memory of inputs: "
                 f"output {position} has the memory of input {info.base_idx}",
                 expected="outputs with memory of their own",
                 do="return a clone of it",
             )
         if is_joint and info.requires_grad and info.output_type is not OutputType.non_alias:
             raise ConventionChanged(
-                "aot_export_joint_simple does not support outputs that alias inputs or each other, where they require "
-                f"gradients: output {position} is {info.output_type.name}",
+                "aot_export_joint_simple gives no outputs over shared memory, where they require gradients: "
+                f"output {position} is {info.output_type.name}",
                 expected="outputs with memory of their own",
                 do="return a clone of it",
             )

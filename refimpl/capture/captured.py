@@ -418,7 +418,7 @@ class CapturedFunction:
 def _traced(how: str) -> RuntimeError:
     """The wording is upstream's, also for TorchScript: its tests look for it."""
     return RuntimeError(
-        f"Detected that you are using FX to {how} a dynamo-optimized function. This is not supported at the moment.\n"
+        f"Detected that you are using FX to {how} a dynamo-optimized function\n"
         "  what to do: trace the function itself, or capture what the trace gives"
     )
 

@@ -5,9 +5,10 @@ Counterpart: torch/export/dynamic_shapes.py Dim, _DimHint, dims
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -27,35 +28,20 @@ class DimHintType(Enum):
 
 @dataclass(frozen=True)
 class DimHint:
-    """`Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`. The first two may be called with bounds."""
+    """`Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`. The first two may be called with bounds, once."""
 
     type: DimHintType
     min: int | None = None
     max: int | None = None
-    _factory: bool = True  # whether it may be called
-
-    @staticmethod
-    def AUTO() -> DimHint:  # noqa: N802 (upstream's name)
-        """Export decides."""
-        return DimHint(DimHintType.AUTO)
-
-    @staticmethod
-    def DYNAMIC() -> DimHint:  # noqa: N802
-        """A program that takes one size only is refused."""
-        return DimHint(DimHintType.DYNAMIC)
-
-    @staticmethod
-    def STATIC() -> DimHint:  # noqa: N802
-        """The size of the example."""
-        return DimHint(DimHintType.STATIC)
+    is_bounded: bool = False  # whether it was called
 
     def __call__(self, min: int | None = None, max: int | None = None) -> DimHint:
-        if not self._factory:
+        if self.is_bounded:
             raise TypeError(f"{self!r} has its bounds and is not called a second time")
         if self.type is DimHintType.STATIC:
             raise BadParameter(seen="bounds of Dim.STATIC", expected="Dim.AUTO(min=, max=) or Dim.DYNAMIC(min=, max=)")
         _check_bounds("a Dim", 0 if min is None else min, NO_LIMIT if max is None else max)
-        return DimHint(self.type, min, max, _factory=False)
+        return replace(self, min=min, max=max, is_bounded=True)
 
     def __repr__(self) -> str:
         bounds = ", ".join(f"{n}={v}" for n, v in (("min", self.min), ("max", self.max)) if v is not None)
@@ -78,33 +64,33 @@ class Dim:
     between them; NotImplementedError for other arithmetic than increasing linear functions with integers.
     """
 
-    AUTO = DimHint.AUTO()
-    DYNAMIC = DimHint.DYNAMIC()
-    STATIC = DimHint.STATIC()
+    AUTO, DYNAMIC, STATIC = map(DimHint, (DimHintType.AUTO, DimHintType.DYNAMIC, DimHintType.STATIC))
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
         if not name.isidentifier():
-            raise BadParameter(seen=f"Dim name must be a valid identifier, got {name}", expected="letters, digits, _")
+            raise BadParameter(
+                seen=f"a Dim with the name {name!r}", expected="an identifier of Python: letters, digits, _"
+            )
         self.__name__ = name
         self.min = 0 if min is None else min
         self.max = NO_LIMIT if max is None else max
         _check_bounds(repr(name), self.min, self.max)
 
     def __add__(self, other: Any) -> Dim:
-        return DerivedDim(f"{self.__name__} + {_integer(other, 'add')}", self, lambda x: x + other)
+        return DerivedDim(f"{self.__name__} + {_integer(other, 'added to')}", self, lambda x: x + other)
 
     def __radd__(self, other: Any) -> Dim:
         return self + other
 
     def __sub__(self, other: Any) -> Dim:
-        return DerivedDim(f"{self.__name__} - {_integer(other, 'subtract')}", self, lambda x: x - other)
+        return DerivedDim(f"{self.__name__} - {_integer(other, 'subtracted from')}", self, lambda x: x - other)
 
     def __rsub__(self, other: Any) -> Dim:
-        raise _not_linear(f"negate {self.__name__}")
+        raise _not_linear(f"{other!r} - {self.__name__}")
 
     def __mul__(self, other: Any) -> Dim:
-        if _integer(other, "multiply") <= 0:
-            raise _not_linear(f"multiply {self.__name__} with {other}, where a positive integer was expected")
+        if _integer(other, "multiplied with") <= 0:
+            raise _not_linear(f"{self.__name__} * {other}")
         return DerivedDim(f"{other}*{self.__name__}", self, lambda x: x * other)
 
     def __rmul__(self, other: Any) -> Dim:
@@ -132,21 +118,20 @@ class DerivedDim(Dim):
 
 
 def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:
-    """Several Dims with the same bounds."""
-    return tuple(Dim(name, min=min, max=max) for name in names)
+    """A Dim for every name, all with the same bounds."""
+    bounded = functools.partial(Dim, min=min, max=max)
+    return tuple(map(bounded, names))
 
 
 def _same(value: int) -> int:
     return value
 
 
-def _integer(value: Any, verb: str) -> int:
+def _integer(value: Any, done: str) -> int:
     if type(value) is not int:
-        raise _not_linear(f"{verb} {value}, where an integer was expected")
+        raise _not_linear(f"{value!r} {done} a Dim")
     return value
 
 
-def _not_linear(what: str) -> NotImplementedError:
-    return NotImplementedError(
-        f"Attempted to {what}. (Only increasing linear operations with integer coefficients are supported.)"
-    )
+def _not_linear(seen: str) -> NotImplementedError:
+    return NotImplementedError(f"{seen}\n  expected: a * dim + b with integers a > 0 and b")

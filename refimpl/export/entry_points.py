@@ -161,8 +161,8 @@ def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
     if isinstance(mod, torch.jit.ScriptModule):
         raise ValueError(
-            "Exporting a ScriptModule is not supported. Maybe try converting your ScriptModule to an ExportedProgram using "
-            "`TS2EPConverter(mod, args, kwargs).convert()` instead."
+            "Exporting a ScriptModule is not supported\n"
+            "  what to do: export the module that it was made from, or call TS2EPConverter(mod, args, kwargs).convert()"
         )
     if not isinstance(args, tuple):
         raise invalid_input(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")

@@ -119,15 +119,11 @@ class ExportedProgram:
 
     @example_inputs.setter
     def example_inputs(self, value: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:
-        if value is None:
-            self._example_inputs = None
-            return
-        is_pair = (
-            isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], tuple) and isinstance(value[1], dict)
-        )
-        if not is_pair:
-            raise ValueError(f"Example inputs should be a tuple of (args, kwargs), got {value!r}")
-        self._example_inputs = value
+        match value:
+            case None | tuple((tuple(), dict())):
+                self._example_inputs = value
+            case _:
+                raise ValueError(f"example inputs {value!r}\n  expected: (args, kwargs), a tuple and a dict, or None")
 
     @property
     def call_spec(self) -> CallSpec:
@@ -250,7 +246,7 @@ class ExportedProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."
+            "Unable to call ExportedProgram directly\n  what to do: call the module that its `module()` gives"
         )
 
     def __str__(self) -> str:

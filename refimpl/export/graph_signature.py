@@ -124,7 +124,9 @@ class InputSpec:
 
     def __post_init__(self) -> None:
         if self.kind is InputKind.BUFFER:
-            assert self.persistent is not None, "Failed to specify persistent flag on BUFFER."
+            assert self.persistent is not None, (
+                f"buffer {self.target!r} with persistent=None\n  expected: True or False"
+            )
         _check_argument(self.arg)
 
     def __str__(self) -> str:

@@ -204,7 +204,8 @@ def _check_target(ep: Program, spec: Any) -> None:
         raise SpecViolationError(f"{spec.kind.name} {spec.target!r} is not in {where}")
     if spec.kind is InputKind.PARAMETER and not isinstance(place[spec.target], torch.nn.Parameter):
         raise SpecViolationError(
-            f"State dict entry for parameter {spec.target} is not an instance of torch.nn.Parameter"
+            f"parameter {spec.target!r} is a {type(place[spec.target]).__name__} in the state dict\n"
+            "  expected: a torch.nn.Parameter"
         )
 
 

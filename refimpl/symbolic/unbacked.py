@@ -140,8 +140,7 @@ class UnbackedSymbols(SymbolState):
 def _check_order(lower: Any, upper: Any) -> None:
     if as_bound(upper) < as_bound(lower):
         raise ValueError(
-            "Maximum value to constrain_as_size can't be less than the specified min value, "
-            f"received min={lower} and max={upper}"
+            f"the range of a size from {lower} to {upper}\n  expected: a max that is not less than the min"
         )
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -270,9 +271,9 @@ def test_a_recording_is_never_written_over(tmp_path: Path, caplog: pytest.LogCap
     name.write_bytes(b"first")
     write_record_to_file(str(name), Recording())
     assert name.read_bytes() == b"first"
-    assert "already exists" in caplog.text
+    assert "is not written: there is a file" in caplog.text
     write_record_to_file(str(name / "below a file" / "x.rec"), Recording())
-    assert "Unable to write" in caplog.text
+    assert "cannot be written to" in caplog.text
 
 
 def test_texts_are_made_when_they_are_shown() -> None:
@@ -314,11 +315,28 @@ def test_keys_by_identity_that_are_not_kept_alive() -> None:
     assert Key() not in table
     assert table.get(Key(), "none") == "none"
     assert second in table
+    assert [*map(id, table)] == [id(second)]
+    with pytest.raises(KeyError):
+        del table[Key()]
     table.clear()
     assert second not in table
+    table[second] = 4
+    del table[second]
+    assert len(table) == 0
+    table[second] = 5
     del second
     gc.collect()
     assert len(table) == 0
+
+
+def test_a_map_dies_before_its_keys_do() -> None:
+    """UT-10"""
+    table, key = ExactWeakKeyDictionary(), Key()
+    table[key] = 1
+    ended = weakref.ref(table)
+    del table
+    assert ended() is None
+    del key  # its callback finds no map
 
 
 def test_a_global_goes_with_its_owner() -> None:
@@ -330,8 +348,8 @@ def test_a_global_goes_with_its_owner() -> None:
     with pytest.raises(AssertionError, match="made is a global already"):
         CleanupHook.create(scope, "made", 4)
     owner = Key()
-    CleanupManager.instance[owner] = [hook]
-    assert CleanupManager.count == before + 1
+    CleanupManager.instance[owner] = [hook, CleanupHook.create(scope, "other", 5)]
+    assert CleanupManager.count == before + 2
     del owner
     gc.collect()
     assert scope == {}

@@ -72,7 +72,7 @@ def test_dims_have_names_bounds_and_arithmetic() -> None:
     ("wrong", "message"),
     [
         (lambda: Dim("x", min=4, max=3), "inconsistent min=4, max=3"),
-        (lambda: Dim("1x"), "valid identifier"),
+        (lambda: Dim("1x"), "the name '1x'(.|\n)*an identifier of Python"),
         (lambda: Dim("x", min=-1), "a size"),
         (lambda: Dim.STATIC(min=2), "Dim.STATIC"),
     ],
@@ -84,7 +84,7 @@ def test_dims_refuse_what_no_size_is(wrong: Any, message: str) -> None:
 
 @pytest.mark.parametrize("wrong", [lambda d: d * -1, lambda d: d * 2.5, lambda d: d + d, lambda d: 3 - d])
 def test_dims_refuse_other_than_increasing_linear_functions(wrong: Any) -> None:
-    with pytest.raises(NotImplementedError, match="Only increasing linear operations"):
+    with pytest.raises(NotImplementedError, match="with integers a > 0 and b"):
         wrong(Dim("d"))
 
 

@@ -129,7 +129,7 @@ def _no_parameter(program: ExportedProgram) -> None:
         (_output_of_another_name, "in the signature"),
         (_update_of_nothing, "which is no such input"),
         (_no_constant, "is not in constants"),
-        (_no_parameter, r"not an instance of torch\.nn\.Parameter"),
+        (_no_parameter, r"expected: a torch\.nn\.Parameter"),
     ],
 )
 def test_a_signature_that_does_not_fit_is_refused(

@@ -138,5 +138,5 @@ def test_budgets_of_the_program(deep: Joint) -> None:
 
 @pytest.mark.parametrize("budget", [-0.1, 1.1])
 def test_budgets_outside_of_the_range_are_refused(budget: float) -> None:
-    with pytest.raises(BadParameter, match="0 <= m <= 1"), partition_options(memory_budget=budget):
+    with pytest.raises(BadParameter, match="expected: a number from 0 to 1"), partition_options(memory_budget=budget):
         pass

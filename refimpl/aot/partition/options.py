@@ -34,7 +34,7 @@ class PartitionOptions:
         if not 0 <= self.memory_budget <= 1:
             raise BadParameter(
                 seen=f"memory budget {self.memory_budget}",
-                expected="The valid ranges for memory budget are 0 <= m <= 1",
+                expected="a number from 0 to 1",
             )
 
 

@@ -49,7 +49,7 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
     """
     if extra_args or extra_kwargs:
         warnings.warn(
-            "explain(f, *args, **kwargs) is deprecated, use explain(f)(*args, **kwargs) instead",
+            "arguments beside the function are deprecated\n  what to do: explain(f)(x), and not explain(f, x)",
             FutureWarning,
             stacklevel=2,
         )

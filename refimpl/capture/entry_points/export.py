@@ -102,7 +102,7 @@ def export(
     _check(options)
     if extra_args or extra_kwargs:
         warnings.warn(
-            "export(f, *args, **kwargs) is deprecated, use export(f)(*args, **kwargs) instead",
+            "arguments beside the function are deprecated\n  what to do: export(f)(x), and not export(f, x)",
             FutureWarning,
             stacklevel=2,
         )
@@ -117,8 +117,8 @@ def _check(options: _Options) -> None:
         )
     for name in ("decomposition_table", "pre_dispatch"):
         assert options.aten_graph or not getattr(options, name), (
-            "Specifying a decomposition_table table or tracing mode is illegal without setting aten_graph=True\n"
-            f"  seen: {name}={getattr(options, name)!r}\n  what to do: set aten_graph=True, or leave {name} out"
+            f"{name}={getattr(options, name)!r} says how aten_graph=True traces, and aten_graph is False\n"
+            f"  what to do: set aten_graph=True, or leave {name} out"
         )
 
 

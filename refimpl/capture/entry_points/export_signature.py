@@ -135,10 +135,9 @@ def check_leaves(leaves: Sequence[Any], error: UserErrorType, what: str) -> None
             raise UserError(
                 error,
                 f"It looks like one of the {what} with type `{kind}` is not supported or pytree-flattenable.\n"
-                f"Exported graphs {what} can only contain the following supported types: "
-                f"{[each.__name__ for each in _LEAVES]}.\nIf you are using a custom class object, please register a pytree_"
-                "flatten/unflatten function using `torch.utils._pytree.register_pytree_node` or "
-                "`torch.export.register_dataclass`.",
+                f"  expected: {', '.join(each.__name__ for each in _LEAVES)}, and containers of these\n"
+                "  what to do: tell pytree how the class is flattened (torch.utils._pytree.register_pytree_node), or for a "
+                "dataclass call torch.export.register_dataclass",
             )
 
 

@@ -70,13 +70,13 @@ def write_record_to_file(filename: str, exec_record: Any) -> None:
     path = Path(filename)
     try:
         if path.exists():
-            _LOG.warning("Unable to write execution record %s; file already exists.", filename)
+            _LOG.warning("the recording of an error is not written: there is a file %s", filename)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             exec_record.dump(file)
     except Exception:  # an error is being reported: this must not hide it
-        _LOG.exception("Unable to write execution record %s", filename)
+        _LOG.exception("the recording of an error cannot be written to %s", filename)
 
 
 class LazyString:

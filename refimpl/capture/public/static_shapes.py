@@ -26,14 +26,14 @@ class TensorStaticReason(Enum):
 
 
 _MESSAGES = {
-    TensorStaticReason.PARAMETER: "mark_dynamic on parameter, parameters are always static today.",
-    TensorStaticReason.NOT_TENSOR: "mark_dynamic on a non tensor, how did this happen?",
-    TensorStaticReason.NN_MODULE_PROPERTY: "tensor is static because it is nn module associated.",
+    TensorStaticReason.PARAMETER: "mark_dynamic on a parameter, whose sizes are numbers",
+    TensorStaticReason.NOT_TENSOR: "mark_dynamic on what is captured as a non tensor",
+    TensorStaticReason.NN_MODULE_PROPERTY: "mark_dynamic on a tensor that an nn module owns, whose sizes are numbers",
 }
 
 
 def tensor_static_reason_to_message(reason: TensorStaticReason) -> str:
-    """Upstream's sentence. Raises AssertionError for what is no reason."""
+    """The reason as a clause of a message. Raises AssertionError for what is no reason."""
     assert reason in _MESSAGES, f"Illegal reason {reason}\n  expected: one of {[*TensorStaticReason]}"
     return _MESSAGES[reason]
 
