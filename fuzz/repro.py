@@ -67,7 +67,7 @@ def text_script(program: Program, subject: SubjectSpec, verdict: Verdict, *, not
         raise UsageError(
             seen=f"program {program.name!r}, whose calls carry input specs",
             expected="a program whose source makes its inputs",
-            do="use `torch-oracle fuzz --repro` for findings of a campaign",
+            do="for a finding of a campaign, see the script that it wrote beside it (`torch-oracle fuzz --corpus DIR`)",
         )
     source = program.source.strip("\n").replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
     plan = _plan_text(program.calls, program.is_module, derives="def derive(" in program.source)

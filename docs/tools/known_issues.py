@@ -121,6 +121,15 @@ def _anchor(severity: Severity) -> str:
     return severity.value.replace(" ", "-")
 
 
+def _one_line_a_case(seen: Seen) -> str:
+    """JSON in which a case is a line, so that a change of one is a line of a diff."""
+    versions = []
+    for minor, by_case in seen.to_json().items():
+        cases = [f"  {json.dumps(case)}: {json.dumps(found, ensure_ascii=False)}" for case, found in by_case.items()]
+        versions.append(f" {json.dumps(minor)}: {{\n" + ",\n".join(cases) + "\n }")
+    return "{\n" + ",\n".join(versions) + "\n}\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
@@ -138,7 +147,7 @@ def main() -> int:
                 version = run.environment["worker"]["torch"]
                 records = store.records(run.run_id)
                 seen = measured(seen, ledger, records, torch=version, add=options.add)
-        SEEN.write_text(json.dumps(seen.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        SEEN.write_text(_one_line_a_case(seen), encoding="utf-8")
         return 0
     text = page(ledger)
     if options.write:

@@ -62,7 +62,7 @@ class Seen:
     def is_measured(self, torch_version: str) -> bool:
         return minor_of(torch_version) in self.by_torch
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, dict[str, object]]:
         return {
             minor: {
                 case: {

@@ -1,0 +1,98 @@
+"""The page of known bugs and the measurements behind it: made from the ledger and from runs, and refused where they mislead."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+import known_issues as tool
+from oracle.known.ledger import KnownIssue, Ledger, load_ledger
+from oracle.known.seen import Ending, Seen, load_seen
+from oracle.known.severity import Severity
+from oracle.program import Program
+from oracle.records import Record
+from oracle.verdict import Status, Verdict
+
+NUMBER = Verdict(
+    status=Status.FAIL_ACCURACY, symptom="call 0: output[0] is 22, but should be 8 (1 of 1 elements differ)"
+)
+PASS = Verdict(status=Status.PASS)
+
+
+def issue(name: str, severity: Severity = Severity.VALUE, cause: str = "a cause", **changes: str) -> KnownIssue:
+    fields = {
+        "id": name, "title": f"title of {name}", "cause": cause, "severity": severity, "rung": "inductor",
+        "expires": datetime.date(2027, 1, 1), "program": Program(name=name, source=""), "statuses": ("fail_accuracy",),
+        "shown_by": (f"regressions/known/{name}",),
+    }  # fmt: skip
+    return KnownIssue(**{**fields, **changes})
+
+
+def record(name: str, verdict: Verdict, subject: str = "inductor") -> Record:
+    return Record(
+        run_id="r", case_id=f"regressions/known/{name}@{subject}", suite="regressions", group="known", name=f"known/{name}",
+        subject=subject, dtype="", direction="forward", device="cpu", verdict=verdict,
+    )  # fmt: skip
+
+
+def test_the_committed_page_and_measurements_are_what_the_tool_writes() -> None:
+    assert tool.page(load_ledger()) == tool.PAGE.read_text(encoding="utf-8")
+    assert tool._one_line_a_case(load_seen(tool.SEEN)) == tool.SEEN.read_text(encoding="utf-8")
+
+
+def test_a_run_replaces_what_was_measured_and_leaves_other_cases_versions_and_subjects() -> None:
+    ledger = Ledger(issues=(issue("a"), issue("b")))
+    old = Ending(status=Status.FAIL_STRIDE, kind="output.stride()")
+    case = "regressions/known/a"
+    before = Seen(
+        by_torch={"2.12": {case: {"inductor": (old,)}}, "2.13": {case: {"inductor": (old,), "dynamo": (old,)}}}
+    )
+    rows = [record("a", NUMBER), record("b", PASS), record("no entry has it", NUMBER)]
+    after = tool.measured(before, ledger, rows, torch="2.13.0+cpu", add=False)
+    assert after.by_torch["2.12"] == before.by_torch["2.12"]
+    assert after.by_torch["2.13"] == {
+        case: {"inductor": (Ending.of(NUMBER),), "dynamo": (old,)},
+        "regressions/known/b": {"inductor": (Ending(status=Status.PASS, kind=""),)},
+    }
+
+
+def test_several_endings_are_kept_on_request_and_each_once() -> None:
+    ledger = Ledger(issues=(issue("a"),))
+    seen = Seen()
+    for verdict in (NUMBER, PASS, NUMBER):
+        seen = tool.measured(seen, ledger, [record("a", verdict)], torch="2.13.0", add=True)
+    (endings,) = seen.by_torch["2.13"]["regressions/known/a"].values()
+    assert [ending.status for ending in endings] == [Status.FAIL_ACCURACY, Status.PASS]
+
+
+@pytest.mark.parametrize("status", [Status.KNOWN, Status.XPASS])
+def test_a_run_that_was_held_against_a_ledger_is_refused(status: Status) -> None:
+    with pytest.raises(ValueError, match="--known none"):
+        tool.measured(
+            Seen(), Ledger(issues=(issue("a"),)), [record("a", Verdict(status=status))], torch="2.13.0", add=False
+        )
+
+
+@pytest.mark.parametrize("status", [Status.MISSING, Status.NOT_RUN, Status.TIMEOUT, Status.OOM])
+def test_what_a_busy_machine_does_is_not_a_measurement(status: Status) -> None:
+    rows = [record("a", Verdict(status=status))]
+    seen = tool.measured(Seen(), Ledger(issues=(issue("a"),)), rows, torch="2.13.0", add=False)
+    assert not any(seen.by_torch["2.13"].get("regressions/known/a", {}).values())
+
+
+def test_the_page_folds_causes_and_is_sorted_by_severity() -> None:
+    ledger = Ledger(
+        issues=(
+            issue("late", Severity.STRIDES, "strides are lost"),
+            issue("first", Severity.VALUE, "an index is wrong", link="https://github.com/pytorch/pytorch/issues/1"),
+            issue("alike", Severity.STRIDES, "an index is wrong"),
+        )
+    )
+    lines = tool.page(ledger).splitlines()
+    assert [line for line in lines if line.startswith("##")] == [
+        "## Wrong value", "### An index is wrong", "## Strides", "### Strides are lost"
+    ]  # fmt: skip
+    assert "3 programs" in lines[2]
+    assert "of 2 causes" in lines[2]
+    assert any("([pytorch#1](https://github.com/pytorch/pytorch/issues/1))" in line for line in lines)
