@@ -159,6 +159,10 @@ class RecordSink(Protocol):
         """The planned set is complete: from here on a run can be resumed."""
         ...
 
+    def plan_further(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
+        """Add cases that follow from records to the planned set of a run that goes on; all or nothing."""
+        ...
+
     def unfinished(self, run_id: str) -> list[PlannedCase]:
         """Planned cases without a record, in planned order."""
         ...

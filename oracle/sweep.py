@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from typing_extensions import assert_never
 
+from oracle.deadline import closed_at, is_over
 from oracle.isolate import START_UP, Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
 from oracle.known.ledger import Ledger
 from oracle.known.matching import with_known_issue
@@ -33,7 +34,7 @@ class Limits:
 
     timeout_s: float = 120.0
     memory_bytes: int = 6 * 2**30
-    run_s: float | None = None  # stop after so many seconds; what has not run can be resumed
+    run_s: float | None = None  # the command ends after so many seconds, planning included; the rest can be resumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,12 @@ class SweepSummary:
 
     @property
     def findings(self) -> int:
+        """What is new: known issues are not among them."""
         return sum(count for status, count in self.statuses.items() if Status(status).is_finding)
+
+    @property
+    def known(self) -> int:
+        return self.statuses.get(Status.KNOWN.value, 0)
 
 
 def execute(
@@ -87,6 +93,8 @@ def execute(
     repro_options: Sequence[str] = (),
     known: KnownCheck | None = None,
     on_record: Callable[[Record, SweepSummary], None] = lambda record, summary: None,
+    deadline: float | None = None,
+    summary: SweepSummary | None = None,
 ) -> SweepSummary:
     """Run the cases and append their records to the sink.
 
@@ -95,10 +103,13 @@ def execute(
 
     `subjects` maps the names that stand in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
     `case_limits` maps program names to limits; `repro_options` end every repro command; `known` tells known issues from
-    news (without it every difference is a finding). Returns when all have run or
-    `limits.run_s` is over; records of finished cases are in the sink whatever interrupts the run.
+    news (without it every difference is a finding); `summary` is counted on with, where the run has had cases before these.
+    Returns when all have run or at the deadline (seconds of `time.monotonic()`), when the cases that run then are killed and
+    have no record; records of finished cases are in the sink whatever interrupts the run.
     """
-    summary = SweepSummary(planned=len(cases), statuses={}, internal_errors=[])
+    summary = summary if summary is not None else SweepSummary(statuses={}, internal_errors=[])
+    summary.planned += len(cases)
+    wall_before_s = summary.wall_s
     by_id = {case.case_id: case for case in cases}
     started = time.monotonic()
     pending: list[Record] = []
@@ -106,9 +117,11 @@ def execute(
 
     def flush() -> None:
         nonlocal flushed
-        if pending:
-            sink.append(pending)
-            pending.clear()
+        # Taken out first: Ctrl-C just after the records were written must not have them written once more.
+        batch = pending.copy()
+        pending.clear()
+        if batch:
+            sink.append(batch)
         flushed = time.monotonic()
 
     def take(result: TaskResult, first: TimedOut | None = None) -> None:
@@ -121,32 +134,30 @@ def execute(
             summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
         pending.append(record)
         _count(summary, record)
-        summary.wall_s = time.monotonic() - started
+        summary.wall_s = wall_before_s + time.monotonic() - started
         if len(pending) >= FLUSH_AT or time.monotonic() - flushed >= FLUSH_EVERY_S:
             flush()
         on_record(record, summary)
 
-    def is_time_over() -> bool:
-        return limits.run_s is not None and time.monotonic() - started >= limits.run_s
-
     late: list[tuple[Task, TimedOut]] = []
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     try:
-        for result in pool.run(tasks):
-            if isinstance(result.end, TimedOut):
-                late.append((result.task, result.end))
-            else:
-                take(result)
-            if is_time_over():
-                break
+        with closed_at(deadline, pool.run(tasks)) as results:
+            for result in results:
+                if isinstance(result.end, TimedOut):
+                    late.append((result.task, result.end))
+                else:
+                    take(result)
         for task, first in late:
-            if is_time_over():
+            if is_over(deadline):
                 break
-            for result in pool.run([replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]):
-                take(result, first)
+            alone = [replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]
+            with closed_at(deadline, pool.run(alone)) as results:
+                for result in results:
+                    take(result, first)
     finally:
         flush()
-        summary.wall_s = time.monotonic() - started
+        summary.wall_s = wall_before_s + time.monotonic() - started
     summary.is_complete = summary.done == summary.planned
     return summary
 

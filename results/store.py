@@ -119,6 +119,25 @@ class Store:
         with self.transaction() as transaction:
             transaction.set_state(run_id, RUNNING)
 
+    def begin_planned(
+        self, *, run_id: str, environment: Mapping[str, Any], arguments: Mapping[str, Any], cases: Iterable[PlannedCase]
+    ) -> None:
+        """A new run with its whole planned set, in state "running": all of it is written, or nothing."""
+        cases = list(cases)
+        with self.transaction() as transaction:
+            transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments)
+            transaction.plan(run_id, cases)
+            transaction.set_state(run_id, RUNNING)
+
+    def plan_further(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
+        """Add to the planned set of a run that goes on, cases that follow from its records; all or nothing.
+
+        Raises InternalError for a case id planned twice, and for a run that is complete or still being planned.
+        """
+        cases = list(cases)
+        with self.transaction() as transaction:
+            transaction.plan_further(run_id, cases)
+
     def append(self, records: Iterable[Record]) -> None:
         """Write records. Raises InternalError for a case that was not planned, and for a second record of one."""
         records = list(records)
@@ -263,6 +282,11 @@ class StoreTransaction:
     def plan(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
         if self._state(run_id) != PLANNING:
             raise InternalError(f"{len(cases)} cases planned in run {run_id}, whose planned set is already complete")
+        self.add_cases(run_id, cases)
+
+    def plan_further(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
+        if (state := self._state(run_id)) not in (RUNNING, INTERRUPTED):
+            raise InternalError(f"{len(cases)} further cases planned in run {run_id}, which is {state}")
         self.add_cases(run_id, cases)
 
     def add_cases(self, run_id: str, cases: Sequence[PlannedCase]) -> None:

@@ -15,7 +15,8 @@ class Selection:
     """What the user asked for; every suite honours every field or says that it has no such thing.
 
     Empty tuples mean the suite's default. `match` is a glob on the group ("add", "nn.functional.*") or the whole
-    program name ("add/float32/forward/*").
+    program name ("add/float32/forward/*"). `quick` stands for the default sweep, where the user named no programs: each
+    suite takes few by a rule of its own, which its class states.
     """
 
     match: tuple[str, ...] = ()
@@ -24,6 +25,7 @@ class Selection:
     directions: tuple[str, ...] = ()  # "forward", "backward"
     device: str = "cpu"
     max_samples: int | None = None  # at most so many programs per group, dtype and direction, spread evenly
+    quick: bool = False
 
     def wants(self, *, group: str, name: str) -> bool:
         return not self.match or any(fnmatchcase(group, glob) or fnmatchcase(name, glob) for glob in self.match)
@@ -40,7 +42,12 @@ class Selection:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Selection:
         tuples = {key: tuple(data.get(key, ())) for key in ("match", "tags", "dtypes", "directions")}
-        return cls(device=data.get("device", "cpu"), max_samples=data.get("max_samples"), **tuples)
+        return cls(
+            device=data.get("device", "cpu"),
+            max_samples=data.get("max_samples"),
+            quick=data.get("quick", False),
+            **tuples,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,7 @@ class SuiteProgram:
     tags: tuple[str, ...] = ()
     timeout_s: float | None = None  # None: the run's default
     memory_bytes: int | None = None
+    subjects: tuple[str, ...] = ()  # which of the suite's own subjects it is for, where the user named none; empty: all
 
 
 class Suite(Protocol):

@@ -3,46 +3,39 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import tempfile
 import uuid
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any
+from time import monotonic
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
-from oracle.known.ledger import ledger_named
-from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES
-from oracle.records import PlannedCase
 from oracle.subjects.registry import check_requirements, known
-from oracle.subjects.usability import check_usable
-from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
-from results.report import show_run
-from results.store import RunInfo, Store
+from results.store import Store
 from suites.base import Selection
-from suites.planning import make_plan
-from suites.progress import SweepProgress
 from suites.registry import SUITES, find_suite
 from suites.request import SweepRequest, make_request
+from suites.run import PRELOAD, Sweep
 
 DEFAULT_DB = "torch-oracle.db"
-PRELOAD = ("torch", "oracle.case")
 
 
 def sweep(
-    suite: Annotated[str | None, typer.Option(help="Suites, by comma. Default: all, on a quick selection.")] = None,
+    ctx: typer.Context,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="Suites, by comma; 'all': every program of every suite. Default: the default sweep, see above."
+        ),
+    ] = None,
     subject: Annotated[
         str | None, typer.Option(help="Subjects, by comma: names, module:function, compile:module:function.")
     ] = None,
@@ -56,7 +49,9 @@ def sweep(
     ] = None,
     shard: Annotated[str, typer.Option(help="Run part i of n, as i/n.")] = "1/1",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
-    time: Annotated[str | None, typer.Option(help="Stop after 90s, 10m, 1h30m; continue with --resume.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="End after 90s, 10m, 1h30m, planning included; go on with --resume.")
+    ] = None,
     case_timeout: Annotated[
         float,
         typer.Option(
@@ -74,7 +69,10 @@ def sweep(
     ] = False,
     speed_budget: Annotated[float, typer.Option(help="Seconds of interleaved timing per case.")] = 1.0,
     db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --db.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the stopped run in --db, as it was begun.")
+    ] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Print every row of the tables.")] = False,
     known: Annotated[
         str, typer.Option(help="Ledger of known issues: 'torch' (built in), 'none', or a TOML file of one's own.")
     ] = "torch",
@@ -82,10 +80,22 @@ def sweep(
         bool, typer.Option("--json", help="One JSON record per line on stdout, then a summary.")
     ] = False,
 ) -> None:
-    """Run suites on subjects and print what differs from eager, where, and by how much."""
+    """Run suites on subjects and print what differs from eager, where, and by how much.
+
+    Without --suite, --match, --tag and --max-samples the default sweep runs: some programs of every suite, each on one or two
+    rungs of torch.compile's ladder, and what turns out wrong on the rungs below too; a few minutes. --suite all runs every
+    program of every suite, which takes hours; --all prints every row of the tables.
+
+    Ctrl-C stops a run and keeps what has run; --resume goes on with it.
+
+    Exit code: 0 nothing new, 1 new findings, 2 stopped or not usable as asked, 3 an error of torch-oracle itself. Known issues
+    are no findings. A run that --time has ended has the code of what ran.
+    """
+    began = monotonic()
     check_supported()
     with ExitStack() as stack:
         if resume:
+            _refuse_beside_resume(ctx)
             store = stack.enter_context(Store.open(db, create=False))
             run_id = store.resumable_run()
             if run_id is None:
@@ -94,7 +104,7 @@ def sweep(
                     expected="a run that was stopped after it had been planned",
                     do="start it without --resume",
                 )
-            request = SweepRequest.from_json(store.arguments(run_id))
+            request = SweepRequest.from_json(store.arguments(run_id)).going_on(time=time, workers=workers)
         else:
             request = make_request(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
@@ -105,149 +115,33 @@ def sweep(
                 check_requirements(spec, device=device)
             store = stack.enter_context(Store.open(db, create=True))
             run_id = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
-        code = _run(store, run_id, request, is_resumed=resume, as_json=as_json)
+        code = Sweep(
+            store=store,
+            run_id=run_id,
+            request=request,
+            db=db,
+            is_default_db=db == DEFAULT_DB,
+            is_resumed=resume,
+            as_json=as_json,
+            show_all=show_all,
+            began=began,
+        ).run()
     raise typer.Exit(code)
 
 
-def _run(store: Store, run_id: str, request: SweepRequest, *, is_resumed: bool, as_json: bool) -> int:
-    """Plan (or read the plan), execute, close the run, print. Returns the exit code."""
-    err = Console(stderr=True)
-    is_cuda = request.options["device"].startswith("cuda")
-    signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job closes the run as Ctrl-C does
-    # Workers already use every core; a pool of compile processes in each would only wait for one another.
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "1")}
-    with ExitStack() as stack:
-        if request.options["speed"]:
-            # an empty cache directory of this run's own: cold compile times are cold
-            cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-oracle-cache-"))
-            environment["TORCHINDUCTOR_CACHE_DIR"] = cache
-        try:
-            pool = stack.enter_context(
-                Pool(
-                    workers=request.workers,
-                    preload=PRELOAD,
-                    start_method="spawn" if is_cuda else "forkserver",
-                    threads_per_worker=request.threads,
-                    environment=environment,
-                    address_space_margin_bytes=None if is_cuda else ADDRESS_SPACE_MARGIN_BYTES,
-                )
-            )
-            if is_resumed:
-                cases: Sequence[PlannedCase] = store.unfinished(run_id)
-                limits = {
-                    name: CaseLimits(**own) for name, own in (store.arguments(run_id).get("case_limits") or {}).items()
-                }
-                if not as_json:
-                    err.print(f"run {run_id}: {len(cases)} cases left")
-            else:
-                check_usable(request.spec_by_name().values(), pool)
-                cases, limits = _plan(store, run_id, request, pool, err, as_json)
-            out = sys.stdout
-
-            def on_record(record: Any, summary: SweepSummary) -> None:
-                progress.update(record, summary)
-                if as_json:
-                    out.write(json.dumps(record.to_json()) + "\n")
-
-            with SweepProgress(total=len(cases), console=err, quiet=as_json) as progress:
-                summary = execute(
-                    cases,
-                    subjects=request.spec_by_name(),
-                    sink=store,
-                    run_id=run_id,
-                    pool=pool,
-                    limits=request.limits,
-                    options=request.options,
-                    case_limits=limits,
-                    repro_options=("--subjects-file", request.subjects_file) if request.subjects_file else (),
-                    known=_known_check(request.known, store.run(run_id)),
-                    on_record=on_record,
-                )
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the closing short
-            if not any(run.run_id == run_id and run.is_resumable for run in store.runs()):
-                err.print("interrupted while planning: no case had run; start again without --resume")
-                return 2
-            store.end_run(run_id, state="interrupted")
-            err.print(
-                f"interrupted: run {run_id} is closed, its records are kept; `torch-oracle sweep --resume` continues it"
-            )
-            return 2
-    store.end_run(run_id, state="complete" if summary.is_complete else "interrupted")
-    if as_json:
-        sys.stdout.write(json.dumps({"summary": asdict(summary), "run_id": run_id}) + "\n")
-    else:
-        show_run(store, run_id, console=Console())
-        _print_closing(summary, run_id, request.workers, err)
-    if summary.internal_errors:
-        return 3
-    return 1 if summary.findings else 0
+HEARD_BESIDE_RESUME = frozenset({"resume", "db", "time", "workers", "as_json", "show_all"})
 
 
-def _known_check(known: str, run: RunInfo) -> KnownCheck | None:
-    """The ledger of a run; None where nothing is to be taken as known."""
-    ledger = ledger_named(known)
-    version = run.environment.get("worker", {}).get("torch") or run.environment.get("versions", {}).get("torch", "")
-    return None if ledger is None else KnownCheck(ledger=ledger, torch_version=str(version))
-
-
-def _raise_interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _plan(
-    store: Store, run_id: str, request: SweepRequest, pool: Pool, err: Console, quiet: bool
-) -> tuple[list[PlannedCase], dict[str, CaseLimits]]:
-    """Write the planned set before the first case runs. Nothing is written when the selection is wrong."""
-    cases: list[PlannedCase] = []
-    limits: dict[str, CaseLimits] = {}
-    for suite in request.suites:
-        selection = request.selection_for(suite)
-        if selection is None:
-            continue
-        names = [spec.name for spec in request.subjects[suite]]
-        try:
-            plan = make_plan(suite, selection, subjects=names, pool=pool, shard=request.shard)
-        except UsageError:
-            if len(request.suites) == 1:
-                raise
-            continue  # another suite may match; if none does, that is said below
-        cases.extend(plan.cases)
-        limits.update(plan.limits)
-    if not cases:
+def _refuse_beside_resume(ctx: typer.Context) -> None:
+    """A run goes on as it was begun. Raises UsageError for an option that would change it, and would not be heard."""
+    given = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    unheard = [f"--{name.replace('_', '-')}" for name in given if name not in HEARD_BESIDE_RESUME]
+    if unheard:
         raise UsageError(
-            seen="a selection that no program of any suite matches"
-            if request.shard.count == 1
-            else "a shard without programs",
-            expected="at least one program",
-            do="`torch-oracle list` shows suites, groups, tags and dtypes",
+            seen=f"--resume with {', '.join(unheard)}",
+            expected="--resume alone, or with --db, --time, --workers, --all and --json: a run goes on as it was begun",
+            do="leave them out, or start a new run without --resume",
         )
-    arguments = request.to_json()
-    arguments["case_limits"] = {name: asdict(own) for name, own in limits.items()}
-    store.begin_run(run_id=run_id, environment=fingerprint_with_worker(pool), arguments=arguments)
-    store.plan(run_id, cases)
-    store.finish_planning(run_id)
-    if not quiet:
-        err.print(f"run {run_id}: {len(cases)} cases, {request.workers} workers", highlight=False)
-    return cases, limits
-
-
-def _print_closing(summary: SweepSummary, run_id: str, workers: int, err: Console) -> None:
-    rate = summary.done / summary.wall_s if summary.wall_s else 0.0
-    line = f"run {run_id}: {summary.done} of {summary.planned} cases in {summary.wall_s:.1f} s, {rate:.1f}/s"
-    line += f", {summary.findings} findings"
-    if summary.bare_s:
-        # the first ratio is the case itself, the second the run: with what workers waited for, or could not use
-        ratio, whole = summary.case_wall_s / summary.bare_s, summary.wall_s * workers / summary.bare_s
-        line += (
-            f"; {summary.bare_s:.0f} s of bare calls took {summary.case_wall_s:.0f} s in the workers ({ratio:.2f}x), "
-        )
-        line += f"{summary.wall_s * workers:.0f} s of {workers} workers in all ({whole:.2f}x)"
-    err.print(line, highlight=False, soft_wrap=True)
-    if not summary.is_complete:
-        err.print("not all cases ran: `torch-oracle sweep --resume` continues", highlight=False)
-    for error in summary.internal_errors[:3]:
-        err.print(f"internal error of torch-oracle, please report it: {error}", markup=False, highlight=False)
 
 
 def list_(

@@ -1,5 +1,8 @@
 """Plan a run: which programs on which subjects. Programs are listed in workers, so that the parent never loads torch
 and a generator that crashes costs one group, visibly.
+
+All suites are listed in one pass: each in PARTS parts, which the workers share. A part names no groups, since only a worker
+knows them (the operators are those of the torch it imports): it is the i-th of n slices of whatever groups there are.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from oracle.deadline import closed_at
 from oracle.errors import InternalError, UsageError
 from oracle.isolate import Completed, Died, End, Failed, OutOfMemory, Pool, Task, TimedOut
 from oracle.program import Program
@@ -20,8 +24,10 @@ from suites.registry import load_suite
 
 PLAN_TIMEOUT_S = 300.0
 PLAN_MEMORY_BYTES = 8 * 2**30
-GROUPS_PER_TASK = 16
+PARTS = 40
 Progress = Callable[[str], None]
+OnPart = Callable[[int, int, int, str], None]
+"""Called after each part with: parts done, parts in all, programs found so far, the part's suite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,21 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to plan of one suite. `are_own`: the subjects are the suite's own, as the user named none, so that a program may
+    say which of them it is for (`SuiteProgram.subjects`)."""
+
+    suite: str
+    selection: Selection
+    subjects: tuple[str, ...]
+    are_own: bool = False
+
+    def subjects_of(self, entry: Mapping[str, Any]) -> Iterable[str]:
+        wanted = entry["subjects"] if self.are_own else ()
+        return [subject for subject in self.subjects if not wanted or subject in wanted]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The planned set, with limits of the programs that have their own, by program name."""
 
@@ -45,17 +66,43 @@ class Plan:
 
 def make_plan(suite: str, selection: Selection, *, subjects: Sequence[str], pool: Pool, shard: Shard = Shard()) -> Plan:
     """All cases of one suite, in order. Raises UsageError when the selection matches nothing."""
-    groups = _groups(suite, selection, pool)
-    if not groups:
-        raise UsageError(
-            seen=f"no group of suite {suite!r} matches {', '.join(selection.match) or 'the selection'}",
-            expected="a glob on group or program names, such as 'add' or 'nn.functional.*'",
-            do=f"`torch-oracle list {suite}` shows the groups",
-        )
+    order = Order(suite=suite, selection=selection, subjects=tuple(subjects))
+    return make_plans([order], pool=pool, shard=shard)
+
+
+def make_plans(
+    orders: Sequence[Order],
+    *,
+    pool: Pool,
+    shard: Shard = Shard(),
+    on_part: OnPart = lambda done, total, programs, suite: None,
+    deadline: float | None = None,
+) -> Plan:
+    """All cases of several suites, suite after suite, each in its own order, whatever worker listed what.
+
+    A suite of several that has nothing for the selection is left out; of a single one that is a UsageError. Raises
+    UsageError too when the deadline (seconds of `time.monotonic()`) comes before the plan is whole.
+    """
+    listed = _list(orders, pool, on_part, deadline)
     cases: list[PlannedCase] = []
     limits: dict[str, CaseLimits] = {}
+    for order in orders:
+        try:
+            cases += _cases(order, listed[order.suite].entries(order), shard, limits)
+        except UsageError:
+            if len(orders) == 1:
+                raise
+    return Plan(cases=tuple(cases), limits=limits)
+
+
+def _cases(
+    order: Order, entries: Iterable[Mapping[str, Any]], shard: Shard, limits: dict[str, CaseLimits]
+) -> list[PlannedCase]:
+    """The cases of one suite; limits of its programs are added to `limits`. Raises UsageError where there is no program."""
+    suite, selection = order.suite, order.selection
+    cases: list[PlannedCase] = []
     seen: set[str] = set()
-    for entry in _programs(suite, selection, groups, pool):
+    for entry in entries:
         name = entry["program"]["name"]
         if name in seen:
             raise InternalError(f"suite {suite!r} lists program {name!r} twice")
@@ -64,7 +111,7 @@ def make_plan(suite: str, selection: Selection, *, subjects: Sequence[str], pool
             continue
         if entry["timeout_s"] or entry["memory_bytes"]:
             limits[name] = CaseLimits(timeout_s=entry["timeout_s"], memory_bytes=entry["memory_bytes"])
-        for subject in subjects:
+        for subject in order.subjects_of(entry):
             cases.append(
                 PlannedCase(
                     case_id=f"{suite}/{name}@{subject}",
@@ -81,61 +128,119 @@ def make_plan(suite: str, selection: Selection, *, subjects: Sequence[str], pool
             )
     if not seen:
         raise UsageError(
-            seen=f"suite {suite!r} has {len(groups)} matching group(s), but none with a program of this selection",
+            seen=f"suite {suite!r} has matching groups, but none with a program of this selection",
             expected="a --dtype, --direction and --tag that some program has",
             do=f"`torch-oracle list {suite}` shows tags and dtypes",
         )
-    return Plan(cases=tuple(cases), limits=limits)
+    return cases
 
 
-def _groups(suite: str, selection: Selection, pool: Pool) -> list[str]:
-    task = _task("suites.planning:list_groups", suite, selection, key="groups", groups=())
-    (result,) = pool.run([task])
-    return list(_value(result.end, f"listing the groups of suite {suite!r}")["groups"])
+# ------------------------------------------------------------------------------------------------ listing, by workers
 
 
-def _programs(suite: str, selection: Selection, groups: Sequence[str], pool: Pool) -> Iterator[dict[str, Any]]:
-    """Entries in the order of the groups. A chunk whose worker dies is planned again group by group."""
-    chunks = [tuple(groups[at : at + GROUPS_PER_TASK]) for at in range(0, len(groups), GROUPS_PER_TASK)]
-    found: dict[str, list[dict[str, Any]]] = {}
-    retry: list[str] = []
-    for chunk, end in _run_chunks(suite, selection, chunks, pool):
-        match end:
-            case Completed():
-                found.update(_value(end, "planning")["programs"])
-            case Died() | TimedOut() | OutOfMemory():
-                retry.extend(chunk)
-            case Failed():
-                _value(end, f"planning {', '.join(chunk)}")
-    for chunk, end in _run_chunks(suite, selection, [(group,) for group in retry], pool):
-        if isinstance(end, Completed):
-            found.update(_value(end, "planning")["programs"])
-        else:
-            found[chunk[0]] = [_unplannable(chunk[0], end)]
-    for group in groups:
-        yield from found[group]
+class _Listed:
+    """What the workers have listed of one suite so far."""
+
+    def __init__(self) -> None:
+        self.groups: list[str] | None = None  # all of them, as any part names them
+        self.programs: dict[str, list[dict[str, Any]]] = {}
+        self.lost: list[tuple[int, End]] = []  # parts whose worker died
+        self.problem: Mapping[str, str] | None = None
+
+    def add(self, value: Mapping[str, Any]) -> None:
+        self.problem = self.problem or value.get("usage_error")
+        if self.problem is None:
+            self.groups = value.get("groups", self.groups)
+            self.programs.update(value["programs"])
+
+    def entries(self, order: Order) -> Iterator[dict[str, Any]]:
+        """In the order of the groups. Raises UsageError where there is no group, or what a worker said of the selection."""
+        if self.problem is not None:
+            raise UsageError(**self.problem)
+        if not self.groups:
+            raise UsageError(
+                seen=f"no group of suite {order.suite!r} matches {', '.join(order.selection.match) or 'the selection'}",
+                expected="a glob on group or program names, such as 'add' or 'nn.functional.*'",
+                do=f"`torch-oracle list {order.suite}` shows the groups",
+            )
+        for group in self.groups:
+            yield from self.programs[group]
 
 
-def _run_chunks(
-    suite: str, selection: Selection, chunks: Iterable[tuple[str, ...]], pool: Pool
-) -> Iterator[tuple[tuple[str, ...], End]]:
+def _list(orders: Sequence[Order], pool: Pool, on_part: OnPart, deadline: float | None) -> dict[str, _Listed]:
+    """Every suite's groups and programs. The groups of a part whose worker dies are listed again one by one."""
+    listed = {order.suite: _Listed() for order in orders}
     tasks = [
-        _task("suites.planning:list_programs", suite, selection, key=f"plan {i}", groups=chunk)
-        for i, chunk in enumerate(chunks)
+        _task("list_part", order, key=f"{order.suite} {part}", part=part) for order in orders for part in range(PARTS)
     ]
-    for result in pool.run(tasks):
-        yield tuple(result.task.payload["groups"]), result.end  # type: ignore[index, arg-type]
+    done, found, total = 0, 0, len(tasks)
+
+    def take(tasks: Sequence[Task]) -> Iterator[tuple[Task, End]]:
+        nonlocal done, found
+        left = len(tasks)
+        with closed_at(deadline, pool.run(tasks)) as results:
+            for result in results:
+                yield result.task, result.end
+                left, done = left - 1, done + 1
+                found = sum(len(programs) for one in listed.values() for programs in one.programs.values())
+                on_part(done, total, found, _suite_of(result.task))
+        if left:
+            raise UsageError(
+                seen=f"the time (--time) was over while programs were being listed, {found} of them so far; nothing has run",
+                expected="more time than listing the programs takes",
+                do="give more --time, or name fewer programs with --suite, --match or --max-samples",
+            )
+
+    for task, end in take(tasks):
+        suite = _suite_of(task)
+        match end:
+            case Completed(value=value):
+                listed[suite].add(cast("dict[str, Any]", value))
+            case Died() | TimedOut() | OutOfMemory():
+                listed[suite].lost.append((cast("int", task.payload["part"]), end))
+            case Failed():
+                raise InternalError(f"listing programs of suite {suite!r} ended as {end}")
+    again = [task for order in orders for task in _one_by_one(order, listed[order.suite], pool)]
+    total += len(again)
+    for task, end in take(again):
+        group = cast("list[str]", task.payload["groups"])[0]
+        if isinstance(end, Completed):
+            listed[_suite_of(task)].add(cast("dict[str, Any]", end.value))
+        else:
+            listed[_suite_of(task)].programs[group] = [_unplannable(group, end)]
+    return listed
 
 
-def _task(function: str, suite: str, selection: Selection, *, key: str, groups: tuple[str, ...]) -> Task:
+def _one_by_one(order: Order, listed: _Listed, pool: Pool) -> list[Task]:
+    """A task for each group of the parts whose worker died."""
+    if not listed.lost or listed.problem is not None:
+        return []
+    if listed.groups is None:  # every part died
+        (result,) = pool.run([_task("list_groups", order, key=f"groups of {order.suite}")])
+        listed.groups = list(_value(result.end, f"listing the groups of suite {order.suite!r}")["groups"])
+    groups = [
+        group for part, _ in sorted(listed.lost, key=lambda lost: lost[0]) for group in _slice(listed.groups, part)
+    ]
+    return [_task("list_programs", order, key=f"{order.suite} {group}", groups=[group]) for group in groups]
+
+
+def _task(function: str, order: Order, *, key: str, **payload: Any) -> Task:
     return Task(
         key=key,
-        function=function,
-        payload={"suite": suite, "selection": selection.to_json(), "groups": list(groups)},
-        group=key,
+        function=f"suites.planning:{function}",
+        payload={"suite": order.suite, "selection": order.selection.to_json(), **payload},
+        group=order.suite,  # its parts stay with one worker while there is other work: modules take seconds to import
         timeout_s=PLAN_TIMEOUT_S,
         memory_bytes=PLAN_MEMORY_BYTES,
     )
+
+
+def _suite_of(task: Task) -> str:
+    return cast("str", task.payload["suite"])
+
+
+def _slice(groups: Sequence[str], part: int) -> Sequence[str]:
+    return groups[part * len(groups) // PARTS : (part + 1) * len(groups) // PARTS]
 
 
 def _value(end: End, what: str) -> dict[str, Any]:
@@ -157,11 +262,21 @@ def _unplannable(group: str, end: End) -> dict[str, Any]:
 
 
 def _entry_json(*, program: Mapping[str, Any], group: str, **labels: Any) -> dict[str, Any]:
-    defaults = {"dtype": "", "direction": "forward", "tags": [], "timeout_s": None, "memory_bytes": None}
+    defaults = {
+        "dtype": "",
+        "direction": "forward",
+        "tags": [],
+        "timeout_s": None,
+        "memory_bytes": None,
+        "subjects": [],
+    }
     return {"program": dict(program), "group": group, **defaults, **labels}
 
 
-@functools.lru_cache(maxsize=4)
+# ---------------------------------------------------------------------------------------------------------- in workers
+
+
+@functools.cache
 def _suite(name: str) -> Suite:
     return load_suite(name)
 
@@ -173,6 +288,15 @@ def list_groups(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
         return {"groups": _suite(payload["suite"]).groups(Selection.from_json(payload["selection"]))}
     except UsageError as error:
         return {"usage_error": {"seen": error.seen, "expected": error.expected, "do": error.do}}
+
+
+def list_part(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: all groups that a selection can want, and the selected programs of one slice of them."""
+    listed = list_groups(payload, progress)
+    if "usage_error" in listed:
+        return listed
+    groups = _slice(listed["groups"], payload["part"])
+    return {**listed, **list_programs({**payload, "groups": groups}, progress)}
 
 
 def list_programs(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -191,6 +315,7 @@ def list_programs(payload: Mapping[str, Any], progress: Progress) -> dict[str, A
                 tags=list(found.tags),
                 timeout_s=found.timeout_s,
                 memory_bytes=found.memory_bytes,
+                subjects=list(found.subjects),
             )
             for found in suite.programs(selection, group)
         ]

@@ -21,6 +21,7 @@ from typing_extensions import Self
 
 from oracle.records import Record
 from oracle.sweep import SweepSummary
+from results.render import shorten
 
 PLAIN_LINE_EVERY_S = 15.0
 
@@ -57,7 +58,7 @@ class RunProgress:
                 MofNCompleteColumn(),
                 _RateColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[found]} " + noun),
+                TextColumn("{task.fields[found]} " + noun + "{task.fields[aside]}"),
                 TextColumn("[dim]{task.fields[label]}"),
                 console=console,
                 transient=True,
@@ -66,7 +67,7 @@ class RunProgress:
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
-            self._task = self._bar.add_task(self._unit, total=self._total, found=0, label="")
+            self._task = self._bar.add_task(self._unit, total=self._total, found=0, aside="", label="")
         return self
 
     def __exit__(
@@ -80,15 +81,19 @@ class RunProgress:
         if not self._quiet:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def advance(self, done: int, *, total: int, found: int, label: str) -> None:
-        """Show that so many of all steps are done. Fewer than before: another stage of the run has begun."""
+    def advance(self, done: int, *, total: int, found: int, label: str, aside: str = "") -> None:
+        """Show that so many of all steps are done. Fewer than before: another stage of the run has begun.
+
+        `aside`: what else was found and is no news, such as "40 known"; stands behind what is found.
+        """
+        aside = f", {aside}" if aside else ""
         if total != self._total or done < self._done:
             self._total, self._started = total, time.monotonic()
             if self._bar is not None and self._task is not None:
-                self._bar.reset(self._task, total=total, found=found, label=label)
+                self._bar.reset(self._task, total=total, found=found, aside=aside, label=label)
         self._done = done
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, found=found, label=label)
+            self._bar.update(self._task, completed=done, found=found, aside=aside, label=label)
         elif not self._quiet:
             now = time.monotonic()
             if now - self._last_line >= PLAIN_LINE_EVERY_S or done == total:
@@ -96,21 +101,41 @@ class RunProgress:
                 rate = done / max(now - self._started, 1e-9)
                 left = (total - done) / rate if rate else 0.0
                 self._console.print(
-                    f"{done}/{total} {self._unit}, {rate:.1f}/s, {left:.0f} s left, {found} {self._noun}",
+                    f"{done}/{total} {self._unit}, {rate:.1f}/s, {left:.0f} s left, {found} {self._noun}{aside}",
                     markup=False,
                     highlight=False,
                 )
 
 
 class SweepProgress(RunProgress):
-    """The progress of a sweep; call `update` with every record."""
+    """The progress of a sweep; call `update` with every record. News stand apart from known issues."""
 
     def __init__(self, *, total: int, console: Console, quiet: bool = False) -> None:
-        super().__init__(console=console, unit="cases", noun="findings", total=total, quiet=quiet)
-        self._cases = total
+        super().__init__(console=console, unit="cases", noun="new findings", total=total, quiet=quiet)
 
     def update(self, record: Record, summary: SweepSummary) -> None:
         verdict = record.verdict
         if verdict.status.is_finding:
-            self.note(f"{verdict.status.value:22} {record.case_id}  {verdict.symptom[:160]}".replace("\n", " "))
-        self.advance(summary.done, total=self._cases, found=summary.findings, label=record.group[:40])
+            self.note(f"{verdict.status.value:22} {record.case_id}  {shorten(verdict.symptom)}")
+        self.advance(
+            summary.done,
+            total=summary.planned,
+            found=summary.findings,
+            aside=f"{summary.known} known" if summary.known else "",
+            label=shorten(record.group, 40),
+        )
+
+
+class PlanningProgress(RunProgress):
+    """The progress of planning; `update` is called with what `suites.planning.OnPart` says.
+
+    Without a terminal its end is not told: the number of cases is what comes next.
+    """
+
+    def __init__(self, *, console: Console, quiet: bool = False) -> None:
+        super().__init__(console=console, unit="parts of the plan", noun="programs", quiet=quiet)
+        self._is_end_told = console.is_terminal
+
+    def update(self, done: int, total: int, programs: int, suite: str) -> None:
+        if done < total or self._is_end_told:
+            self.advance(done, total=total, found=programs, label=suite)

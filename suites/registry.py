@@ -27,6 +27,7 @@ class SuiteEntry:
     tags: Mapping[str, str]
     dtypes: tuple[str, ...]
     default_subjects: tuple[str, ...]
+    quick_subjects: tuple[str, ...]  # in the default sweep, which names no suite
     path: str
 
 
@@ -37,6 +38,7 @@ def _entry(module: ModuleType) -> SuiteEntry:
         tags=module.TAGS,
         dtypes=tuple(module.DTYPES),
         default_subjects=tuple(module.DEFAULT_SUBJECTS),
+        quick_subjects=tuple(module.QUICK_SUBJECTS),
         path=module.SUITE_PATH,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,12 @@ from oracle.subjects.registry import resolve, split_names
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import Limits
 from suites.base import Selection
-from suites.planning import Shard
+from suites.planning import Order, Shard
 from suites.registry import SUITES, find_suite
+from suites.rungs import LOWER_RUNGS
 
 DIRECTIONS = ("forward", "backward")
-# What runs when the user selected nothing: a table in minutes.
-QUICK_SAMPLES = {"opinfo": 1, "mutations": 5}  # programs per operator, per theme
-QUICK_TAGS = {"models": ("quick",), "exports": ("quick",)}
-QUICK_SUBJECTS = {
-    "opinfo": ("aot_eager", "inductor"),
-    "exports": ("refimpl.export[strict=false]", "export[strict=false]"),
-}
+ALL_SUITES = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +30,9 @@ class SweepRequest:
 
     suites: tuple[str, ...]
     selection: Selection
-    samples: Mapping[str, int | None]  # per suite
-    tags: Mapping[str, tuple[str, ...]]  # per suite
     subjects: Mapping[str, tuple[SubjectSpec, ...]]  # per suite
+    subjects_are_own: bool = False  # of the suites: the user named none
+    lower_rungs: tuple[SubjectSpec, ...] = ()  # for programs that turn out wrong (`suites.rungs`)
     shard: Shard
     limits: Limits
     options: Mapping[str, Any]
@@ -49,6 +44,7 @@ class SweepRequest:
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
         data["subjects"] = {suite: [spec.to_json() for spec in specs] for suite, specs in self.subjects.items()}
+        data["lower_rungs"] = [spec.to_json() for spec in self.lower_rungs]
         data["selection"] = self.selection.to_json()
         return data
 
@@ -57,9 +53,9 @@ class SweepRequest:
         return cls(
             suites=tuple(data["suites"]),
             selection=Selection.from_json(data["selection"]),
-            samples=data["samples"],
-            tags={suite: tuple(tags) for suite, tags in data["tags"].items()},
             subjects={suite: tuple(map(SubjectSpec.from_json, specs)) for suite, specs in data["subjects"].items()},
+            subjects_are_own=data.get("subjects_are_own", False),
+            lower_rungs=tuple(map(SubjectSpec.from_json, data.get("lower_rungs", ()))),
             shard=Shard(**data["shard"]),
             limits=Limits(**data["limits"]),
             options=data["options"],
@@ -69,10 +65,16 @@ class SweepRequest:
             known=data.get("known", "torch"),
         )
 
+    def going_on(self, *, time: str | None, workers: int | None) -> SweepRequest:
+        """The request of a resumed run: as it was, but for the options that change no result, where they are given again."""
+        _check_workers(workers)
+        limits = replace(self.limits, run_s=duration(time)) if time else self.limits
+        return replace(self, limits=limits, workers=workers or self.workers)
+
     def spec_by_name(self) -> dict[str, SubjectSpec]:
-        """Every subject of the run once. Raises UsageError where suites have different subjects of one name."""
+        """Every subject that the run may need, once. Raises UsageError where suites have different ones of one name."""
         found: dict[str, SubjectSpec] = {}
-        for suite, specs in self.subjects.items():
+        for suite, specs in (*self.subjects.items(), ("of lower rungs", self.lower_rungs)):
             for spec in specs:
                 if found.setdefault(spec.name, spec) != spec:
                     raise UsageError(
@@ -85,18 +87,38 @@ class SweepRequest:
     def selection_for(self, suite: str) -> Selection | None:
         """The selection as far as it applies to a suite; None where a wanted dtype or tag is unknown to it."""
         entry, asked = SUITES[suite], self.selection
-        tags = tuple(tag for tag in self.tags[suite] if tag in entry.tags)
+        tags = tuple(tag for tag in asked.tags if tag in entry.tags)
         dtypes = tuple(dtype for dtype in asked.dtypes if dtype in entry.dtypes)
         if (asked.tags and not tags) or (asked.dtypes and not dtypes):
             return None
-        return Selection(
-            match=asked.match,
-            tags=tags,
-            dtypes=dtypes,
-            directions=asked.directions,
-            device=asked.device,
-            max_samples=self.samples[suite],
-        )
+        return replace(asked, tags=tags, dtypes=dtypes)
+
+    def selection_options(self) -> list[str]:
+        """The words of a command line that choose the same programs."""
+        asked = self.selection
+        words = [] if self.suites == tuple(SUITES) else ["--suite", ",".join(self.suites)]
+        if not words and not asked.quick and not (asked.match or asked.tags or asked.max_samples):
+            words = ["--suite", ALL_SUITES]
+        words += [word for glob in asked.match for word in ("--match", glob)]
+        words += [word for tag in asked.tags for word in ("--tag", tag)]
+        words += ["--dtype", ",".join(asked.dtypes)] if asked.dtypes else []
+        words += ["--direction", ",".join(asked.directions)] if asked.directions else []
+        words += ["--max-samples", str(asked.max_samples)] if asked.max_samples else []
+        return words + (["--device", asked.device] if asked.device != "cpu" else [])
+
+    def orders(self) -> list[Order]:
+        """What is to be planned, suite by suite."""
+        selections = {suite: self.selection_for(suite) for suite in self.suites}
+        return [
+            Order(
+                suite=suite,
+                selection=selection,
+                subjects=tuple(spec.name for spec in self.subjects[suite]),
+                are_own=self.subjects_are_own,
+            )
+            for suite, selection in selections.items()
+            if selection is not None
+        ]
 
 
 def make_request(
@@ -106,7 +128,8 @@ def make_request(
     known: str = "torch",
 ) -> SweepRequest:  # fmt: skip
     """Check every option, with what is expected, before anything is written."""
-    names = tuple(SUITES) if suite is None else tuple(find_suite(name).name for name in _words(suite))
+    is_quick = suite is None and not match and not tag and max_samples is None
+    names = _suite_names(suite)
     selection = Selection(
         match=tuple(match or ()),
         tags=tuple(tag or ()),
@@ -114,6 +137,7 @@ def make_request(
         directions=_words(direction),
         device=device,
         max_samples=max_samples,
+        quick=is_quick,
     )
     for word in selection.directions:
         if word not in DIRECTIONS:
@@ -145,17 +169,15 @@ def make_request(
     )
     if max_samples is not None and max_samples < 1:
         raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
-    if workers is not None and workers < 1:
-        raise UsageError(seen=f"--workers {workers}", expected="at least 1", do="leave it out for one per core")
+    _check_workers(workers)
     chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
     check_distinct_names([spec.name for spec in chosen or ()])
-    is_quick = suite is None and not match and not tag and max_samples is None
     return SweepRequest(
         suites=names,
         selection=selection,
-        samples={name: QUICK_SAMPLES.get(name) if is_quick else max_samples for name in names},
-        tags={name: QUICK_TAGS.get(name, ()) if is_quick else selection.tags for name in names},
-        subjects={name: chosen or _default_subjects(name, is_quick=is_quick) for name in names},
+        subjects={name: chosen or _own_subjects(name, is_quick=is_quick) for name in names},
+        subjects_are_own=chosen is None,
+        lower_rungs=tuple(map(resolve, LOWER_RUNGS)) if is_quick and chosen is None else (),
         shard=parse_shard(shard),
         limits=Limits(timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=duration(time) if time else None),
         options={"speed": speed, "speed_budget_s": speed_budget, "device": device},
@@ -166,9 +188,21 @@ def make_request(
     )
 
 
-def _default_subjects(suite: str, *, is_quick: bool) -> tuple[SubjectSpec, ...]:
-    names = QUICK_SUBJECTS.get(suite) if is_quick else None
-    return tuple(map(resolve, names or SUITES[suite].default_subjects))
+def _check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise UsageError(seen=f"--workers {workers}", expected="at least 1", do="leave it out for one per core")
+
+
+def _suite_names(text: str | None) -> tuple[str, ...]:
+    words = _words(text)
+    if text is None or ALL_SUITES in words:
+        return tuple(SUITES)
+    return tuple(find_suite(word).name for word in words)
+
+
+def _own_subjects(suite: str, *, is_quick: bool) -> tuple[SubjectSpec, ...]:
+    entry = SUITES[suite]
+    return tuple(map(resolve, entry.quick_subjects if is_quick else entry.default_subjects))
 
 
 def _words(text: str | None) -> tuple[str, ...]:

@@ -204,9 +204,9 @@ def run(
             os.killpg(process.pid, signal.SIGKILL)  # workers that outlive it
     code = process.returncode
     said = path.read_bytes()[begin:].decode(errors="replace")
-    if part.database is not None and "start again without --resume" in said:
+    if part.database is not None and "while planning: no case has run and nothing is kept" in said:
         part.database.unlink(missing_ok=True)  # it was stopped while it planned
-    if is_stopped or code == part.again or (part.database is not None and "--resume` continues" in said):
+    if is_stopped or code == part.again or (part.database is not None and "sweep --resume" in said):
         return "stopped", code
     # A sweep ends with 1 where it has findings, which are its results.
     return ("done" if code == 0 or (part.database is not None and code == 1) else "failed"), code

@@ -232,3 +232,29 @@ def test_a_reader_sees_what_a_writer_has_appended_so_far(store: Store, tmp_path:
         assert list(reader.records()) == []
         store.append([fabricate.record(cases[0])])
         assert len(list(reader.records())) == 1
+
+
+def test_a_run_begun_with_its_plan_is_written_whole_or_not_at_all(store: Store):
+    cases = [fabricate.case("add/float32/0"), fabricate.case("sub/float32/0")]
+    with pytest.raises(InternalError, match="planned twice"):
+        store.begin_planned(run_id="run-1", environment={}, arguments={}, cases=[*cases, cases[0]])
+    assert store.runs() == []
+    store.begin_planned(run_id="run-1", environment={}, arguments={"suite": ["x"]}, cases=cases)
+    assert store.planned("run-1") == cases
+    assert store.run().state == "running"
+
+
+def test_further_cases_are_planned_in_a_run_that_goes_on_and_in_no_other(store: Store):
+    first, second, third = (fabricate.case(f"op/float32/{i}") for i in range(3))
+    begin(store, [first])
+    store.append([fabricate.record(first, Status.FAIL_ACCURACY)])
+    store.plan_further("run-1", [second])
+    store.end_run("run-1", state="interrupted")
+    store.plan_further("run-1", [third])
+    assert store.unfinished("run-1") == [second, third]
+    with pytest.raises(InternalError, match="planned twice"):
+        store.plan_further("run-1", [third])
+    store.append([fabricate.record(case) for case in (second, third)])
+    store.end_run("run-1", state="complete")
+    with pytest.raises(InternalError, match="which is complete"):
+        store.plan_further("run-1", [fabricate.case("op/float32/3")])

@@ -16,4 +16,5 @@ TAGS = {
 }
 DTYPES = ("float32", "bfloat16", "float64")  # float32 unless asked
 DEFAULT_SUBJECTS = ("refimpl.export[strict=false]", "refimpl.export", "export[strict=false]", "export")
+QUICK_SUBJECTS = ("export[strict=false]",)
 SUITE_PATH = "suites.exports.suite:ExportsSuite"

@@ -38,7 +38,8 @@ class ExportsSuite:
     """Groups are architectures. Programs are "bert/float32/forward/inside", "bert/float32/forward/above", ".../below".
 
     There is one program for each architecture, dtype, direction and kind, so `max_samples` has nothing to thin out. Subjects
-    that take no sizes (`SubjectSpec.ranges`) are judged on the calls outside as on any other.
+    that take no sizes (`SubjectSpec.ranges`) are judged on the calls outside as on any other. The default sweep takes the
+    architectures tagged "quick".
     """
 
     name: str = NAME
@@ -113,6 +114,8 @@ def _tag(kind: str) -> str:
 
 def _has_tag(architecture: Architecture, kind: str, selection: Selection) -> bool:
     """Of the tags asked for, models have the ones and kinds the others; both have to fit where both are asked."""
+    if selection.quick and "quick" not in architecture.tags:
+        return False
     asked = set(selection.tags)
     of_kinds, of_models = asked & {"inside", "outside"}, asked - {"inside", "outside"}
     return (not of_kinds or _tag(kind) in of_kinds) and (not of_models or bool(of_models & set(architecture.tags)))

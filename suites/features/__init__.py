@@ -33,4 +33,5 @@ TAGS = {
 }
 DTYPES: tuple[str, ...] = ()
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager", "inductor")
+QUICK_SUBJECTS = ("dynamo", "aot_eager")
 SUITE_PATH = "suites.features.suite:FeaturesSuite"

@@ -27,4 +27,5 @@ TAGS = {
 }
 DTYPES = ("float32", "bfloat16", "float64")  # float32 unless asked
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager")
+QUICK_SUBJECTS = ("aot_eager",)
 SUITE_PATH = "suites.models.suite:ModelsSuite"

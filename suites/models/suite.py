@@ -35,7 +35,8 @@ class ModelsSuite:
     Eager takes under 0.1 s a call, capture or `aot_eager` 0.1 to 12 s (the object detector), Inductor 3 to 70 s (the UNet
     in training), on one core.
 
-    There is one program for each architecture, dtype and direction, so `max_samples` has nothing to thin out.
+    There is one program for each architecture, dtype and direction, so `max_samples` has nothing to thin out. The default
+    sweep takes the architectures tagged "quick".
     """
 
     name: str = NAME
@@ -83,4 +84,6 @@ class ModelsSuite:
 
 
 def _has_tag(architecture: Architecture, selection: Selection) -> bool:
+    if selection.quick and "quick" not in architecture.tags:
+        return False
     return not selection.tags or any(tag in selection.tags for tag in architecture.tags)

@@ -27,4 +27,5 @@ TAGS = {
 }
 DTYPES: tuple[str, ...] = ()
 DEFAULT_SUBJECTS = ("aot_eager",)
+QUICK_SUBJECTS = ("aot_eager",)
 SUITE_PATH = "suites.mutations.suite:MutationsSuite"

@@ -11,12 +11,14 @@ from suites.mutations.generate import recipes
 from suites.mutations.statements import FAMILIES
 
 PROGRAMS_PER_THEME = 400
+QUICK_PER_THEME = 5
 
 
 class MutationsSuite:
     """Groups are themes. A program's name is its theme and the number it was generated from; there is no dtype axis.
 
-    `max_samples` thins out a theme evenly.
+    `max_samples` thins out a theme evenly. The default sweep takes the first QUICK_PER_THEME: programs are drawn
+    independently of one another, so that the first are as good as any, and the others need not be generated.
     """
 
     name: str = NAME
@@ -36,9 +38,10 @@ class MutationsSuite:
         """Raises UsageError for a theme that does not exist."""
         if group not in FAMILIES:
             raise UsageError(seen=f"theme {group!r}", expected=f"one of {', '.join(FAMILIES)}", do="name one of these")
-        step = max(1, PROGRAMS_PER_THEME // selection.max_samples) if selection.max_samples else 1
+        count = QUICK_PER_THEME if selection.quick else PROGRAMS_PER_THEME
+        step = max(1, count // selection.max_samples) if selection.max_samples else 1
         taken = 0
-        for position, (number, recipe) in enumerate(recipes(group, PROGRAMS_PER_THEME)):
+        for position, (number, recipe) in enumerate(recipes(group, count)):
             name = f"{group}/{number:05d}"
             direction = "backward" if recipe.is_differentiated else "forward"
             is_wanted = not selection.directions or direction in selection.directions

@@ -52,4 +52,5 @@ DTYPES = (
 DEFAULT_DTYPES = ("float32",)
 DIRECTIONS = ("forward", "backward")
 DEFAULT_SUBJECTS = ("aot_eager",)
+QUICK_SUBJECTS = ("inductor",)
 SUITE_PATH = "suites.opinfo.suite:OpInfoSuite"

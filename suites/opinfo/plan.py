@@ -18,6 +18,7 @@ from suites.opinfo.policies import policy_for
 from suites.opinfo.samples import source_of
 
 DEFAULT_KINDS = ("sample", "error")
+QUICK_SAMPLES = 1
 BACKWARD = (Call(backward=True),)
 FORWARD = (Call(),)
 
@@ -50,11 +51,20 @@ def axes(selection: Selection) -> Axes:
 def list_groups(selection: Selection) -> list[str]:
     """Full names of the entries that can hold a selected program, in upstream's order."""
     wanted = axes(selection)
-    return [
+    names = [
         name
         for name, info in ENTRIES.items()
         if selection.may_want_group(name) and runs_on(info, wanted.device) and any(_cells(info, wanted))
     ]
+    return _first_of_each_operator(names) if selection.quick else names
+
+
+def _first_of_each_operator(names: Sequence[str]) -> list[str]:
+    """Without further entries of one operator, such as `nn.functional.interpolate.bicubic` after `.nearest`."""
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(ENTRIES[name].name, name)
+    return list(first.values())
 
 
 def list_programs(selection: Selection, group: str) -> Iterator[SuiteProgram]:
@@ -76,7 +86,7 @@ def list_programs(selection: Selection, group: str) -> Iterator[SuiteProgram]:
             for kind, index in names
             if selection.wants(group=group, name=_name(group, dtype, direction, kind, index))
         ]
-        for kind, index in spread(chosen, selection.max_samples):
+        for kind, index in spread(chosen, QUICK_SAMPLES if selection.quick else selection.max_samples):
             yield _suite_program(info, dtype=dtype, direction=direction, kind=kind, index=index, device=wanted.device)
 
 

@@ -10,7 +10,7 @@ from suites.opinfo.plan import list_groups, list_programs
 
 
 class OpInfoSuite:
-    """Implements `suites.base.Suite`."""
+    """Implements `suites.base.Suite`. The default sweep takes the first sample of the first entry of each operator."""
 
     name = opinfo.NAME
     description = opinfo.DESCRIPTION

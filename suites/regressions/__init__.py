@@ -40,4 +40,5 @@ TAGS = {
 }
 DTYPES: tuple[str, ...] = ()
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager", "inductor", "export")
+QUICK_SUBJECTS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor", "export", "export[strict=false]")
 SUITE_PATH = "suites.regressions.suite:RegressionsSuite"

@@ -15,8 +15,10 @@ from oracle.known.ledger import program_name
 from oracle.snippets import Snippet, read_snippets
 from suites.base import Selection, SuiteProgram
 from suites.regressions import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.regressions.table import REGRESSIONS
 
 _PROGRAMS = Path(__file__).with_name("programs")
+HIGHEST_RUNG = "inductor"
 
 
 @cache
@@ -31,6 +33,11 @@ class RegressionsSuite:
     """Groups are upstream issue numbers, and "control". There is no dtype axis.
 
     Programs tagged "gpu" are planned only where `selection.device` is a CUDA device; `not_planned` lists them.
+
+    Where the user names no subject, `export` runs only the programs that were reported for it: it traces once, and what it
+    does when a program's surroundings change afterwards is not promised. The default sweep runs each program on one rung
+    only, the first that is known to go wrong (`first_rung`), since the rungs above it would say the same again, and leaves
+    out the "variant" programs, which show what another one shows.
     """
 
     name: str = NAME
@@ -69,6 +76,7 @@ class RegressionsSuite:
                     group=group,
                     direction=snippet.direction,
                     tags=snippet.tags,
+                    subjects=_subjects(name, snippet, selection),
                 )
 
     def not_planned(self, selection: Selection) -> dict[str, str]:
@@ -81,6 +89,24 @@ class RegressionsSuite:
         return {name: reason for name, reason in reasons.items() if reason}
 
 
+def first_rung(name: str) -> str:
+    """The subject that a program is known to go wrong on first, or was reported for; the highest rung for a control."""
+    return _first_rungs().get(name) or HIGHEST_RUNG
+
+
+@cache
+def _first_rungs() -> Mapping[str, str]:
+    return {row.name: row.first_wrong for row in REGRESSIONS}
+
+
+def _subjects(name: str, snippet: Snippet, selection: Selection) -> tuple[str, ...]:
+    if selection.quick:
+        return (first_rung(name),)
+    if "export" in snippet.tags:
+        return ()
+    return tuple(subject for subject in DEFAULT_SUBJECTS if not subject.startswith("export"))
+
+
 def reason_not_planned(snippet: Snippet, selection: Selection) -> str:
     """Why a program is left out on this device; empty when it is not."""
     if "gpu" in snippet.tags and not selection.device.startswith("cuda"):
@@ -91,5 +117,7 @@ def reason_not_planned(snippet: Snippet, selection: Selection) -> str:
 
 
 def _is_wanted(snippet: Snippet, selection: Selection) -> bool:
+    if selection.quick and "variant" in snippet.tags:
+        return False
     has_tag = not selection.tags or any(tag in selection.tags for tag in snippet.tags)
     return has_tag and (not selection.directions or snippet.direction in selection.directions)

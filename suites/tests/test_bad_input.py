@@ -68,7 +68,7 @@ def test_a_wrong_option_is_named_with_what_is_expected(
 def test_two_subjects_of_one_name_do_not_become_one() -> None:
     """What a run was asked for may come from a database: its suites' subjects are put together by name."""
     request = SweepRequest(
-        suites=("features", "models"), selection=Selection(), samples={}, tags={},
+        suites=("features", "models"), selection=Selection(),
         subjects={"features": (resolve("dynamo"),), "models": (resolve("dynamo"),)}, shard=Shard(index=1, count=1),
         limits=Limits(), options={}, workers=1, threads=1,
     )  # fmt: skip

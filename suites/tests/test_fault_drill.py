@@ -6,6 +6,7 @@ import collections
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -122,3 +123,108 @@ def test_two_interrupts_close_the_run_properly(tmp_path: Path) -> None:
         run = store.run(latest(store))
         assert run.state == "interrupted"
         assert 0 < run.recorded < run.planned
+
+
+def pressed(command: list[str], said: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command whose whole group gets SIGINT, as Ctrl-C does, once it says so on stderr."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    before = ""
+    for line in process.stderr:
+        before += line
+        if said in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=120)
+    return process.returncode, out, before + errors
+
+
+def test_ctrl_c_while_planning_keeps_nothing_and_says_so(tmp_path: Path) -> None:
+    database = tmp_path / "planning.db"
+    command = [sys.executable, "-m", "oracle.cli", "sweep", "--db", str(database)]
+    code, out, errors = pressed(command, "planning: ")
+    assert (code, out) == (2, "")
+    assert "nothing is kept" in errors
+    assert "same command" in errors
+    assert "Traceback" not in errors
+    with Store.open(database, create=False) as store:
+        assert store.runs() == []
+
+
+def test_ctrl_c_while_running_prints_the_table_of_what_ran_and_the_command_that_goes_on(tmp_path: Path) -> None:
+    database = tmp_path / "running.db"
+    command = [
+        sys.executable,
+        "-m",
+        "oracle.cli",
+        "sweep",
+        "--suite",
+        "features",
+        "--subject",
+        f"{DRILL}:wrong,{DRILL}:hangs",
+    ]
+    code, out, errors = pressed([*command, *MATCH, "--db", str(database)], "fail_accuracy")
+    assert code == 2, errors
+    assert f"sweep --resume --db {database}" in errors
+    with Store.open(database, create=False) as store:
+        recorded = store.run().recorded
+        assert 0 < recorded < store.run().planned
+    assert f"interrupted: {recorded} of {len(PROGRAMS) * 2} cases have run" in errors
+    assert f"0 pass, {recorded} new, {len(PROGRAMS) * 2 - recorded} not run" in out
+
+
+def test_a_time_limit_ends_what_hangs_and_the_exit_code_is_that_of_what_ran(tmp_path: Path) -> None:
+    database = str(tmp_path / "limited.db")
+    command = [
+        sys.executable,
+        "-m",
+        "oracle.cli",
+        "sweep",
+        "--suite",
+        "features",
+        *MATCH,
+        "--subject",
+        f"{DRILL}:hangs",
+    ]
+    code, _, errors = pressed([*command, "--db", database], "Ctrl-C stops it")
+    assert code == 2, errors
+    done = torch_oracle("sweep", "--resume", "--time", "3s", "--db", database, timeout=90)  # one case may take 120 s
+    assert done.returncode == 0, done.stderr
+    assert "the time is over (--time 3 s): 0 of 3 cases have run: 0 new findings" in done.stderr
+    assert f"sweep --resume --db {database}" in done.stderr
+    assert "3 not run" in done.stdout
+    again = torch_oracle("sweep", "--resume", "--suite", "features", "--db", database)
+    assert again.returncode == 2
+    assert "--resume with --suite" in again.stderr
+
+
+def test_a_time_limit_counts_planning(tmp_path: Path) -> None:
+    done = torch_oracle("sweep", "--time", "1s", "--db", str(tmp_path / "none.db"))
+    assert done.returncode == 2
+    assert "while programs were being listed" in done.stderr
+    assert "nothing has run" in done.stderr
+
+
+def test_what_turns_out_wrong_in_the_default_sweep_runs_on_lower_rungs_also_after_an_interruption(
+    tmp_path: Path,
+) -> None:
+    """The whole second step, on a default sweep whose plan is cut down to a program that aot_eager gets wrong today."""
+    database = tmp_path / "rungs.db"
+    name = "features/gradient_penalty/backward"
+    command = [sys.executable, "-m", "oracle.cli", "sweep", "--known", "none", "--db", str(database)]
+    code, _, errors = pressed(command, "Ctrl-C stops it")
+    assert code == 2, errors
+    with sqlite3.connect(database) as connection:
+        connection.execute("DELETE FROM records")
+        connection.execute("DELETE FROM cases WHERE case_id != ?", (f"{name}@aot_eager",))
+    connection.close()
+    done = torch_oracle("sweep", "--resume", "--db", str(database))
+    assert "1 further case: what is new, on lower rungs" in done.stderr
+    with Store.open(database, create=False) as store:
+        assert store.run().is_complete
+        assert [(record.case_id, record.verdict.status.is_finding) for record in store.records()] == [
+            (f"{name}@aot_eager", True),
+            (f"{name}@dynamo", False),
+        ]

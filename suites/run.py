@@ -1,0 +1,247 @@
+"""One sweep from its plan to its last line: plan, execute, run what turned out wrong on lower rungs, close, print."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+
+from oracle.commands import fingerprint_with_worker
+from oracle.errors import UsageError
+from oracle.isolate import Pool
+from oracle.known.ledger import ledger_named
+from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES
+from oracle.records import PlannedCase, Record
+from oracle.subjects.usability import check_usable
+from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
+from results.report import GROUPS_SHOWN, show_run
+from results.store import RunInfo, Store
+from suites.closing import Closing, End, plural
+from suites.planning import make_plans
+from suites.progress import PlanningProgress, SweepProgress
+from suites.request import SweepRequest
+from suites.rungs import cases_below
+
+PRELOAD = ("torch", "oracle.case")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A run that begins or goes on, and how it is shown."""
+
+    store: Store
+    run_id: str
+    request: SweepRequest
+    db: str
+    is_default_db: bool
+    is_resumed: bool
+    as_json: bool
+    show_all: bool  # no table is cut
+    began: float  # the command, by time.monotonic()
+
+    @property
+    def deadline(self) -> float | None:
+        run_s = self.request.limits.run_s
+        return None if run_s is None else self.began + run_s
+
+    def run(self) -> int:
+        """Returns the exit code; raises UsageError before anything is written."""
+        err = Console(stderr=True)
+        signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job closes the run as Ctrl-C does
+        summary = SweepSummary(statuses={}, internal_errors=[])
+        with ExitStack() as stack:
+            try:
+                pool = stack.enter_context(self._pool(stack))
+                cases, limits = self._left(err) if self.is_resumed else self._plan(pool, err)
+            except KeyboardInterrupt:
+                return self._say_nothing_kept(err)
+            end = End.INTERRUPTED
+            try:
+                self._execute(cases, limits, pool, summary, err)
+                end = End.COMPLETE if summary.is_complete else End.OUT_OF_TIME
+            except KeyboardInterrupt:
+                _ignore_interrupts()  # a second Ctrl-C must not cut the closing short
+        return self._close(end, summary, err)
+
+    # ------------------------------------------------------------------------------------------------------ before
+
+    def _pool(self, stack: ExitStack) -> Pool:
+        is_cuda = self.request.options["device"].startswith("cuda")
+        # Workers already use every core; a pool of compile processes in each would only wait for one another.
+        environment = {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "1")}
+        if self.request.options["speed"]:
+            # an empty cache directory of this run's own: cold compile times are cold
+            cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-oracle-cache-"))
+            environment["TORCHINDUCTOR_CACHE_DIR"] = cache
+        return Pool(
+            workers=self.request.workers,
+            preload=PRELOAD,
+            start_method="spawn" if is_cuda else "forkserver",
+            threads_per_worker=self.request.threads,
+            environment=environment,
+            address_space_margin_bytes=None if is_cuda else ADDRESS_SPACE_MARGIN_BYTES,
+        )
+
+    def _left(self, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
+        """The cases of a resumed run that have no record."""
+        cases = self.store.unfinished(self.run_id)
+        limits = self.store.arguments(self.run_id).get("case_limits") or {}
+        if not self.as_json:
+            err.print(f"run {self.run_id}: {plural(len(cases), 'case')} left", highlight=False)
+        return cases, {name: CaseLimits(**own) for name, own in limits.items()}
+
+    def _plan(self, pool: Pool, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
+        """Write the planned set before the first case runs. Nothing is written when the selection is wrong, or by Ctrl-C."""
+        request = self.request
+        if not self.as_json:
+            err.print(
+                f"planning: listing the programs of {', '.join(request.suites)}, in {plural(request.workers, 'worker')}",
+                highlight=False,
+                soft_wrap=True,
+            )
+        check_usable(request.spec_by_name().values(), pool)
+        with PlanningProgress(console=err, quiet=self.as_json) as progress:
+            plan = make_plans(
+                request.orders(), pool=pool, shard=request.shard, on_part=progress.update, deadline=self.deadline
+            )
+        if not plan.cases:
+            raise UsageError(
+                seen="a selection that no program of any suite matches"
+                if request.shard.count == 1
+                else "a shard without programs",
+                expected="at least one program",
+                do="`torch-oracle list` shows suites, groups, tags and dtypes",
+            )
+        arguments = {
+            **request.to_json(),
+            "case_limits": {name: asdict(own) for name, own in plan.limits.items()},
+        }
+        environment = fingerprint_with_worker(pool)
+        self.store.begin_planned(run_id=self.run_id, environment=environment, arguments=arguments, cases=plan.cases)
+        if not self.as_json:
+            err.print(
+                f"run {self.run_id}: {plural(len(plan.cases), 'case')}, {plural(request.workers, 'worker')};"
+                " Ctrl-C stops it and keeps what has run",
+                highlight=False,
+                soft_wrap=True,
+            )
+        return plan.cases, dict(plan.limits)
+
+    def _say_nothing_kept(self, err: Console) -> int:
+        _ignore_interrupts()
+        if self.is_resumed:
+            said = f"interrupted before a case of run {self.run_id} had run; the same command goes on with it"
+        else:
+            said = (
+                "interrupted while planning: no case has run and nothing is kept; give the same command to start again"
+            )
+        err.print(f"\n{said}\nexit code 2", highlight=False, soft_wrap=True)
+        return 2
+
+    # ----------------------------------------------------------------------------------------------------- running
+
+    def _execute(
+        self,
+        cases: Sequence[PlannedCase],
+        limits: dict[str, CaseLimits],
+        pool: Pool,
+        summary: SweepSummary,
+        err: Console,
+    ) -> None:
+        request, out = self.request, sys.stdout
+        known = _known_check(request.known, self.store.run(self.run_id))
+
+        def on_record(record: Record, summary: SweepSummary) -> None:
+            progress.update(record, summary)
+            if self.as_json:
+                out.write(json.dumps(record.to_json()) + "\n")
+
+        def execute_more(cases: Sequence[PlannedCase]) -> None:
+            execute(
+                cases,
+                subjects=request.spec_by_name(),
+                sink=self.store,
+                run_id=self.run_id,
+                pool=pool,
+                limits=request.limits,
+                options=request.options,
+                case_limits=limits,
+                repro_options=("--subjects-file", request.subjects_file) if request.subjects_file else (),
+                known=known,
+                on_record=on_record,
+                deadline=self.deadline,
+                summary=summary,
+            )
+
+        with SweepProgress(total=len(cases), console=err, quiet=self.as_json) as progress:
+            execute_more(cases)
+            if not summary.is_complete or not request.lower_rungs:
+                return
+            further = cases_below(self.store.planned(self.run_id), self.store.records(self.run_id))
+            if further:
+                progress.note(
+                    f"{plural(len(further), 'further case')}: what is new, on lower rungs, to find the first wrong one"
+                )
+                self.store.plan_further(self.run_id, further)
+                execute_more(further)
+
+    # ------------------------------------------------------------------------------------------------------- after
+
+    def _close(self, end: End, summary: SweepSummary, err: Console) -> int:
+        self.store.end_run(self.run_id, state="complete" if end is End.COMPLETE else "interrupted")
+        closing = self._closing(end, summary)
+        if self.as_json:
+            sys.stdout.write(json.dumps({"summary": asdict(summary), "run_id": self.run_id}) + "\n")
+        else:
+            show_run(self.store, self.run_id, console=Console(), limit=None if self.show_all else GROUPS_SHOWN)
+        if not self.as_json or end is not End.COMPLETE:
+            err.print("\n".join(closing.lines()), markup=False, highlight=False, soft_wrap=True)
+        return closing.exit_code
+
+    def _closing(self, end: End, summary: SweepSummary) -> Closing:
+        statuses: Counter[str] = Counter()
+        findings: list[Record] = []
+        for record in self.store.records(self.run_id):
+            statuses[record.verdict.status.value] += 1
+            if record.verdict.status.is_finding:
+                findings.append(record)
+        findings.sort(key=lambda record: not record.verdict.status.is_silent)  # as the tables: the silent ones first
+        return Closing(
+            end=end,
+            run_id=self.run_id,
+            db=self.db,
+            is_default_db=self.is_default_db,
+            planned=self.store.run(self.run_id).planned,
+            statuses=statuses,
+            seconds=time.monotonic() - self.began,
+            time_limit_s=self.request.limits.run_s,
+            first_finding=findings[0].case_id if findings else "",
+            subjects_are_own=self.request.subjects_are_own,
+            selection=self.request.selection_options(),
+            internal_errors=summary.internal_errors,
+        )
+
+
+def _known_check(known: str, run: RunInfo) -> KnownCheck | None:
+    """The ledger of a run; None where nothing is to be taken as known."""
+    ledger = ledger_named(known)
+    version = run.environment.get("worker", {}).get("torch") or run.environment.get("versions", {}).get("torch", "")
+    return None if ledger is None else KnownCheck(ledger=ledger, torch_version=str(version))
+
+
+def _raise_interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _ignore_interrupts() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
