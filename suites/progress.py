@@ -87,10 +87,13 @@ class RunProgress:
         `aside`: what else was found and is no news, such as "40 known"; stands behind what is found.
         """
         aside = f", {aside}" if aside else ""
-        if total != self._total or done < self._done:
-            self._total, self._started = total, time.monotonic()
+        if done < self._done:
+            self._started = time.monotonic()
             if self._bar is not None and self._task is not None:
                 self._bar.reset(self._task, total=total, found=found, aside=aside, label=label)
+        elif total != self._total and self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=total)
+        self._total = total
         self._done = done
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, found=found, aside=aside, label=label)
