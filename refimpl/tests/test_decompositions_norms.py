@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -19,7 +16,7 @@ from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.decompositions.row_moments import rounds_differences_once, vector_bytes
+from refimpl.trace.eager_facts import row_vector_bytes
 
 aten = torch.ops.aten
 ORDERS = (2, 3, 0.5, 1, 0, -1, -2, math.inf, -math.inf)
@@ -105,39 +102,11 @@ def test_layer_norms_of_the_largest_numbers_are_nan_where_eagers_kernel_is(lengt
             torch.testing.assert_close(result[::2], expected[::2], equal_nan=True, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_the_kernels_vectors_are_as_wide_as_it_shows(dtype: torch.dtype) -> None:
-    """The first number of each whole vector, and no other, makes the variance NaN where its square overflows. Also if asked under
-    modes that would see the question, or answer it without numbers."""
-    vector_bytes.cache_clear()
-    with torch._subclasses.FakeTensorMode(), torch.device("meta"):
-        width = vector_bytes()
-    rows = torch.eye(2 * width // dtype.itemsize, dtype=dtype) * (1e200 if dtype is torch.float64 else 1e30)
-    _, _, rstd = aten.native_layer_norm.default(rows, [len(rows)], None, None, 1e-5)
-    lanes = width // max(dtype.itemsize, 4)  # half types are computed in float32
-    assert rstd.flatten().isnan().nonzero().flatten().tolist() == list(range(0, len(rows), lanes))
-
-
-def test_infinite_variances_are_followed_where_kernels_have_no_fused_multiplications() -> None:
-    """What torch runs on processors without AVX2: another product of the gradient is rounded, and overflows."""
-    chosen = f"{__file__}::{test_gradients_of_rows_with_an_infinite_variance_are_zero_or_nan_as_eagers.__name__}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", chosen], env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    rounds_differences_once.cache_clear()
-    asked = rounds_differences_once()
-    rounds_differences_once.cache_clear()
-    with torch._subclasses.FakeTensorMode(), torch.device("meta"):
-        assert rounds_differences_once() is asked
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_gradients_of_rows_with_an_infinite_variance_are_zero_or_nan_as_eagers(dtype: torch.dtype) -> None:
     """By whether the products of gradient and numbers overflow when they are added up."""
     draw = random.Random(0)
-    largest, length = torch.finfo(dtype).max, vector_bytes() // dtype.itemsize  # one vector of the kernel
+    largest, length = torch.finfo(dtype).max, row_vector_bytes() // dtype.itemsize  # one vector of the kernel
     seen = set()
     for _ in range(200):
         x = torch.tensor([[draw.choice([1.0, 0.5, -0.0, -1.0]) for _ in range(length)]], dtype=dtype)

@@ -25,6 +25,7 @@ from refimpl.codegen.lowering.state import (
 )
 from refimpl.codegen.scalars import Apply, Scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
+from refimpl.trace.decompositions.followed_kernels import fuses_products
 
 aten = torch.ops.aten
 
@@ -255,12 +256,14 @@ def _add(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, alpha: Any =
         raise NotLowered(f"alpha={alpha} in {dtype}")
 
     def formula(a: Scalar, b: Scalar) -> Scalar:
-        if a.dtype.is_floating_point:  # rounded once, as in eager
+        if is_fused:
             return apply("fma", b, literal(factor, a.dtype), a)
-        return apply("add", a, apply("mul", literal(factor, a.dtype), b))
+        product = apply("mul", literal(factor, a.dtype), b)
+        return apply("add", a, cast(cast(product, dtype), a.dtype) if dtype.is_floating_point else product)
 
     _check_number(alpha)
     device = fake_of(node).device
+    is_fused = dtype.is_floating_point and fuses_products(dtype, device)
     factor = alpha if is_add else -alpha  # a whole zero has no sign
     factor = rounded(factor, dtype, device) if device.type == "cpu" and isinstance(factor, (int, float)) else factor
     return _of_common(node, formula, x, y, dtype=dtype, function="add")
@@ -272,10 +275,11 @@ def _addcmul(state: LoweringState, node: torch.fx.Node, x: Any, a: Any, b: Any, 
     if dtype == torch.bool or (isinstance(value, float) and not dtype.is_floating_point):
         raise NotLowered(f"value={value} in {dtype}")
     _check_number(value)
+    is_fused = dtype.is_floating_point and fuses_products(opmath(dtype), fake_of(node).device)
 
     def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
         factor = a if value == 1 else apply("mul", literal(value, a.dtype), a)
-        if x.dtype.is_floating_point:  # the last product is not rounded by itself, as in eager
+        if is_fused:  # the last product is not rounded by itself
             return apply("fma", factor, b, x)
         return apply("add", x, apply("mul", factor, b))
 

@@ -11,12 +11,19 @@ from contextvars import ContextVar
 
 import torch
 
+from refimpl.trace.eager_facts import rounds_products_of_sums
+
 _FOLLOWED: ContextVar[str | None] = ContextVar("the kind of device whose kernels are followed", default=None)
 
 
 def follows_cpu(device: torch.device) -> bool:
     """Whether statistics of what is on the device are found as eager finds them on a CPU."""
     return (_FOLLOWED.get() or device.type) == "cpu"
+
+
+def fuses_products(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether eager rounds a * b + c once for floats on the device: GPUs have an instruction for it, and so have most CPUs."""
+    return not (follows_cpu(device) and rounds_products_of_sums(dtype))
 
 
 def has_libraries_products(dtype: torch.dtype, device: torch.device) -> bool:

@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.followed_kernels import follows_cpu, fuses_products
 from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.row_moments import (
     has_rare_rows,
     mean_and_rstd,
-    rounds_differences_once,
     variance_around,
 )
 
@@ -42,8 +41,10 @@ def _gradient_of_rows(g: Tensor, z: Tensor, mean: Tensor, rstd: Tensor, dims: li
         return found
     count = math.prod(z.shape[d] for d in dims)
     total, product = torch.sum(g, dims, keepdim=True), torch.sum(g * z, dims, keepdim=True)
-    # Where only the difference is rounded, a product that overflows does not matter.
-    difference = (total * (mean / 4) - product / 4) * 4 if rounds_differences_once() else total * mean - product
+    if fuses_products(z.dtype, z.device):  # only the difference is rounded there, and overflows
+        difference = (total * (mean / 4) - product / 4) * 4
+    else:
+        difference = total * mean - product
     slope = difference * rstd * rstd * rstd / count
     constant = -slope * mean - total * rstd / count
     return torch.where(rstd == 0, rstd * g + slope * z + constant, found)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import has_composite_kernel
+from refimpl.trace.decompositions.followed_kernels import fuses_products
 from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     ANY,
@@ -59,9 +60,11 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 def _from_end(end: Tensor, factor: Any, difference: Tensor) -> Tensor:
-    """end + factor * difference, of which eager rounds the sum only: the product alone may be beyond the largest number."""
+    """end + factor * difference. Where eager rounds the sum only, the product alone may be beyond the largest number."""
     product = factor * difference
     if end.is_complex() or not (isinstance(factor, torch.Tensor) or abs(factor) > 1):
+        return end + product
+    if not fuses_products(end.dtype, end.device):
         return end + product
     halves = 0.5 * end + factor * (0.5 * difference)
     return torch.where(torch.isinf(product), 2 * halves, end + product)

@@ -7,59 +7,17 @@ times infinity is NaN.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 
 import torch
 
-from refimpl._torch import without_dispatch
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, statistics_dtype
+from refimpl.trace.eager_facts import row_vector_bytes
 from refimpl.trace.size_checks import is_known
 
 Tensor = torch.Tensor
-aten = torch.ops.aten
-_PLACES = (1, 2, 4, 8, 16, 32)  # of first lanes: numbers of float64 in a vector, of 8 to 256 bytes
-
-
-@functools.cache
-def vector_bytes() -> int:
-    """Bytes of a vector of the CPU's kernels, asked of the kernel of layer norm: they need not be as wide as the CPU's vectors.
-
-    In rows of zeros and one number whose square overflows, the variance is NaN where that number is of a first lane. A kernel
-    in which none is gets the length of these rows: no row is one of whole vectors, then, but for multiples of that.
-    """
-    with without_dispatch():  # asked while a program is traced
-        rows = torch.zeros(len(_PLACES), 2 * _PLACES[-1], dtype=torch.float64, device="cpu")
-        for row, place in zip(rows, _PLACES, strict=True):
-            row[place] = 1e200
-        _, _, rstd = aten.native_layer_norm.default(rows, [rows.shape[1]], None, None, 1e-5)
-        found = [place for place, number in zip(_PLACES, rstd.flatten().tolist(), strict=True) if math.isnan(number)]
-    return min(found, default=rows.shape[1]) * rows.itemsize
-
-
-@functools.cache
-def rounds_differences_once() -> bool:
-    """Whether the CPU's kernels round no product that something is subtracted from: asked of the kernel of layer norm's gradient.
-
-    The product of mean and sum of the gradients is beyond float64 here, and the difference is not. With a deviation of 0, what
-    the gradient is a factor of is zero where the difference is finite, and NaN where the product was rounded before.
-    """
-    largest = torch.finfo(torch.float64).max
-    with without_dispatch():
-        gradient, x = (torch.tensor([[number]], dtype=torch.float64, device="cpu") for number in (3.0, largest / 4))
-        arguments = (
-            gradient,
-            x,
-            [1],
-            torch.full_like(x, largest / 2),
-            torch.zeros_like(x),
-            None,
-            None,
-            [True, False, False],
-        )
-        return bool(aten.native_layer_norm_backward.default(*arguments)[0].isfinite())
 
 
 def mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,7 +44,7 @@ def has_rare_rows(device: torch.device, length: int, dtype: torch.dtype) -> bool
 
     Numbers whose sums or squares overflow are followed more closely there. Of lengths that are symbols this is a guard.
     """
-    vector = vector_bytes() // dtype.itemsize
+    vector = row_vector_bytes() // dtype.itemsize
     return follows_cpu(device) and is_known(length) and (length < 2 * vector or length % vector != 0)
 
 
@@ -99,14 +57,14 @@ def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) 
 def _losses(x: Tensor, dims: list[int], mean: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
     """Where the variance of a row ends in NaN: in rows of whole vectors the first lane meets an empty pair, rows of less than one
     vector meet empty lanes in the end. Where the largest number minus the smallest one overflows, differences mostly do."""
-    length, vector = math.prod(x.shape[d] for d in dims), vector_bytes() // dtype.itemsize
+    length, vector = math.prod(x.shape[d] for d in dims), row_vector_bytes() // dtype.itemsize
     if not is_known(length):
         return
     yield torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
     if length < vector:
         yield torch.isinf(mean * mean)
     elif length % vector == 0:
-        lanes = vector_bytes() // x.dtype.itemsize
+        lanes = row_vector_bytes() // x.dtype.itemsize
         is_first = torch.arange(length, device=x.device).reshape([x.shape[d] for d in dims]) & (lanes - 1) == 0
         first = torch.mean(torch.where(is_first, x, 0.0), dims, keepdim=True) * lanes
         yield torch.isinf(first * first)

@@ -126,7 +126,12 @@ def _to_long(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any],
 def _pow(x: Any, y: Any) -> Value:
     if isinstance(y, Value) and y.dtype is int32:  # libdevice has powi, too
         y = cast_value(y, to_value(x).dtype)
-    return _several("pow", torch.pow)(x, y)
+    return _several("pow", _quiet_pow)(x, y)
+
+
+def _quiet_pow(x: Tensor, y: Tensor) -> Tensor:
+    """1 ** NaN is 1. C libraries give NaN if it is a signalling one, which GPUs do not know: a product with 1 is no such."""
+    return torch.pow(x, y * 1.0)
 
 
 def _popc(x: Any) -> Value:
