@@ -227,6 +227,8 @@ def test_a_value_that_eagers_other_kernels_give_is_eager_s_too(dtype: str, facto
         f"def inputs(call): return (torch.arange(9, dtype=torch.{dtype}), torch.tensor([1e-308], dtype=torch.float64)), {{}}\n"
         "def program(x, y): return x % y\n"
     )
+    if not (torch.arange(9.0) % torch.tensor([1e-308], dtype=torch.float64)).isnan().any():
+        pytest.skip("the vector loop of this processor gives what is left, as the scalar one does")
     left = torch.tensor([math.fmod(float(at), 1e-308) for at in range(9)], dtype=torch.float64)
     assert judged(state_of(source), changing(lambda output: left * factor)).verdict.status is status
 
