@@ -219,6 +219,8 @@ def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("kind", ["lstm", "gru by batch", "rnn", "attention", "heads"])
 def test_dropout_within_a_composite_op(kind, dynamic, p):
+    if kind == "lstm" and dynamic and torch.__version__ < "2.13":
+        pytest.skip("torch's decomposition of lstm gives states of projections a dimension too many, until torch 2.13")
     torch.manual_seed(0)
     modules = {
         "lstm": torch.nn.LSTM(4, 4, 3, dropout=p, bidirectional=True, proj_size=2),

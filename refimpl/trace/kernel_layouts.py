@@ -123,6 +123,7 @@ _RULES: Mapping[Any, Sequence[Rule | None]] = MappingProxyType(
                 aten.index_fill.int_Tensor,
                 aten.index_put.default,
                 aten._unsafe_index_put.default,
+                aten.zero.default,
             ),
             (_like_first,),
         ),
