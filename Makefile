@@ -22,10 +22,10 @@ READY    = $(VENV)/.ready
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test lint fix accept bench check gpu clean compiler-check FORCE
+.PHONY: help setup sweep test lint fix accept bench check gpu processors clean compiler-check FORCE
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 sweep: $(READY) compiler-check  ## run operators and models through the compilers, print the table (ARGS=...)
 	@$(BIN)/torch-oracle sweep $(ARGS)
@@ -63,6 +63,9 @@ check: lint test  ## lint, test, and the slow tests and those for a GPU
 
 gpu:  ## on a machine with a GPU: its tests, sweeps and speed, each under a limit, with what is installed there (docs/gpu.md)
 	@$(PYTHON) docs/tools/gpu.py $(ARGS)
+
+processors: $(READY)  ## tests that touch kernels, as other processors would run them, a line for each setting
+	@$(BIN)/python docs/tools/processors.py --jobs $(JOBS) $(ARGS)
 
 setup: $(READY)  ## the virtual environment with everything in it
 

@@ -1,0 +1,205 @@
+"""Runs the tests that touch kernels as other processors would: with vectors of other widths, and other code of eager's libraries.
+
+    python docs/tools/processors.py [--setting NAME]... [--minutes 12] [--jobs 1] [--all | --list] [-- PYTEST ARGUMENTS]
+
+A setting is an environment variable. `ATEN_CPU_CAPABILITY` says which of their builds torch's own kernels take,
+`ONEDNN_MAX_CPU_ISA` and `MKL_CBWR` which code the two libraries take that torch leaves products and convolutions to. What a test
+holds has to be so under all of them. A setting that this processor cannot run is skipped, with the reason.
+
+The tests are those of the files that import, by themselves or through a module of tests, something that knows numbers of eager's
+kernels: see KNOWS_KERNELS. Each setting prints a line, the last one the whole output's file where some failed. Exit code 1 if a
+test failed, or did not end within its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("oracle", "refimpl", "fuzz", "suites")
+OUTPUT = ROOT / "build" / "processors"
+GRACE_S = 20.0  # that pytest has to end by itself when its time is over
+
+# Modules, with all below them, that hold values against those of eager's kernels, or write an operator as eager computes it.
+KNOWS_KERNELS: Mapping[str, str] = {
+    "oracle.accuracy": "the judge of values",
+    "oracle.checking": "programs of users, judged",
+    "oracle.compare": "the judge of values",
+    "oracle.distribution": "the judge of random numbers",
+    "oracle.invariants": "results that are unique up to a symmetry",
+    "oracle.judge": "the verdict on a program",
+    "oracle.magnitudes": "numbers beyond a dtype",
+    "oracle.noise": "roundings that eager could have had",
+    "oracle.partial_sums": "sums that overflow in one order and not in another",
+    "oracle.relaid": "eager by its other kernels",
+    "oracle.rounded": "eager with its inputs rounded",
+    "oracle.trust": "which of eager's numbers are believed",
+    "refimpl.codegen.decompositions": "programs as kernels of our own, held against eager's",
+    "refimpl.codegen.printing.error_bounds": "functions in kernels of our own",
+    "refimpl.trace.decompositions": "operators written in others, held against eager's",
+    "refimpl.trace.operand_numbers": "what kernels make of the numbers they are given",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A variable that says which code is run. `flags` are those of /proc/cpuinfo that a processor needs for it."""
+
+    variable: str
+    value: str
+    flags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As it is written in a shell."""
+        return f"{self.variable}={self.value}"
+
+
+_AVX2 = ("avx2", "fma")
+SETTINGS = (
+    Setting(variable="ATEN_CPU_CAPABILITY", value="default"),
+    Setting(variable="ATEN_CPU_CAPABILITY", value="avx2", flags=_AVX2),
+    Setting(variable="ATEN_CPU_CAPABILITY", value="avx512", flags=("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")),
+    Setting(variable="ONEDNN_MAX_CPU_ISA", value="SSE41", flags=("sse4_1",)),
+    Setting(variable="ONEDNN_MAX_CPU_ISA", value="AVX2", flags=_AVX2),
+    Setting(variable="MKL_CBWR", value="COMPATIBLE"),
+    Setting(variable="MKL_CBWR", value="AVX2", flags=_AVX2),
+)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------------- which tests
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Names of the modules that a file imports, and of what it imports from them, which may be modules as well."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return found
+
+
+def touches_kernels(path: Path, root: Path = ROOT, seen: frozenset[Path] = frozenset()) -> bool:
+    """Whether a file of tests imports something of KNOWS_KERNELS, or a module of tests that does."""
+    for name in imported_modules(path):
+        if any(name == known or name.startswith(f"{known}.") for known in KNOWS_KERNELS):
+            return True
+        helper = root / Path(*name.split(".")).with_suffix(".py")
+        if ".tests." in name and helper.is_file() and helper not in seen | {path}:
+            if touches_kernels(helper, root, seen | {path}):
+                return True
+    return False
+
+
+def chosen_files(root: Path = ROOT) -> Iterator[Path]:
+    """The files of tests that touch kernels, in the order of their names."""
+    for package in PACKAGES:
+        yield from (path for path in sorted((root / package).glob("**/tests/test_*.py")) if touches_kernels(path, root))
+
+
+# --------------------------------------------------------------------------------------------------------------- running
+
+
+def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
+    """What the processor says it has; None where that is not told."""
+    if not cpuinfo.is_file():
+        return None
+    found = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(encoding="utf-8"), re.M)
+    return frozenset(found[1].split()) if found else None
+
+
+def lacking(setting: Setting, flags: frozenset[str] | None) -> list[str]:
+    """What the setting needs and this processor lacks."""
+    return [flag for flag in setting.flags if flags is not None and flag not in flags]
+
+
+def environment() -> dict[str, str]:
+    """The variables of this process without those that settings set."""
+    return {name: value for name, value in os.environ.items() if name not in {setting.variable for setting in SETTINGS}}
+
+
+def run(command: Sequence[str], variables: Mapping[str, str], seconds: float, log: Path) -> int | None:
+    """The exit code; None where it did not end within its time. All that the command has started has ended afterwards."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=dict(variables), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        is_late = False
+        for wait, sign in ((seconds, signal.SIGINT), (GRACE_S, signal.SIGKILL), (None, None)):
+            try:
+                process.wait(wait)
+                break
+            except subprocess.TimeoutExpired:
+                is_late = True
+                if sign is not None:
+                    os.killpg(process.pid, sign)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # workers that outlive it
+    return None if is_late else process.returncode
+
+
+def closing_line(output: str) -> str:
+    """pytest's counts, without warnings and times; the last line where there are none."""
+    lines = output.rstrip().splitlines()
+    for line in reversed(lines):
+        counts = re.findall(r"\b\d+ (?:passed|failed|skipped|errors?|xfailed|xpassed)\b", line)
+        if counts and re.search(r" in [\d.]+s", line):
+            return ", ".join(counts)
+    return lines[-1] if lines else "no output"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if nothing failed, 1 if a test did or did not end, 2 for arguments that are not understood."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [setting.name for setting in SETTINGS]
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME", help=f"one of {', '.join(names)}")
+    parser.add_argument("--minutes", type=float, default=12.0, help="for each setting")
+    parser.add_argument("--jobs", type=int, default=1, help="test processes")
+    parser.add_argument("--all", action="store_true", help="all tests, not only those that touch kernels: hours")
+    parser.add_argument("--list", action="store_true", help="print the files, run nothing")
+    parser.add_argument("pytest", nargs="*", help="further arguments of pytest, after --")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.setting) - set(names)):
+        parser.error(f"--setting {', '.join(unknown)}: expected one of {', '.join(names)}")
+    files = [] if options.all else [str(path.relative_to(ROOT)) for path in chosen_files()]
+    if options.list:
+        print(*files, sep="\n")
+        return 0
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    workers = ["-n", str(options.jobs), "--dist", "loadfile"] if options.jobs > 1 else []
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow and not gpu", *workers, *options.pytest, *files]
+    flags, is_bad = processor_flags(), False
+    for setting in SETTINGS:
+        if options.setting and setting.name not in options.setting:
+            continue
+        if lacks := lacking(setting, flags):
+            print(f"{setting.name:28} skipped: this processor has no {', '.join(lacks)}", flush=True)
+            continue
+        log, begin = OUTPUT / f"{setting.name}.log", time.monotonic()
+        variables = {
+            name: value for name, value in os.environ.items() if name not in {one.variable for one in SETTINGS}
+        }
+        code = run(command, {**variables, setting.variable: setting.value}, 60 * options.minutes, log)
+        said = closing_line(log.read_text(encoding="utf-8", errors="replace"))
+        said = f"not ended within {options.minutes:g} min: {said}" if code is None else said
+        where = "" if code == 0 else f"; see {log.relative_to(ROOT)}"
+        print(f"{setting.name:28} {said} ({(time.monotonic() - begin) / 60:.1f} min){where}", flush=True)
+        is_bad = is_bad or code != 0
+    return int(is_bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
