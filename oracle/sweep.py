@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -24,6 +25,7 @@ from oracle.verdict import Status, Verdict
 
 FLUSH_EVERY_S = 0.5
 FLUSH_AT = 200
+CONFIRMATIONS = 8  # so many timeouts of one subject confirmed in a row stand for its others
 CONFIRMATION_FACTOR = 3.0  # a case that ran out of time gets so many times that, alone
 _BUSY = 2.0  # wall time is said where it is so many times what a case was charged
 
@@ -99,7 +101,8 @@ def execute(
     """Run the cases and append their records to the sink.
 
     A case that ran out of time is run once more when all others have ended: alone, with more time. Only then it is
-    recorded, so that a busy machine's timeout is no finding.
+    recorded, so that a busy machine's timeout is no finding. A subject that hangs on everything would take hours so: once
+    CONFIRMATIONS of its cases in a row have not ended alone either, its others are recorded as they are, and say so.
 
     `subjects` maps the names that stand in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
     `case_limits` maps program names to limits; `repro_options` end every repro command; `known` tells known issues from
@@ -124,10 +127,12 @@ def execute(
             sink.append(batch)
         flushed = time.monotonic()
 
-    def take(result: TaskResult, first: TimedOut | None = None) -> None:
-        """`first` is the end of the case's first attempt, where this is a second."""
+    def take(result: TaskResult, first: TimedOut | None = None, *, note: str = "") -> None:
+        """`first` is the end of the case's first attempt, where this is a second; `note` is added to the symptom."""
         case = by_id[result.task.key]
         record = record_of(case, result, run_id, repro_options, first=first)
+        if note:
+            record = replace(record, verdict=replace(record.verdict, symptom=f"{record.verdict.symptom}; {note}"))
         if known is not None:
             record = known.applied(record, case, subjects[case.subject])
         if isinstance(result.end, Failed):
@@ -148,13 +153,20 @@ def execute(
                     late.append((result.task, result.end))
                 else:
                     take(result)
+        hung: Counter[str] = Counter()  # confirmed timeouts by subject
         for task, first in late:
             if is_over(deadline):
                 break
+            subject = by_id[task.key].subject
+            if hung[subject] >= CONFIRMATIONS:
+                note = f"not run again alone, as {hung[subject]} other cases of {subject} were, and did not end either"
+                take(TaskResult(task=task, end=first, worker_pid=0, tasks_before=0), note=note)
+                continue
             alone = [replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]
             with closed_at(deadline, pool.run(alone)) as results:
                 for result in results:
                     take(result, first)
+                    hung[subject] = hung[subject] + 1 if isinstance(result.end, TimedOut) else 0
     finally:
         flush()
         summary.wall_s = wall_before_s + time.monotonic() - started

@@ -10,7 +10,7 @@ import pytest
 from oracle.isolate import START_UP, Completed, Died, End, Task, TaskResult, TimedOut
 from oracle.records import PlannedCase, Record
 from oracle.subjects.spec import SubjectSpec
-from oracle.sweep import Limits, SweepSummary, execute, verdict_of_end
+from oracle.sweep import CONFIRMATIONS, Limits, SweepSummary, execute, verdict_of_end
 from oracle.verdict import Status, Verdict
 
 PASSED = Completed(
@@ -34,10 +34,23 @@ class StandInPool:
         self.runs: list[list[Task]] = []
         self._end_of = end_of
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, tasks: Iterable[Task]) -> StandInResults:
         self.runs.append(list(tasks))
-        for task in self.runs[-1]:
+        return StandInResults(self.runs[-1], self._end_of)
+
+
+class StandInResults:
+    """What `Pool.run` returns, but that a deadline does not cut it short."""
+
+    def __init__(self, tasks: list[Task], end_of: Script) -> None:
+        self._tasks, self._end_of = tasks, end_of
+
+    def __iter__(self) -> Iterator[TaskResult]:
+        for task in self._tasks:
             yield TaskResult(task=task, end=self._end_of(task), worker_pid=1, tasks_before=0)
+
+    def close(self) -> None:
+        """Nothing to stop."""
 
 
 class Sink:
@@ -49,7 +62,7 @@ class Sink:
 
 
 def swept(
-    end_of: Script, *, count: int = 3, run_s: float | None = None
+    end_of: Script, *, count: int = 3, deadline: float | None = None
 ) -> tuple[dict[str, Verdict], SweepSummary, Any]:
     """The verdicts of cases c0, c1 ..., by their names; the summary; the pool."""
     cases = [
@@ -63,8 +76,9 @@ def swept(
         sink=sink,
         run_id="r",
         pool=pool,
-        limits=Limits(timeout_s=15.0, run_s=run_s),
+        limits=Limits(timeout_s=15.0),
         options={},
+        deadline=deadline,
     )
     return {record.name: record.verdict for record in sink.records}, summary, pool
 
@@ -96,6 +110,24 @@ def test_cases_that_hang_are_timeouts_that_say_they_were_run_alone_one_at_a_time
     assert (summary.statuses, summary.is_complete) == ({"pass": 1, "timeout": 2}, True)
 
 
+def test_a_subject_that_hangs_on_everything_is_not_confirmed_case_by_case() -> None:
+    verdicts, _, pool = swept(lambda task: late(task.timeout_s), count=CONFIRMATIONS + 3)
+    assert len(pool.runs) == 1 + CONFIRMATIONS
+    said = [verdict.symptom for verdict in verdicts.values()]
+    assert all(verdict.status is Status.TIMEOUT for verdict in verdicts.values())
+    assert ["when run again alone" in text for text in said] == [True] * CONFIRMATIONS + [False] * 3
+    assert all(f"{CONFIRMATIONS} other cases of aot_eager" in text for text in said[CONFIRMATIONS:])
+
+
+def test_a_case_that_ends_alone_starts_the_count_anew() -> None:
+    def end_of(task: Task) -> End:
+        return PASSED if task.timeout_s > 15 and task.key == "c3" else late(task.timeout_s)
+
+    verdicts, _, pool = swept(end_of, count=CONFIRMATIONS + 4)
+    assert len(pool.runs) == 1 + CONFIRMATIONS + 4
+    assert verdicts["c3"].status is Status.PASS
+
+
 def test_a_case_that_dies_in_its_second_attempt_is_a_crash() -> None:
     verdicts, _, _ = swept(lambda task: late(15) if task.timeout_s == 15 else CRASHED)
     assert verdicts["c0"].status is Status.CRASH
@@ -103,7 +135,7 @@ def test_a_case_that_dies_in_its_second_attempt_is_a_crash() -> None:
 
 
 def test_a_run_whose_time_is_over_leaves_late_cases_to_be_resumed() -> None:
-    verdicts, summary, pool = swept(lambda task: late(15) if task.key == "c0" else PASSED, count=1, run_s=0.0)
+    verdicts, summary, pool = swept(lambda task: late(15) if task.key == "c0" else PASSED, count=1, deadline=0.0)
     assert verdicts == {}
     assert (summary.done, summary.findings, summary.is_complete) == (0, 0, False)
     assert len(pool.runs) == 1
