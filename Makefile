@@ -41,6 +41,7 @@ lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/python docs/tools/contracts.py --check
 	$(BIN)/python docs/tools/correspondence.py --check
 	$(BIN)/python docs/tools/known_issues.py --check
+	$(BIN)/python docs/tools/figures.py --check
 
 fix: $(READY)  ## what ruff can repair; generated documents
 	$(BIN)/ruff check --fix .
@@ -48,6 +49,7 @@ fix: $(READY)  ## what ruff can repair; generated documents
 	$(BIN)/python docs/tools/contracts.py --write
 	$(BIN)/python docs/tools/correspondence.py --write
 	$(BIN)/python docs/tools/known_issues.py --write
+	$(BIN)/python docs/tools/figures.py --write
 
 accept: $(READY)  ## rewrite goldens from what the code does now; read the diff before you commit it
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)

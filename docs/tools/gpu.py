@@ -206,8 +206,7 @@ def run(
     said = path.read_bytes()[begin:].decode(errors="replace")
     if part.database is not None and "while planning: no case has run and nothing is kept" in said:
         part.database.unlink(missing_ok=True)  # it was stopped while it planned
-    is_cut_short = part.database is not None and re.search(r"^(interrupted|the time is over)\b", said, re.MULTILINE)
-    if is_stopped or code == part.again or is_cut_short:
+    if is_stopped or code == part.again or (part.database is not None and "sweep --resume" in said):
         return "stopped", code
     # A sweep ends with 1 where it has findings, which are its results.
     return ("done" if code == 0 or (part.database is not None and code == 1) else "failed"), code

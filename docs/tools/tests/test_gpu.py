@@ -107,36 +107,3 @@ def test_the_files_and_modules_of_every_part_are_there(tmp_path: Path, *, is_cpu
                 assert (gpu.ROOT / word).exists()
             if word.startswith("refimpl.") or word == "oracle.cli":
                 assert (gpu.ROOT / (word.replace(".", "/") + ".py")).exists()
-
-
-@pytest.mark.parametrize(
-    ("said", "code", "state"),
-    [
-        ("all 12 cases have run, in 5 s: 1 new finding", 1, "done"),
-        ("interrupted: 3 of 12 cases have run, and their results are kept: 0 new findings", 2, "stopped"),
-        ("the time is over (--time 5 s): 3 of 12 cases have run: 0 new findings", 0, "stopped"),
-        ("interrupted while planning: no case has run and nothing is kept; give the same command", 2, "stopped"),
-    ],
-)
-def test_a_sweep_goes_on_where_it_was_cut_short_and_anew_where_nothing_was_kept(
-    run, tmp_path: Path, said: str, code: int, state: str
-) -> None:
-    database, arguments = tmp_path / "sweep.db", tmp_path / "arguments"
-    text = (
-        f"import pathlib, sys; file = pathlib.Path({str(arguments)!r}); "
-        "file.write_text((file.read_text() if file.exists() else '') + str(sys.argv) + '|'); "
-        f"pathlib.Path({str(database)!r}).touch(); print({said!r}); sys.exit({code})"
-    )
-    part = gpu.Part(
-        name="sweep", minutes=1.0, command=(sys.executable, "-c", text, "sweep", "--suite", "opinfo"), needs=(), goes_on=True,
-        database=database,
-    )  # fmt: skip
-    assert run(part)[1]["sweep"]["state"] == state
-    assert database.exists() == ("nothing is kept" not in said)
-    assert (
-        run(part)[1]["sweep"]["state"] == state
-    )  # nor is a command line that says --resume taken for the sweep's word
-    commands = arguments.read_text().split("|")[:-1]
-    assert [("--resume" in command) for command in commands] == (
-        [False] if state == "done" else [False, database.exists()]
-    )

@@ -1,0 +1,138 @@
+"""Fills in the figures, programs and answers of the documents, each from the file that holds it.
+
+A document marks the place with comments, and what stands between them is made by `--write`:
+
+    <!-- figure: issues.programs -->300<!-- /figure -->     a figure of FIGURES
+    <!-- program: pytorch-197829 -->...<!-- /program -->     the program of a known issue
+    <!-- answer: pytorch-197829 -->...<!-- /answer -->       its severity, and how it ended on each rung that was measured
+
+Figures are computed from tables in results/data, and from the ledger of known issues (oracle/known). `--check` fails if a
+document says anything else, or names what there is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from oracle.known.ledger import KnownIssue, Ledger, load_ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "results" / "data" / "cpu-torch-2.13.0"
+_PLACE = re.compile(
+    r"<!-- (?P<kind>figure|program|answer): (?P<key>[^ ]+) -->(?P<text>.*?)<!-- /(?P=kind) -->", re.DOTALL
+)
+_RUNGS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor", "export")  # in the order of the stages
+
+
+def rows_of(table: str) -> list[dict[str, str]]:
+    """The rows of a CSV table of results/data."""
+    with (DATA / table).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def sweep_figure(key: str) -> str:
+    """A figure of the default sweep, as `docs/tools/terminal.py` has kept it."""
+    return str(json.loads((DATA / "default-sweep.json").read_text(encoding="utf-8"))[key])
+
+
+def figures(ledger: Ledger) -> dict[str, Callable[[], str]]:
+    """How each figure is computed, by its key."""
+    return {
+        "issues.programs": lambda: str(len(ledger.issues)),
+        "issues.causes": lambda: str(len({issue.cause for issue in ledger.issues})),
+        "mutants": lambda: str(len(rows_of("fuzz-mutants.csv"))),
+        "mutants.found": lambda: str(sum(row["found"] == "True" for row in rows_of("fuzz-mutants.csv"))),
+        "codegen.entries": lambda: str(len(rows_of("codegen-opinfo-coverage.csv"))),
+        "codegen.lowered": lambda: str(sum(row["lowered"] == "True" for row in rows_of("codegen-opinfo-coverage.csv"))),
+        "sweep.cases": lambda: sweep_figure("cases"),
+        "sweep.minutes": lambda: sweep_figure("minutes"),
+    }
+
+
+def program_block(issue: KnownIssue) -> str:
+    """The program of an issue as a block of Python.
+
+    Left out are its docstring and header, which are for those who run suites, and a `derive` that changes nothing.
+    """
+    source = issue.program.source.strip()
+    source = re.sub(r'\A""".*?"""\n', "", source, flags=re.DOTALL)
+    source = re.sub(r"^PROGRAM = (?:\{\}|\{.*?\}$\n)(?=\S|\n)", "", source, flags=re.DOTALL | re.MULTILINE)
+    source = re.sub(r"^DEVICE = .*\n", "", source, flags=re.MULTILINE)
+    source = re.sub(r"(, )?\bdevice=DEVICE", "", source).replace("[DEVICE]", "").replace("(, ", "(")
+    source = re.sub(r"\n+def derive\((.*)\):\n    return \(\1,?\), \{\}$", "", source, flags=re.MULTILINE)
+    text = re.sub(r"\n{3,}", "\n\n\n", source).strip()
+    calls = [f"# before call {i}: {call.before.strip()}" for i, call in enumerate(issue.program.calls) if call.before]
+    return "\n```python\n" + "\n\n\n".join([text, *calls]) + "\n```\n"
+
+
+def answer_block(issue: KnownIssue, ledger: Ledger) -> str:
+    """What the judge said on every rung of the ladder that was measured with the newest torch, first wrong rung last."""
+    newest = ledger.seen.versions[-1]
+    measured = ledger.seen.endings(issue.shown_by[0], newest)
+    lines = []
+    for rung in (*[r for r in _RUNGS if r != issue.subject], issue.subject):
+        for ending in measured.get(rung, ())[:1]:
+            if rung == issue.subject or _RUNGS.index(rung) < _position(issue.subject):
+                lines.append(f"{rung}: {ending.status.value}" + (f": {ending.symptom}" if ending.symptom else ""))
+    return "\n```\n" + "\n".join(lines) + "\n```\n"
+
+
+def _position(subject: str) -> int:
+    return _RUNGS.index(subject) if subject in _RUNGS else 0
+
+
+def filled(text: str, ledger: Ledger) -> str:
+    """The document with every marked place as it should be. Raises ValueError for a key that there is not."""
+    values, issues = figures(ledger), {issue.id: issue for issue in ledger.issues}
+
+    def fill(place: re.Match[str]) -> str:
+        kind, key = place["kind"], place["key"]
+        known = values if kind == "figure" else issues
+        if key not in known:
+            raise ValueError(f"there is no {kind} {key!r}")
+        if kind == "figure":
+            new = values[key]()
+        else:
+            new = program_block(issues[key]) if kind == "program" else answer_block(issues[key], ledger)
+        return f"<!-- {kind}: {key} -->{new}<!-- /{kind} -->"
+
+    return _PLACE.sub(fill, text)
+
+
+def documents() -> list[Path]:
+    """README and the pages of docs that are written by hand."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true", help="fill in every marked place")
+    what.add_argument("--check", action="store_true", help="fail if a document is out of date")
+    options = parser.parse_args()
+    ledger, stale = load_ledger(), []
+    for path in documents():
+        old = path.read_text(encoding="utf-8")
+        try:
+            new = filled(old, ledger)
+        except ValueError as error:
+            sys.stderr.write(f"{path.relative_to(ROOT)}: {error}\n")
+            return 1
+        if new != old and options.write:
+            path.write_text(new, encoding="utf-8")
+        elif new != old:
+            stale.append(str(path.relative_to(ROOT)))
+    if stale:
+        sys.stderr.write(f"out of date: {', '.join(stale)}: run docs/tools/figures.py --write (make fix does)\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
