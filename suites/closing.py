@@ -109,8 +109,8 @@ class Closing:
             own = [*self.selection, "--subject", "my_package.my_module:my_backend"]
             wanted.append((["sweep", *own], "the same programs on a backend of your own"))
         if not self.first_finding or not self.subjects_are_own:
-            update = ["--update"] if self.first_finding else []
-            wanted.append((["gate", "--baseline", "accepted.txt", *update, *db], "hold later runs to this one, in CI"))
+            accept = ["gate", "--baseline", "accepted.txt", "--update", *db]
+            wanted.append((accept, "accept what this run found, and hold later runs to it, in CI"))
         wanted.append((["show", *db], "the tables above once more"))
         shown = wanted[:COMMANDS_SHOWN]
         return [line for words, what in shown for line in (f"  {program} {shlex.join(words)}", f"      {what}")]
