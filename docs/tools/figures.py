@@ -2,7 +2,7 @@
 
 A document marks the place with comments, and what stands between them is made by `--write`:
 
-    <!-- figure: issues.programs -->300<!-- /figure -->     a figure of FIGURES
+    <!-- figure: issues.programs -->300<!-- /figure -->     a figure of `figures`
     <!-- program: pytorch-197829 -->...<!-- /program -->     the program of a known issue
     <!-- answer: pytorch-197829 -->...<!-- /answer -->       its severity, and how it ended on each rung that was measured
 
