@@ -22,7 +22,7 @@ READY    = $(VENV)/.ready
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test lint fix accept bench check gpu processors clean compiler-check FORCE
+.PHONY: help setup sweep test lint fix accept bench check gpu processors versions clean compiler-check FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +68,9 @@ gpu:  ## on a machine with a GPU: its tests, sweeps and speed, each under a limi
 
 processors: $(READY)  ## tests that touch kernels, as other processors would run them, a line for each setting
 	@$(BIN)/python docs/tools/processors.py --jobs $(JOBS) $(ARGS)
+
+versions:  ## part of the tests and a small sweep with each torch and Python that is claimed; writes docs/versions.md
+	@$(PYTHON) docs/tools/versions.py $(ARGS)
 
 setup: $(READY)  ## the virtual environment with everything in it
 
