@@ -147,6 +147,8 @@ def _gradients_after_a_write(function: Program, place: int, *, requires_grad: bo
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_views_where_they_are_in_eager_mode(name: str, compiler: str, requires_grad: bool) -> None:
+    if name == "quantile" and torch.__version__ < "2.12":
+        pytest.skip("until torch 2.12 the operator reads which quantiles are asked for, which a trace does not know")
     program = PROGRAMS[name]
     compiled = COMPILERS[compiler](program)
     facts = _facts(program, requires_grad=requires_grad)

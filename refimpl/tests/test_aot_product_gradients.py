@@ -22,6 +22,8 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cumprod, in another dtype": lambda x: x.cumprod(0, dtype=torch.float64),
 }
 INF, NAN = float("inf"), float("nan")
+if torch.__version__ < "2.12":  # whose eager refuses this gradient where a factor is zero
+    del PROGRAMS["cumprod, in another dtype"]
 FACTORS = [INF, -INF, NAN, 0.0, 2.0]
 ROWS = [list(row) for row in itertools.combinations_with_replacement(FACTORS, 3)]
 MATRICES = [[row, ROWS[7 * index % len(ROWS)][::-1]] for index, row in enumerate(ROWS)]
