@@ -180,6 +180,9 @@ def tried(torch: str, python: str, interpreter: str, variables: Mapping[str, str
         agreed = agreement(logs["sweep"].read_text(encoding="utf-8", errors="replace"))
     finally:
         if not keeps:
+            (folder / ".ready").unlink(
+                missing_ok=True
+            )  # first: what is left of it if this is stopped is not taken for whole
             shutil.rmtree(folder, ignore_errors=True)
     row = Row(torch=torch, python=python, tests=tests, agreed=agreed, on=today)
     print(_line(row.cells), flush=True)

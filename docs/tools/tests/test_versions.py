@@ -73,6 +73,21 @@ def test_an_environment_is_kept_if_asked_for(tried, tmp_path: Path) -> None:
     assert (tmp_path / "build" / f"torch-2.12.0-python-{RUNNING}" / "bin" / "python").exists()
 
 
+def test_an_environment_whose_removal_is_stopped_is_not_taken_for_whole(tried, tmp_path: Path, monkeypatch) -> None:
+    """`make setup` does nothing where there is a stamp."""
+    folder = tmp_path / "build" / f"torch-2.12.0-python-{RUNNING}"
+
+    def stopped(*_, **__) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "make.py").write_text((tmp_path / "make.py").read_text() + '(folder / ".ready").touch()\n')
+    monkeypatch.setattr(versions.shutil, "rmtree", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tried()
+    assert folder.exists()
+    assert not (folder / ".ready").exists()
+
+
 def test_a_pair_that_cannot_be_set_up_says_so(tried, tmp_path: Path) -> None:
     (tmp_path / "make").write_text("#!/bin/sh\necho no such version; exit 2\n")
     code, printed, text = tried()
