@@ -89,7 +89,7 @@ def _unexpected_pass(
 
 
 def _admitted(endings: Endings, spec: SubjectSpec, issue: KnownIssue) -> Iterator[Ending]:
-    """The endings of a case that are this issue on a subject."""
+    """How the case may end on this subject and still be this issue."""
     if issue.of_eager:
         for found in endings.values():
             yield from found
@@ -106,7 +106,7 @@ def _admitted(endings: Endings, spec: SubjectSpec, issue: KnownIssue) -> Iterato
 
 
 def _base(spec: SubjectSpec) -> str:
-    """The built-in subject that a subject is a setting of; a subject of another kind is its own."""
+    """The built-in subject without its options: "inductor" for "inductor[mode=max-autotune]"."""
     if spec.kind == "torch_compile" and spec.rung:
         return LADDER[spec.rung - 1]
     return spec.name.partition("[")[0]
