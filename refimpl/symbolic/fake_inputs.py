@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -102,13 +103,13 @@ class InputFaker:
             meta = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
             shared = self._shared_storage(key)
             if shared is not None:
-                meta.set_(shared, offset, sizes, strides)
+                lay_over(meta, shared, offset, sizes, strides)
             elif _covers_its_storage(tensor):
                 self._storages[key] = (meta, weakref.ref(tensor))
             else:  # only a part of its storage: the rest must be there, for others to view
                 whole = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8, device="meta")
                 self._storages[key] = (whole, weakref.ref(tensor))
-                meta.set_(whole.untyped_storage(), offset, sizes, strides)
+                lay_over(meta, whole.untyped_storage(), offset, sizes, strides)
             set_bits(meta, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         return FakeTensor(self.fake_mode, meta, tensor.device)
 
@@ -156,6 +157,18 @@ class InputFaker:
         if tensor.grad is not None:
             fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"))
         return fake
+
+
+def lay_over(
+    meta: torch.Tensor, storage: torch.UntypedStorage, offset: Any, sizes: Sequence[Any], strides: Sequence[Any]
+) -> None:
+    """Makes a meta tensor a view of a storage, with symbolic sizes.
+
+    `set_` asks whether the new layout is contiguous, and the tensor keeps the answer. Where guards are suppressed nobody
+    would learn that programs which ask later depend on it; `as_strided_` makes the tensor forget it.
+    """
+    meta.set_(storage, offset, sizes, strides)
+    meta.as_strided_(sizes, strides, offset)
 
 
 def _is_leaf(tensor: torch.Tensor, source: Source) -> bool:

@@ -178,3 +178,16 @@ def test_making_inputs_adds_no_guards_and_no_origins(faker: InputFaker) -> None:
     assert faker.shape_env.guards == []
     assert all(n.node.origin is None for n in (*fake.shape, *fake.stride()) if isinstance(n, torch.SymInt))
     assert faker.shape_env.records_origins
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_asking_an_input_of_gaps_whether_it_is_contiguous_is_a_guard(shared: bool, faker: InputFaker) -> None:
+    """As a part of a storage nobody else views, and of one that has been seen. Making it must not answer beforehand."""
+    storage = torch.randn(2000)
+    if shared:
+        faker.tensor(storage, "whole")
+    fake = faker.tensor(storage.as_strided((4, 5, 7), (45, 9, 1)), "x")
+    assert faker.shape_env.guards == []
+    assert not fake.is_contiguous()
+    (rows,) = [symbol for symbol in fake.stride() if isinstance(symbol, torch.SymInt) and symbol.node.hint == 9]
+    assert [str(guard.expr) for guard in faker.shape_env.guards] == [f"Ne({rows}, {fake.shape[2]})"]
