@@ -8,7 +8,7 @@ layout, or other memory behind it, than in the given graph.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -109,8 +109,10 @@ class EmitterState:
         new_arguments = nodes_in([*new.args, *new.kwargs.values()])
         if len(given_arguments) != len(new_arguments):  # sizes have become nodes
             return False
-        for before, now in zip(given_arguments, new_arguments, strict=True):
-            a, b = before.meta.get("val"), now.meta.get("val")
+        before, now = _items_of(given_arguments), _items_of(new_arguments)
+        if len(before) != len(now):
+            return False
+        for a, b in zip(before, now, strict=True):
             if a is b:
                 continue
             if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
@@ -141,6 +143,12 @@ class EmitterState:
     def _annotate(self, node: torch.fx.Node) -> None:
         if self.origin is not None:
             node.meta.update({key: value for key, value in self.origin.meta.items() if key not in OF_THE_VALUE})
+
+
+def _items_of(nodes: Sequence[torch.fx.Node]) -> list[Any]:
+    """The values of nodes, where one is a list the items of that."""
+    values = [node.meta.get("val") for node in nodes]
+    return [item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,))]
 
 
 def _looks_alike(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -203,6 +203,11 @@ class FunctionalizationState:
         self.memory.note_read(self.emit.origin, node, value)
         return value
 
+    def _argument_to_draw_for(self, node: Node) -> Any:
+        """With the strides it has in the program: numbers are drawn in the order of memory."""
+        value, like = self._argument(node), node.meta.get("val")
+        return self.views.with_layout(value, like) if like is not None and not _looks_alike(value, like) else value
+
     # ---------------------------------------------------------------------------------------------------- kinds of nodes
 
     def _attribute(self, node: Node) -> None:
@@ -251,7 +256,9 @@ class FunctionalizationState:
         elif is_view_call(node):
             self._view(node)
         else:
-            args, kwargs = map_nodes(node.args, self._argument), map_nodes(node.kwargs, self._argument)
+            draws = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+            read = self._argument_to_draw_for if draws else self._argument
+            args, kwargs = map_nodes(node.args, read), map_nodes(node.kwargs, read)
             self._own(node, self.emit.copy(node, args, kwargs))
 
     def _after_write(self, node: Node) -> None:
