@@ -131,6 +131,8 @@ def _autocast() -> Hashable:
 
 
 def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
+    if isinstance(leaf, float | complex):
+        return type(leaf), repr(leaf)  # 0.0 and -0.0 are equal, and programs tell them apart
     if not isinstance(leaf, torch.Tensor):
         return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf)
     has_strides = leaf.layout is torch.strided and not leaf.is_nested and not is_traceable_wrapper_subclass(leaf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -447,3 +448,25 @@ def test_parts_of_overlapping_rows_are_written(program: Any) -> None:
             program,
             lambda size=size, stride=stride: ([], [torch.arange(12.0).as_strided(size, stride), torch.tensor(3.0)]),
         )
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (1.0, math.nan), (1, True)])
+def test_numbers_that_are_equal_and_differ_are_compiled_for_each(first: float, second: float) -> None:
+    compiled = compile_aot(lambda x, number: (number, x * number))
+    for number in (first, second, first):
+        returned, scaled = compiled(torch.ones(2), number)
+        assert (type(returned), repr(returned)) == (type(number), repr(number))
+        assert repr(scaled) == repr(torch.ones(2) * number)
+
+
+def test_a_number_that_comes_again_is_not_compiled_again() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, examples: Any) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    compiled = compile_aot(lambda x, number: x * number, backend=keep)
+    for number in (math.nan, -math.nan, float("nan"), complex(1.0, 0.0), complex(1.0, -0.0), complex(1.0, 0.0)):
+        compiled(torch.ones(2), number)
+    assert len(graphs) == 3
