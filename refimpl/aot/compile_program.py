@@ -202,7 +202,12 @@ def functional_program(
     if traced.analysis.mutated_inputs and not config.dynamic_shapes:
         groups = storage_groups(slots)  # which of them meet depends on what the program views beside its arguments too
     try:
-        functional = functionalize_graph(traced.graph_module, alias_groups=groups, strategy=config.functionalization)  # type: ignore[arg-type]
+        functional = functionalize_graph(
+            traced.graph_module,
+            alias_groups=groups,
+            strategy=config.functionalization,  # type: ignore[arg-type]
+            num_tangents=len(traced.example_tangents),
+        )
     except SymbolicMemory:
         if not config.dynamic_shapes or plain is None:
             raise

@@ -47,13 +47,14 @@ class EmitterState:
 
     # ---------------------------------------------------------------------------------------------------- making nodes
 
-    def copy(self, node: torch.fx.Node, args: Any, kwargs: Any) -> torch.fx.Node:
-        """The given node with other arguments."""
+    def copy(self, node: torch.fx.Node, args: Any, kwargs: Any, *, has_sizes: bool = True) -> torch.fx.Node:
+        """The given node with other arguments. `has_sizes`: symbolic sizes may be read from it."""
         new = self.graph.create_node(node.op, node.target, args, kwargs, name=node.name, type_expr=node.type)
         new.meta = dict(node.meta)
         if not self._keeps_value(node, new):
             self._compute(new, node)
-        self.note_symbols(new)
+        if has_sizes:
+            self.note_symbols(new)
         return new
 
     def call(self, target: Any, /, *args: Any, is_extra: bool = True, **kwargs: Any) -> torch.fx.Node:

@@ -63,12 +63,14 @@ def functionalize_graph(
     strategy: Strategy = "table",
     keeps_views: bool = True,
     is_exact: bool = False,
+    num_tangents: int = 0,
 ) -> Functionalized:
     """The graph without mutation; `gm` is not changed. Outputs as given: a mutated placeholder among them has its last value.
 
     `alias_groups`: positions of placeholders that share a storage. `strategy`: how a write through a view reaches the base, by
     the inverse of each view or by index. Without `keeps_views` view ops become their `*_copy` forms. `is_exact` writes every
-    view of the program, and regenerates what is written at once, as torch's own functionalization does.
+    view of the program, and regenerates what is written at once, as torch's own functionalization does. The last
+    `num_tangents` placeholders arrive after the forward graph has run: no size is read from them.
 
     Raises CannotFunctionalize for an op whose effect has no rule, and NotFunctional if the result breaks the pass's own rules.
     """
@@ -78,8 +80,9 @@ def functionalize_graph(
     fake_mode = fake_mode_of(prepared.graph)
     with only_metadata(fake_mode):
         run = FunctionalizationState(
-            gm, prepared.graph, prepared.aliases, fake_mode, strategy, keeps_views=keeps_views, is_exact=is_exact
-        )
+            gm, prepared.graph, prepared.aliases, fake_mode, strategy,
+            keeps_views=keeps_views, is_exact=is_exact, num_tangents=num_tangents,
+        )  # fmt: skip
         run.all_nodes()
         groups = tuple(group.with_value(run.final_value(node)) for group, node in prepared.groups)
         attributes = run.attribute_values()
@@ -139,6 +142,7 @@ class FunctionalizationState:
         *,
         keeps_views: bool,
         is_exact: bool,
+        num_tangents: int,
     ) -> None:
         self.root = root
         self.given = graph
@@ -152,6 +156,8 @@ class FunctionalizationState:
         self.placeholders: dict[Node, Node] = {}  # of the given graph -> of the new one
         self.is_exact = is_exact
         self.keeps_views = keeps_views
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        self.tangents = set(inputs[len(inputs) - num_tangents :])
 
     def all_nodes(self) -> None:
         """The walk."""
@@ -163,7 +169,8 @@ class FunctionalizationState:
     def _visit(self, node: Node) -> None:
         match node.op:
             case "placeholder":
-                new = self.placeholders[node] = self.emit.copy(node, node.args, node.kwargs)
+                new = self.emit.copy(node, node.args, node.kwargs, has_sizes=node not in self.tangents)
+                self.placeholders[node] = new
                 self._input(node, new)
             case "get_attr":
                 self._attribute(node)

@@ -470,3 +470,20 @@ def test_a_number_that_comes_again_is_not_compiled_again() -> None:
     for number in (math.nan, -math.nan, float("nan"), complex(1.0, 0.0), complex(1.0, -0.0), complex(1.0, 0.0)):
         compiled(torch.ones(2), number)
     assert len(graphs) == 3
+
+
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+@pytest.mark.parametrize("write", [lambda y: y.view(2, -1)[:, 1:].neg_(), lambda y: y.unfold(0, 2, 3).neg_()])
+def test_sizes_of_the_forward_are_not_read_from_incoming_gradients(write: Any, partition: Any) -> None:
+    """A tangent is as long as the result: twice as long as the argument, which no tensor is before the result is made."""
+
+    def program(x: Any) -> Any:
+        y = torch.cat([x, x])
+        write(y)
+        return y
+
+    def make() -> Any:
+        x = torch.arange(1.0, 5.0, requires_grad=True)
+        return [x], [x]
+
+    assert_agrees(program, make, dynamic=True, partition=partition)
