@@ -142,7 +142,7 @@ class FunctionalizationState:
         *,
         keeps_views: bool,
         is_exact: bool,
-        num_tangents: int,
+        num_tangents: int = 0,
     ) -> None:
         self.root = root
         self.given = graph
