@@ -256,10 +256,7 @@ def _was_reshaped(value: Any, leaf: InputLeaf) -> bool:
     if leaf.value.layout is not torch.strided:
         return False
     before, after = ((*t.shape, *t.stride(), t.storage_offset()) for t in (leaf.value, value))
-    if len(before) == len(after) and all(
-        not isinstance(new, int) or not isinstance(old, int) or old == new
-        for old, new in zip(before, after, strict=True)
-    ):
+    if len(before) == len(after) and all(_may_be(new, old) for old, new in zip(before, after, strict=True)):
         return False
     if any(not isinstance(number, int) for number in after):
         raise UnsupportedByRefimpl(
@@ -268,6 +265,12 @@ def _was_reshaped(value: Any, leaf: InputLeaf) -> bool:
             do="export with strict=False, or give the argument fixed sizes",
         )
     return True
+
+
+def _may_be(number: Any, value: Any) -> bool:
+    """Whether a size or stride has this value, as far as both are known: a symbol's is what capture has seen of it."""
+    seen = number if isinstance(number, int) else number.node.hint
+    return seen is None or not isinstance(value, int) or seen == value
 
 
 class _CapturedCall:
