@@ -49,7 +49,7 @@ class ComparePolicy:
     # ^ output path -> {"of": input path, "dim": int | None, "stable": bool}: compare the values at the indices
     undefined_outputs: tuple[str, ...] = ()  # output paths whose values are not defined (empty, uninitialised)
     invariant: str = (
-        ""  # name of a comparison up to a symmetry: "eigenvectors", "svd", "qr", "order"; see oracle.invariants
+        ""  # name of a comparison up to a symmetry: "eigenvectors", "svd", "qr", "order"; see oracle.judge.symmetry
     )
     reason: str = ""  # required with any departure from the defaults
 

@@ -33,18 +33,12 @@ GRACE_S = 20.0  # that pytest has to end by itself when its time is over
 
 # Modules, with all below them, that hold values against those of eager's kernels, or write an operator as eager computes it.
 KNOWS_KERNELS: Mapping[str, str] = {
-    "oracle.accuracy": "the judge of values",
     "oracle.checking": "programs of users, judged",
-    "oracle.compare": "the judge of values",
-    "oracle.distribution": "the judge of random numbers",
-    "oracle.invariants": "results that are unique up to a symmetry",
-    "oracle.judge": "the verdict on a program",
+    "oracle.judge": "the judge of values, random numbers and symmetries",
     "oracle.magnitudes": "numbers beyond a dtype",
     "oracle.noise": "roundings that eager could have had",
     "oracle.partial_sums": "sums that overflow in one order and not in another",
     "oracle.relaid": "eager by its other kernels",
-    "oracle.rounded": "eager with its inputs rounded",
-    "oracle.trust": "which of eager's numbers are believed",
     "refimpl.codegen.decompositions": "programs as kernels of our own, held against eager's",
     "refimpl.codegen.printing.error_bounds": "functions in kernels of our own",
     "refimpl.trace.decompositions": "operators written in others, held against eager's",

@@ -13,8 +13,8 @@ from functools import partial
 
 import torch
 
-from oracle.accuracy import compare_values
 from oracle.judge import judge
+from oracle.judge.values import compare_values
 from oracle.outcome import Outcome
 from oracle.program import ComparePolicy
 from oracle.tests.outcomes import observation, returned, returned_calls

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from oracle.distribution import kolmogorov_smirnov
 from oracle.errors import UsageError
+from oracle.judge.distribution import kolmogorov_smirnov
 from oracle.outcome import Returned
 from oracle.program import ComparePolicy
 from oracle.tests.outcomes import judged, returned

@@ -11,9 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 
+from oracle.judge.tolerance import TABLE
 from oracle.outcome import Returned
 from oracle.tests.outcomes import facts_of, judged, leaf, observation, returned, returned_calls
-from oracle.tolerance import TABLE
 from oracle.verdict import Status
 
 INTEGERS = [

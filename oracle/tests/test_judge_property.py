@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracle.judge.tolerance import TABLE
+from oracle.judge.ulp import bits_of, max_ulp, ulp_distance
 from oracle.tests.outcomes import judged, returned
-from oracle.tolerance import TABLE
-from oracle.ulp import bits_of, max_ulp, ulp_distance
 from oracle.verdict import Status
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]

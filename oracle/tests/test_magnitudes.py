@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from oracle.accuracy import compare_values
+from oracle.judge.values import compare_values
 from oracle.noise import RoundingNoise
 
 DTYPES = [torch.float32, torch.float64]

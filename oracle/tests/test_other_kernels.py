@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.accuracy import compare_values
+from oracle.judge.values import compare_values
 from oracle.relaid import DenseOperands, other_kernels, scalar_loops
 
 LARGEST = torch.finfo(torch.float32).max

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.accuracy import compare_values
+from oracle.judge.values import compare_values
 from oracle.noise import RoundingNoise
 from oracle.partial_sums import with_open_overflows
 

@@ -12,10 +12,10 @@ from oracle.build import instantiate
 from oracle.case import EagerState
 from oracle.hygiene import snapshot
 from oracle.judge import judge
+from oracle.judge.rounded import is_rounded_exception, is_rounded_size
 from oracle.observe import observe
 from oracle.outcome import Outcome
 from oracle.program import ComparePolicy, Program
-from oracle.rounded import is_rounded_exception, is_rounded_size
 from oracle.tests.outcomes import raised, returned
 from oracle.verdict import Status, Verdict
 

@@ -49,7 +49,7 @@ UNDEFINED: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symmetry:
-    """A choice that mathematics leaves; `invariant` names the comparison in oracle.invariants."""
+    """A choice that mathematics leaves; `invariant` names the comparison in oracle.judge.symmetry."""
 
     invariant: str
     reason: str

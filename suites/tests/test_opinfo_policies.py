@@ -5,7 +5,7 @@ import torch
 
 from oracle.clone import clone_tree
 from oracle.flatten import flatten
-from oracle.invariants import rule_of
+from oracle.judge.symmetry import rule_of
 from oracle.program import ComparePolicy
 from suites.base import Selection
 from suites.opinfo import policies

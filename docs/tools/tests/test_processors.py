@@ -73,7 +73,7 @@ def test_files_are_chosen_by_what_they_import_also_through_modules_of_tests(tmp_
         "other": "from oracle.noises import one; import torch",
         "through": "from oracle.tests.helper import one",
         "helper": "from oracle.tests.helper_of_helper import one",
-        "helper_of_helper": "import oracle.accuracy; from oracle.tests import helper",
+        "helper_of_helper": "import oracle.judge.values; from oracle.tests import helper",
     }
     folder = tmp_path / "oracle" / "tests"
     folder.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Leaves of one call, eager's beside the subject's: structure, metadata, values.
 
 What is found goes into a `FindingsBuilder`, most findings under the severity they have in `Severity`. How values of one plain
-tensor are compared is oracle.accuracy; this module takes leaves apart into plain tensors first (sparse, quantised,
+tensor are compared is oracle.judge.values; this module takes leaves apart into plain tensors first (sparse, quantised,
 nested, wrapper subclasses) and pairs them with the same leaf of the run in fp64 and of the runs under noise.
 """
 
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
-from oracle.accuracy import ValueReport, compare_values
+from oracle.judge.rounded import is_rounded_size
+from oracle.judge.tolerance import PYTHON_NUMBER
+from oracle.judge.trust import TrustedRuns, is_flipped_by_mode
+from oracle.judge.values import ValueReport, compare_values
 from oracle.outcome import CallObservation, Leaf, Outcome, Raised, Returned
 from oracle.program import ComparePolicy
-from oracle.rounded import is_rounded_size
-from oracle.tolerance import PYTHON_NUMBER
-from oracle.trust import TrustedRuns, is_flipped_by_mode
 from oracle.verdict import Compared, Status, WorstElement
 
 
@@ -278,7 +278,7 @@ _FLAGS = ("type_name", "requires_grad", "is_leaf", "is_conj", "is_neg", "is_infe
 
 
 def compare_metadata(call: int, section: Section, eager: Leaf, subject: Leaf, builder: FindingsBuilder) -> bool:
-    """Whether values can be compared. Strides and aliases are compared elsewhere (oracle.alias)."""
+    """Whether values can be compared. Strides and aliases are compared elsewhere (oracle.judge.alias)."""
     expected, seen = eager.facts, subject.facts
     status, severity = Status.FAIL_METADATA, Severity.METADATA
     if section is not OUTPUTS:

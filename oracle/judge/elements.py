@@ -1,4 +1,4 @@
-"""Elements of two tensors: how far apart they are, which are the same, how they are shown. The small steps of oracle.accuracy."""
+"""Elements of two tensors: how far apart they are, which are the same, how they are shown."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from oracle.tolerance import TABLE
-from oracle.ulp import bits_of
+from oracle.judge.tolerance import TABLE
+from oracle.judge.ulp import bits_of
 
 # Everything else (packed float4, uint4, bits8 ...) can neither be indexed nor converted, and is shown by its bits.
 READABLE = frozenset(

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from oracle.compare import GRADIENTS, OUTPUTS, FindingsBuilder, LeafPair, Section, Severity, parts_of
-from oracle.elements import is_float, widen
+from oracle.judge.elements import is_float, widen
+from oracle.judge.leaves import GRADIENTS, OUTPUTS, FindingsBuilder, LeafPair, Section, Severity, parts_of
 from oracle.outcome import CallObservation, Leaf
 from oracle.verdict import Status
 

@@ -1,6 +1,6 @@
 """Tolerances: one frozen table, a row per dtype, each with its reason. No case has a row of its own.
 
-Three bounds of growing cost are applied to an element, and the first that it satisfies settles it (see oracle.accuracy):
+Three bounds of growing cost are applied to an element, and the first that it satisfies settles it (see oracle.judge.values):
 
 1. close to eager: `|subject - eager| <= relative_eps * eps * |eager|`, plus as many of the smallest subnormals, so that values
    in the subnormal range, which have no relative precision, can agree. There is no other absolute term: a fixed

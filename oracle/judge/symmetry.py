@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oracle.accuracy import compare_values
-from oracle.compare import LeafPair, parts_of
-from oracle.elements import widen
 from oracle.errors import UsageError
+from oracle.judge.elements import widen
+from oracle.judge.leaves import LeafPair, parts_of
+from oracle.judge.tolerance import TABLE, ToleranceRow
+from oracle.judge.values import compare_values
 from oracle.outcome import Leaf
-from oracle.tolerance import TABLE, ToleranceRow
 
 InvariantRule = Callable[[Sequence[Tensor], Sequence[Tensor]], str]
 

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from oracle.elements import (
+from oracle.judge.elements import (
     READABLE,
     distance,
     element_text,
@@ -55,8 +55,8 @@ from oracle.elements import (
     usable_noise,
     widen,
 )
-from oracle.tolerance import TABLE, ToleranceRow
-from oracle.ulp import CHUNK, bits_of, max_ulp
+from oracle.judge.tolerance import TABLE, ToleranceRow
+from oracle.judge.ulp import CHUNK, bits_of, max_ulp
 from oracle.verdict import WorstElement
 
 _LENT = 16.0  # see the module docstring, step 3

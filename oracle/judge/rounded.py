@@ -1,10 +1,10 @@
 """What hangs on rounding besides numbers: sizes, and whether a call raises.
 
 How many elements are unique, or pass a mask, is decided by comparisons of rounded numbers: another order of operations
-upstream gives another size, and then perhaps an exception where a size no longer fits. As with integers (oracle.accuracy),
+upstream gives another size, and then perhaps an exception where a size no longer fits. As with integers (oracle.judge.values),
 what decides is eager itself under rounding noise. fp64 is asked as well, and tells apart what the program's dtype can hold
 apart: noise makes two of what is one, and never one of two. It says nothing alone: a dtype may be part of a size, and a reason
-to raise. Nothing counts where the noise's mode without noise makes another program of eager (oracle.trust).
+to raise. Nothing counts where the noise's mode without noise makes another program of eager (oracle.judge.trust).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The order of the questions is fixed, and the first that is answered with "no" gi
 
 1. did eager run, and does it agree with itself;
 2. did the subject run: `crash`, `timeout`, `OOM`, `fail_to_run`; or raise what eager raised (`fail_exception`);
-3. call by call, in the order of `oracle.compare.Severity`: other leaves and other shapes (`fail_metadata`), values
+3. call by call, in the order of `oracle.judge.leaves.Severity`: other leaves and other shapes (`fail_metadata`), values
    (`fail_accuracy`), mutated arguments (`fail_mutation`), gradients (`fail_grad`), module state (`fail_state`), flags such as
    requires_grad (`fail_metadata`), aliases (`fail_alias`), strides (`fail_stride`), generator state (`fail_rng`).
    The earliest wrong call counts; if it is not the first call, the status is `fail_guard`: what was right once went
@@ -24,8 +24,9 @@ from typing import Literal
 
 from typing_extensions import assert_never
 
-from oracle.alias import compare_aliases, compare_strides
-from oracle.compare import (
+from oracle.judge.alias import compare_aliases, compare_strides
+from oracle.judge.distribution import compare_distribution, compare_masks
+from oracle.judge.leaves import (
     GRADIENTS,
     OUTPUTS,
     SECTIONS,
@@ -40,8 +41,8 @@ from oracle.compare import (
     no_runs,
     pair_leaves,
 )
-from oracle.distribution import compare_distribution, compare_masks
-from oracle.invariants import align_tied_gradients, check_invariant, explain_indices, rule_of
+from oracle.judge.rounded import is_rounded_exception
+from oracle.judge.symmetry import align_tied_gradients, check_invariant, explain_indices, rule_of
 from oracle.outcome import (
     CallObservation,
     Crashed,
@@ -54,7 +55,6 @@ from oracle.outcome import (
     TimedOut,
 )
 from oracle.program import ComparePolicy
-from oracle.rounded import is_rounded_exception
 from oracle.verdict import Status, Verdict, WorstElement
 
 _ALSO = 20  # further symptoms kept in a verdict; a wrong model has thousands
@@ -92,7 +92,7 @@ def judge(
     of a zero, is nobody's. Of gradients only the loops of elementwise operators are asked.
 
     `still` gives eager under the noise's mode without noise. Where a value differs there from plain eager by more than noise
-    moves it, the mode made it another program: neither `truth` nor noise says anything there (oracle.trust).
+    moves it, the mode made it another program: neither `truth` nor noise says anything there (oracle.judge.trust).
 
     `rng` is the subject's promise about random numbers. `eager_draws` says that eager takes some, and `is_random` that its
     result depends on them; then runs in fp64 and under noise count only if they left the generators in eager's state, which

@@ -4,7 +4,7 @@ All run eager under a mode, and autograd and composite operators can take other 
 view loses its gradient. What moves by that is not moved by rounding. So eager is run once more under the mode of the noise
 without noise ("still"), and where this differs from plain eager by more than noise moves it, the runs show eager's own value.
 
-Which differences are rounding, amplified or not, is asked as it is asked of a subject (oracle.accuracy):
+Which differences are rounding, amplified or not, is asked as it is asked of a subject (oracle.judge.values):
 the still run takes eager's place, eager the subject's, and the noise is noise around the still run. What is left counts only
 if it is also larger than a rounding of the tensor's largest element, and than what noise does to any element of the tensor:
 LAPACK rounds otherwise where its operands lie otherwise in memory, by that much, and to be distrusted in vain is worse.
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from oracle.accuracy import NoiseSource, OthersSource, TruthSource, compare_values, no_noise
-from oracle.elements import READABLE, is_float, is_identical, widen
-from oracle.tolerance import TABLE, ToleranceRow
+from oracle.judge.elements import READABLE, is_float, is_identical, widen
+from oracle.judge.tolerance import TABLE, ToleranceRow
+from oracle.judge.values import NoiseSource, OthersSource, TruthSource, compare_values, no_noise
 
 
 class TrustedRuns:
