@@ -1,0 +1,422 @@
+"""Systematic error: results of which each element is close, and which as a whole are too large, too coarse or cut short.
+
+A tolerance bounds single elements, and so it admits a bfloat16 result that is 1 % too large everywhere. What tells that from
+rounding is the error of many elements taken together, in units of the last place (ULP), beside eager's own error. Three rules:
+
+- **bias**: the errors of honest rounding have both signs. The mean error, and the mean error away from zero, must not be
+  larger than eager's by more than a tenth of an ULP and five standard errors. In formats of few digits (float16 and shorter)
+  the second is a slope over the significand, since a relative error is twice as many ULPs at 1.99 as at 1.0;
+- **spread**: what is left of the errors without that mean must not typically be twice eager's (three times in float32, where that
+  is advisory: a compiler may use a coarser exponential);
+- **exactness**: where eager gives exactly what fp64 gives, everywhere, so must the subject; and it must not have cleared low bits
+  that eager's results and fp64 have.
+
+An error is divided by what rounding noise moves that element in eager, where that is more than an ULP: a sum that cancels has
+few digits, and its error is large by right. Errors that many elements share (of a norm that divides a row) are no bias
+either: the standard error is at least what noise does to the same mean. Elements with equal truths count once.
+
+Without a wider dtype (float64, and programs that cannot be widened) errors are measured from eager instead. Eager's own bias
+is then unknown, so the mean must be larger than a whole ULP, or the typical ULPs of noise; the spread is not looked at.
+
+Nothing is said of fewer than 32 distinct values, and none of elements that are zero, subnormal, not finite, or beyond the
+dtype's range. Of large tensors a random sample is looked at, always the same one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from oracle.judge.elements import is_float, widen
+from oracle.judge.tolerance import TABLE, ToleranceRow
+from oracle.judge.ulp import bits_of
+
+FEWEST = 32  # distinct truths below which nothing is said
+SAMPLE = 1 << 16  # elements looked at, of larger tensors
+BIAS_ALLOWANCE = 0.1  # ULP by which a bias may be larger than eager's, whatever the number of elements
+BIAS_ALLOWANCE_FROM_EAGER = 1.0  # the same where there is no truth
+STANDARD_ERRORS = 5.0
+_FEW_DIGITS = 2.0**-10  # eps from which a dtype is one of few digits
+_ROUNDED_QUARTILE = 0.375  # 75th percentile of |error| of correct rounding, which is uniform between -1/2 and 1/2
+_ROUNDED_RMS = 0.29  # its root mean square
+_STEADY = 2.0  # ULP: elements that noise moves no further tell the spread of a float32 result
+_CLEARED, _NOT_CLEARED = 0.98, 0.80  # share of elements whose low bits are zero, of a cleared result and of another one
+_LOW_BITS = (4, 2, 1)
+_EVEN = 0.5  # ULP between eager and subject, on average, up to which signs that even out are no error
+_SCREENED_ERRORS = 3.0
+
+
+class Rule(str, Enum):
+    """What is wrong with the errors of a tensor."""
+
+    BIAS = "bias"
+    SPREAD = "spread"
+    EXACTNESS = "exactness"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """The bias of one tensor, or of several added up, each weighted by its number of distinct truths.
+
+    `bias` is the mean error away from zero at a significand of 1, in ULP of the dtype; times its eps it is a relative error.
+    """
+
+    tensors: int = 0
+    n_eff: int = 0
+    bias: float = 0.0  # sum over tensors of n_eff * bias of the subject
+    eager_bias: float = 0.0  # the same of eager
+    variance: float = 0.0  # sum over tensors of (n_eff * standard error)^2
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(
+            tensors=self.tensors + other.tensors,
+            n_eff=self.n_eff + other.n_eff,
+            bias=self.bias + other.bias,
+            eager_bias=self.eager_bias + other.eager_bias,
+            variance=self.variance + other.variance,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFigures:
+    """Errors of one side against the truth, in ULP."""
+
+    shift: float  # mean error
+    growth: float  # mean error away from zero; in formats of few digits that at a significand of 1
+    spread: (
+        float  # 75th percentile of the sizes of the errors without that growth; from float32 on the root mean square
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystematicReport:
+    """What was found about the errors of one tensor. `detail` is written to follow the tensor's path in a symptom."""
+
+    rule: Rule | None = None
+    detail: str = ""
+    is_advisory: bool = False  # told, and no reason to fail a case
+    n_eff: int = 0  # distinct truths among the elements looked at
+    subject: ErrorFigures | None = None  # None where nothing was measured
+    eager: ErrorFigures | None = None
+    limit: float | None = None  # that was exceeded; in the unit of the rule
+    moments: Moments = Moments()
+    abstained: str = ""  # why nothing, or not everything, was measured
+
+
+def systematic_error(
+    eager: Tensor, subject: Tensor, truth: Tensor | None, noise: Sequence[Tensor] = ()
+) -> SystematicReport:
+    """Two strided CPU tensors of one shape and float or complex dtype: are the subject's errors those of honest rounding?
+
+    `truth` is eager's result in fp64 (complex128), of the same shape; None, or one that is not wider than eager's dtype: errors
+    are measured from eager, and that needs `noise`. `noise` are eager's results under rounding noise; those of another
+    shape or dtype are left out. Raises TypeError for two dtypes, or one that is no float.
+    """
+    if eager.dtype != subject.dtype or not is_float(eager.dtype) or eager.shape != subject.shape:
+        raise TypeError(
+            f"systematic error of {eager.dtype} {tuple(eager.shape)} and {subject.dtype} {tuple(subject.shape)}, "
+            "but should be one float dtype and shape"
+        )
+    row = TABLE[eager.dtype]
+    if eager.dtype is torch.float8_e8m0fnu:
+        return SystematicReport(abstained="powers of two have no last place")
+    if eager.numel() < FEWEST:
+        return SystematicReport(abstained=f"fewer than {FEWEST} elements")
+    if not _is_wider(truth, eager):
+        truth = None
+    runs = [run for run in noise if run.shape == eager.shape and run.dtype == eager.dtype]
+    sample = _sample(eager.numel())
+    sides = _Sides.of(eager, subject, truth, runs, sample, row)
+    exactness = _exactness(eager, subject, truth, sides)
+    if exactness is not None:
+        return exactness
+    if truth is None and not runs:
+        return SystematicReport(n_eff=sides.n_eff, abstained="neither a wider dtype nor noise to measure errors with")
+    if sides.n_eff < FEWEST:
+        return SystematicReport(n_eff=sides.n_eff, abstained=f"fewer than {FEWEST} distinct values")
+    return _Measured(sides).report()
+
+
+def may_be_systematic(eager: Tensor, subject: Tensor) -> bool:
+    """Whether a run in fp64 and runs under noise are worth their price: the same question, of eager and subject alone.
+
+    False where their differences are too small for a bias or a spread: a tenth of an ULP on average; or half an ULP, of signs
+    that even out. Given up: bias of elements that noise moves by many ULPs among more that it does not, and the rule that
+    what is exact in eager must be exact in the subject, where no more than that differs. Both tensors as in `systematic_error`.
+    """
+    row = TABLE[eager.dtype]
+    if eager.numel() < FEWEST or eager.dtype is torch.float8_e8m0fnu:
+        return False
+    sides = _Sides.of(eager, subject, None, (), _sample(eager.numel()), row)
+    elements = sides.eager.numel()
+    if elements < FEWEST:
+        return False
+    difference = (sides.subject - sides.eager) / sides.unit
+    size = float(difference.abs().mean())
+    if _exactness(eager, subject, None, sides) is not None:
+        return True
+    if size <= BIAS_ALLOWANCE:
+        return False
+    if size > _EVEN:
+        return True
+    error = float(difference.std()) / math.sqrt(max(sides.n_eff, 1))
+    bias = max(abs(float(signed.mean())) for signed in (difference, difference * sides.eager.sign()))
+    return bias > BIAS_ALLOWANCE / 2 + _SCREENED_ERRORS * error
+
+
+def _is_wider(truth: Tensor | None, eager: Tensor) -> bool:
+    return (
+        truth is not None
+        and truth.shape == eager.shape
+        and is_float(truth.dtype)
+        and truth.is_complex() == eager.is_complex()
+        and TABLE[truth.dtype].eps < TABLE[eager.dtype].eps
+    )
+
+
+def _sample(elements: int) -> Tensor | None:
+    """Flat indices of the elements looked at, drawn with replacement; None for all."""
+    if elements <= SAMPLE:
+        return None
+    return torch.randint(elements, (SAMPLE,), generator=torch.Generator().manual_seed(0))
+
+
+def _taken(tensor: Tensor, sample: Tensor | None) -> Tensor:
+    flat = tensor.reshape(-1)
+    return flat if sample is None else flat[sample]
+
+
+def _parts(tensor: Tensor) -> Tensor:
+    """Flat float64; a complex number gives its real and its imaginary part, which lie side by side."""
+    wide = widen(tensor)
+    return torch.view_as_real(wide.resolve_conj()).reshape(-1) if wide.is_complex() else wide
+
+
+def _real_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.empty(0, dtype=dtype).real.dtype if dtype.is_complex else dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    """The elements that count, of all sides, as float64 of one dimension."""
+
+    row: ToleranceRow
+    dtype: torch.dtype  # of the parts of a complex number
+    eager: Tensor
+    subject: Tensor
+    reference: Tensor  # fp64, or eager where there is none
+    noise: tuple[Tensor, ...]
+    unit: Tensor  # one ULP at the reference
+    has_truth: bool
+    n_eff: int  # distinct references
+
+    @classmethod
+    def of(
+        cls,
+        eager: Tensor,
+        subject: Tensor,
+        truth: Tensor | None,
+        noise: Sequence[Tensor],
+        sample: Tensor | None,
+        row: ToleranceRow,
+    ) -> _Sides:
+        dtype = _real_dtype(eager.dtype)
+        e, s = _parts(_taken(eager, sample)), _parts(_taken(subject, sample))
+        t = e if truth is None else _parts(_taken(truth, sample))
+        runs = [_parts(_taken(run, sample)) for run in noise]
+        size = t.abs()
+        if eager.is_complex():  # the smaller part of a complex number owes no more digits than the larger
+            size = size.reshape(-1, 2).amax(-1, keepdim=True).expand(-1, 2).reshape(-1)
+        keep = (size >= row.smallest_normal) & (t.abs() <= torch.finfo(dtype).max) & (t != 0)
+        for side in (e, s, *runs):
+            keep &= side.isfinite() & (side != 0)
+        t = t[keep]
+        return cls(
+            row=row,
+            dtype=dtype,
+            eager=e[keep],
+            subject=s[keep],
+            reference=t,
+            noise=tuple(run[keep] for run in runs),
+            unit=torch.ldexp(torch.full_like(t, row.eps), torch.frexp(size[keep]).exponent - 1),
+            has_truth=truth is not None,
+            n_eff=t.unique().numel(),
+        )
+
+    @property
+    def has_few_digits(self) -> bool:
+        return self.row.eps >= _FEW_DIGITS
+
+
+# ------------------------------------------------------------------------------------------------------------- exactness
+
+
+def _exactness(eager: Tensor, subject: Tensor, truth: Tensor | None, sides: _Sides) -> SystematicReport | None:
+    if sides.n_eff < FEWEST:
+        return None
+    if sides.has_truth and torch.equal(sides.eager, sides.reference):
+        wrong = int((sides.subject != sides.reference).sum())
+        if wrong:
+            return SystematicReport(
+                rule=Rule.EXACTNESS,
+                detail=f" is not exact in {_count(wrong)} of {_count(sides.eager.numel())} elements, where eager gives "
+                "exactly what fp64 gives",
+                n_eff=sides.n_eff,
+                limit=0.0,
+            )
+    digits = round(-math.log2(sides.row.eps))
+    held = sides.reference.to(sides.dtype)
+    for count in _LOW_BITS:
+        if count >= digits:
+            continue
+        share = _cleared(sides.subject.to(sides.dtype), count)
+        others = [_cleared(side.to(sides.dtype), count) for side in (sides.eager, held)]
+        if share >= _CLEARED and max(others) < _NOT_CLEARED:
+            return SystematicReport(
+                rule=Rule.EXACTNESS,
+                detail=f" has the last {f'{count} bits' if count > 1 else 'bit'} of its significands cleared in "
+                f"{share:.0%} of {_count(sides.eager.numel())} elements, eager in {others[0]:.0%}",
+                n_eff=sides.n_eff,
+                limit=_CLEARED,
+            )
+    return None
+
+
+def _cleared(values: Tensor, count: int) -> float:
+    """Share of the elements whose last `count` bits are zero."""
+    return float(((bits_of(values) & ((1 << count) - 1)) == 0).double().mean())
+
+
+# ------------------------------------------------------------------------------------------------------- bias and spread
+
+
+class _Measured:
+    """Errors of the elements that count, in ULP and in units of what noise moves them. Used once."""
+
+    def __init__(self, sides: _Sides) -> None:
+        self.sides = sides
+        self.moved = torch.ones_like(sides.unit)  # what noise moves an element, in ULP; at least one
+        for run in sides.noise:
+            self.moved = torch.maximum(self.moved, (run - sides.eager).abs() / sides.unit)
+        self.sign = sides.reference.sign()
+        # relative errors in units of eps are errors in ULP times this
+        self.significand = sides.reference.abs() / sides.unit * sides.row.eps
+        self.subject, self.eager = self._errors(sides.subject), self._errors(sides.eager)
+        self.runs = [self._errors(run) for run in sides.noise]
+
+    def _errors(self, side: Tensor) -> Tensor:
+        return (side - self.sides.reference) / self.sides.unit
+
+    # -- statistics: each a weighted mean of errors, sum(weight * error) / sum(weight * regressor)
+
+    def _shift(self, errors: Tensor) -> tuple[float, float]:
+        """Mean error and its standard error, both in units of what noise moves."""
+        return self._mean(errors / self.moved, torch.ones_like(errors))
+
+    def _growth(self, errors: Tensor) -> tuple[float, float]:
+        scaled = errors * self.sign / self.moved
+        return self._mean(
+            scaled, self.significand / self.moved if self.sides.has_few_digits else torch.ones_like(errors)
+        )
+
+    def _mean(self, values: Tensor, on: Tensor) -> tuple[float, float]:
+        """Slope of `values` on `on` through the origin, and its standard error from as many values as there are truths."""
+        squares = on.square().sum()
+        slope = (values * on).sum() / squares
+        residual = ((values - slope * on) * on).square().sum().sqrt() / squares
+        factor = math.sqrt(values.numel() / self.sides.n_eff)
+        return float(slope), float(residual) * factor
+
+    def _standard_error(self, statistic: str) -> float:
+        measure = getattr(self, statistic)
+        at_eager = measure(self.eager)[0]
+        own = measure(self.subject)[1]
+        moved = [measure(run) for run in self.runs]
+        if not moved:
+            return own
+        shared = math.sqrt(sum((mean - at_eager) ** 2 for mean, _ in moved) / len(moved))
+        typical = sum(error for _, error in moved) / len(moved)
+        return max(own, shared * min(1.0, own / typical) if typical > 0 else shared)
+
+    def _spread(self, errors: Tensor) -> float | None:
+        errors = errors - self._growth(errors)[0] * self.sign * (self.significand if self.sides.has_few_digits else 1.0)
+        if self.sides.has_few_digits:
+            return float(torch.quantile(errors.abs(), 0.75))
+        steady = errors[self.moved <= _STEADY]
+        return float(steady.square().mean().sqrt()) if steady.numel() >= FEWEST else None
+
+    # -- the report
+
+    def report(self) -> SystematicReport:
+        figures = {
+            name: ErrorFigures(
+                shift=self._shift(errors)[0],
+                growth=self._growth(errors)[0],
+                spread=self._spread(errors) or 0.0,
+            )
+            for name, errors in (("subject", self.subject), ("eager", self.eager))
+        }
+        subject, eager = figures["subject"], figures["eager"]
+        growth_error = self._standard_error("_growth")
+        n_eff = self.sides.n_eff
+        moments = Moments(
+            tensors=1,
+            n_eff=n_eff,
+            bias=n_eff * subject.growth,
+            eager_bias=n_eff * eager.growth,
+            variance=(n_eff * growth_error) ** 2,
+        )
+        rule, detail, limit = (
+            self._bias(subject, eager, growth_error) or self._too_wide(subject, eager) or (None, "", None)
+        )
+        return SystematicReport(
+            rule=rule,
+            detail=detail,
+            is_advisory=rule is Rule.SPREAD and not self.sides.has_few_digits,
+            n_eff=n_eff,
+            subject=subject,
+            eager=eager,
+            limit=limit,
+            moments=moments,
+            abstained="" if self.sides.has_truth else "no wider dtype: errors are measured from eager",
+        )
+
+    def _bias(self, subject: ErrorFigures, eager: ErrorFigures, growth_error: float) -> tuple[Rule, str, float] | None:
+        allowance = BIAS_ALLOWANCE if self.sides.has_truth else BIAS_ALLOWANCE_FROM_EAGER
+        for mine, its, error, words in (
+            (subject.growth, eager.growth, growth_error, ("away from zero", "towards zero")),
+            (subject.shift, eager.shift, self._standard_error("_shift"), ("too large", "too small")),
+        ):
+            limit = abs(its) + allowance + STANDARD_ERRORS * error
+            if abs(mine) > limit:
+                return Rule.BIAS, self._bias_text(mine, its, limit, words[mine < 0]), limit
+        return None
+
+    def _bias_text(self, mine: float, its: float, limit: float, word: str) -> str:
+        unit = "ulp" if float(self.moved.mean()) < 1.5 else "times its rounding noise"
+        against = f", eager {its:.2g}" if self.sides.has_truth else " beside eager"
+        return (
+            f" has errors of one sign: on average {abs(mine):.2g} {unit} {word} in {_count(self.subject.numel())} "
+            f"elements{against} (limit {limit:.2g})"
+        )
+
+    def _too_wide(self, subject: ErrorFigures, eager: ErrorFigures) -> tuple[Rule, str, float] | None:
+        if not self.sides.has_truth:
+            return None
+        if self.sides.has_few_digits:
+            limit, name = 2 * max(_ROUNDED_QUARTILE, eager.spread), "a quarter of its errors above"
+        else:
+            limit, name = 3 * max(_ROUNDED_RMS, eager.spread), "a root mean square error of"
+        if subject.spread <= limit:
+            return None
+        detail = f" has {name} {subject.spread:.2g} ulp, eager {eager.spread:.2g} (limit {limit:.2g})"
+        return Rule.SPREAD, f"{detail}, in {_count(self.subject.numel())} elements", limit
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
