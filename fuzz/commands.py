@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -196,24 +197,9 @@ def _campaign(
             failure = error  # the disk is full, say: what was found is shown before that is said
         failure = failure or _failure_of(save)
         if store is not None:
-            failure = failure or _failure_of(
-                lambda: write_records(
-                    store,
-                    settings,
-                    state,
-                    environment=environment,
-                    corpus=corpus_directory,
-                    is_interrupted=is_interrupted,
-                )
-            )
-    if as_json:
-        sys.stdout.write(
-            json.dumps({"summary": summary_json(settings, state, corpus=corpus_directory, rechecked=rechecked)}) + "\n"
-        )
-    else:
-        console = Console()
-        for line in summary_lines(settings, state, corpus=corpus_directory, rechecked=rechecked):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            write = partial(write_records, store, settings, state, environment=environment, corpus=corpus_directory)
+            failure = failure or _failure_of(lambda: write(is_interrupted=is_interrupted))
+    _print_summary(settings, state, corpus_directory, rechecked, as_json=as_json)
     if failure is not None:
         raise failure
     if is_interrupted:
@@ -222,6 +208,23 @@ def _campaign(
         )
         err.print(f"interrupted after {state.programs} programs; {goes_on}", highlight=False, soft_wrap=True)
     return _exit_code(state, is_interrupted=is_interrupted)
+
+
+def _print_summary(
+    settings: CampaignSettings,
+    state: CampaignState,
+    corpus: Path | None,
+    rechecked: Sequence[Recheck],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        summary = summary_json(settings, state, corpus=corpus, rechecked=rechecked)
+        sys.stdout.write(json.dumps({"summary": summary}) + "\n")
+        return
+    console = Console()
+    for line in summary_lines(settings, state, corpus=corpus, rechecked=rechecked):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _failure_of(step: Callable[[], object]) -> UsageError | None:

@@ -112,74 +112,110 @@ def execute(
     """
     summary = summary if summary is not None else SweepSummary(statuses={}, internal_errors=[])
     summary.planned += len(cases)
-    wall_before_s = summary.wall_s
-    by_id = {case.case_id: case for case in cases}
-    started = time.monotonic()
-    pending: list[Record] = []
-    flushed = started
-
-    def flush() -> None:
-        nonlocal flushed
-        # Taken out first: Ctrl-C just after the records were written must not have them written once more.
-        batch = pending.copy()
-        pending.clear()
-        if batch:
-            sink.append(batch)
-        flushed = time.monotonic()
-
-    def take(result: TaskResult, first: TimedOut | None = None, *, note: str = "") -> None:
-        """`first` is the end of the case's first attempt, where this is a second; `note` is added to the symptom."""
-        case = by_id[result.task.key]
-        record = record_of(case, result, run_id, repro_options, first=first)
-        if note:
-            record = replace(record, verdict=replace(record.verdict, symptom=f"{record.verdict.symptom}; {note}"))
-        if known is not None:
-            record = known.applied(record, case, subjects[case.subject])
-        if isinstance(result.end, Failed):
-            summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
-        pending.append(record)
-        _count(summary, record)
-        summary.wall_s = wall_before_s + time.monotonic() - started
-        if len(pending) >= FLUSH_AT or time.monotonic() - flushed >= FLUSH_EVERY_S:
-            flush()
-        on_record(record, summary)
-
-    late: list[tuple[Task, TimedOut]] = []
+    records = _RecordsState(
+        cases={case.case_id: case for case in cases}, subjects=subjects, sink=sink, run_id=run_id,
+        repro_options=repro_options, known=known, on_record=on_record, summary=summary,
+    )  # fmt: skip
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
+    late: list[tuple[Task, TimedOut]] = []
     try:
         with closed_at(deadline, pool.run(tasks)) as results:
             for result in results:
                 if isinstance(result.end, TimedOut):
                     late.append((result.task, result.end))
                 else:
-                    take(result)
-        hung: Counter[str] = Counter()  # confirmed timeouts by subject
-        for task, first in late:
-            if is_over(deadline):
-                break
-            subject = by_id[task.key].subject
-            if hung[subject] >= CONFIRMATIONS:
-                note = f"not run again alone, as {hung[subject]} other cases of {subject} were, and did not end either"
-                take(TaskResult(task=task, end=first, worker_pid=0, tasks_before=0), note=note)
-                continue
-            alone = [replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]
-            with closed_at(deadline, pool.run(alone)) as results:
-                for result in results:
-                    take(result, first)
-                    hung[subject] = hung[subject] + 1 if isinstance(result.end, TimedOut) else 0
+                    records.take(result)
+        _confirm(late, pool, records, deadline)
     finally:
-        flush()
-        summary.wall_s = wall_before_s + time.monotonic() - started
+        records.close()
     summary.is_complete = summary.done == summary.planned
     return summary
 
 
-def _count(summary: SweepSummary, record: Record) -> None:
-    summary.done += 1
-    word = record.verdict.status.value
-    summary.statuses[word] = summary.statuses.get(word, 0) + 1
-    summary.case_wall_s += record.measurements.wall_s or 0.0
-    summary.bare_s += record.measurements.bare_s or 0.0
+def _confirm(late: Sequence[tuple[Task, TimedOut]], pool: Pool, records: _RecordsState, deadline: float | None) -> None:
+    """Run the cases that ran out of time once more, each alone and with more time, and record how they end."""
+    hung: Counter[str] = Counter()  # confirmed timeouts in a row, by subject
+    for task, first in late:
+        if is_over(deadline):
+            break
+        subject = records.cases[task.key].subject
+        if hung[subject] >= CONFIRMATIONS:
+            note = f"not run again alone, as {hung[subject]} other cases of {subject} were, and did not end either"
+            records.take(TaskResult(task=task, end=first, worker_pid=0, tasks_before=0), note=note)
+            continue
+        alone = [replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]
+        with closed_at(deadline, pool.run(alone)) as results:
+            for result in results:
+                records.take(result, first)
+                hung[subject] = hung[subject] + 1 if isinstance(result.end, TimedOut) else 0
+
+
+class _RecordsState:
+    """Makes the records of a run as its tasks end, counts them, and writes them to the sink a few at a time."""
+
+    def __init__(
+        self,
+        *,
+        cases: Mapping[str, PlannedCase],
+        subjects: Mapping[str, SubjectSpec],
+        sink: RecordSink,
+        run_id: str,
+        repro_options: Sequence[str],
+        known: KnownCheck | None,
+        on_record: Callable[[Record, SweepSummary], None],
+        summary: SweepSummary,
+    ) -> None:
+        self.cases = cases
+        self._subjects = subjects
+        self._sink = sink
+        self._run_id = run_id
+        self._repro_options = repro_options
+        self._known = known
+        self._on_record = on_record
+        self._summary = summary
+        self._pending: list[Record] = []
+        self._wall_before_s = summary.wall_s
+        self._started = self._flushed = time.monotonic()
+
+    def take(self, result: TaskResult, first: TimedOut | None = None, *, note: str = "") -> None:
+        """Record a case. `first` is the end of its first attempt, where this is a second; `note` is added to the symptom."""
+        case = self.cases[result.task.key]
+        record = record_of(case, result, self._run_id, self._repro_options, first=first)
+        if note:
+            record = replace(record, verdict=replace(record.verdict, symptom=f"{record.verdict.symptom}; {note}"))
+        if self._known is not None:
+            record = self._known.applied(record, case, self._subjects[case.subject])
+        if isinstance(result.end, Failed):
+            self._summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
+        self._pending.append(record)
+        self._count(record)
+        if len(self._pending) >= FLUSH_AT or time.monotonic() - self._flushed >= FLUSH_EVERY_S:
+            self._flush()
+        self._on_record(record, self._summary)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._flush()
+        self._summary.wall_s = self._wall_s()
+
+    def _flush(self) -> None:
+        # Taken out first: Ctrl-C just after the records were written must not have them written once more.
+        batch = self._pending.copy()
+        self._pending.clear()
+        if batch:
+            self._sink.append(batch)
+        self._flushed = time.monotonic()
+
+    def _count(self, record: Record) -> None:
+        summary, word = self._summary, record.verdict.status.value
+        summary.done += 1
+        summary.statuses[word] = summary.statuses.get(word, 0) + 1
+        summary.case_wall_s += record.measurements.wall_s or 0.0
+        summary.bare_s += record.measurements.bare_s or 0.0
+        summary.wall_s = self._wall_s()
+
+    def _wall_s(self) -> float:
+        return self._wall_before_s + time.monotonic() - self._started
 
 
 def _task(

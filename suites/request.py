@@ -139,23 +139,7 @@ def make_request(
         max_samples=max_samples,
         quick=is_quick,
     )
-    for word in selection.directions:
-        if word not in DIRECTIONS:
-            raise UsageError(
-                seen=f"--direction {word}", expected="forward or backward", do="name one, or both by comma"
-            )
-    for word in selection.tags:
-        if not any(word in SUITES[name].tags for name in names):
-            tags = sorted({known_tag for name in names for known_tag in SUITES[name].tags})
-            raise UsageError(
-                seen=f"--tag {word}", expected=f"one of {', '.join(tags)}", do="`torch-oracle list tags` explains them"
-            )
-    for word in selection.dtypes:
-        if not any(word in SUITES[name].dtypes for name in names):
-            dtypes = sorted({known_dtype for name in names for known_dtype in SUITES[name].dtypes})
-            raise UsageError(
-                seen=f"--dtype {word}", expected=f"one of {', '.join(dtypes)}", do="name dtypes without 'torch.'"
-            )
+    _check_selection(selection, names)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
     ledger_named(known)  # a ledger that cannot be read is told before anything runs
@@ -186,6 +170,27 @@ def make_request(
         subjects_file=str(subjects_file.resolve()) if subjects_file else "",
         known=known if known in ("torch", "none") else str(Path(known).resolve()),
     )
+
+
+def _check_selection(selection: Selection, suites: tuple[str, ...]) -> None:
+    """Raises UsageError for a direction, tag or dtype that none of the suites has."""
+    for word in selection.directions:
+        if word not in DIRECTIONS:
+            raise UsageError(
+                seen=f"--direction {word}", expected="forward or backward", do="name one, or both by comma"
+            )
+    for word in selection.tags:
+        if not any(word in SUITES[name].tags for name in suites):
+            tags = sorted({known_tag for name in suites for known_tag in SUITES[name].tags})
+            raise UsageError(
+                seen=f"--tag {word}", expected=f"one of {', '.join(tags)}", do="`torch-oracle list tags` explains them"
+            )
+    for word in selection.dtypes:
+        if not any(word in SUITES[name].dtypes for name in suites):
+            dtypes = sorted({known_dtype for name in suites for known_dtype in SUITES[name].dtypes})
+            raise UsageError(
+                seen=f"--dtype {word}", expected=f"one of {', '.join(dtypes)}", do="name dtypes without 'torch.'"
+            )
 
 
 def _check_workers(workers: int | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from fuzz.campaign.results import Listener, ResultTaker
@@ -13,8 +13,9 @@ from fuzz.campaign.state import LOST_TRIALS, CampaignState
 from fuzz.campaign.work import selected_work, task_of
 from fuzz.coverage import Vocabulary
 from fuzz.refusal import REFUSED
+from oracle.deadline import is_over
 from oracle.errors import InternalError
-from oracle.isolate import Completed, Pool, Task
+from oracle.isolate import Completed, Pool, Task, TaskResult
 from oracle.verdict import Status
 
 FAILS_ALWAYS = TRIAL_PROGRAMS  # findings with one symptom, and nothing else, among the first programs
@@ -48,20 +49,12 @@ def run_campaign(
     `save` is called after every run of the pool, and now and then within one. KeyboardInterrupt leaves the state as of the last
     task that ended: `whole` is entered around what must not be left half done.
     """
-    started = time.monotonic()
-    wall_before = state.wall_s
-    deadline = None if settings.time_s is None else started + settings.time_s
-    grace = None if deadline is None else deadline + max(LEAST_GRACE_S, GRACE_SHARE * (settings.time_s or 0.0))
+    clock = _ClockState(state, settings.time_s)
     taker = ResultTaker(settings, state, listener)
     if not state.vocabulary.operators:
         state.vocabulary = describe_grammar(pool)
-
-    def is_over(moment: float | None) -> bool:
-        state.wall_s = wall_before + time.monotonic() - started
-        return moment is not None and time.monotonic() >= moment
-
     while True:
-        is_late = is_over(deadline) or bool(state.stopped)
+        is_late = clock.is_over() or bool(state.stopped)
         with whole():
             form_batches(settings, state)
             if not is_late and may_begin_block(settings, state):
@@ -70,32 +63,73 @@ def run_campaign(
         selected = selected_work(settings, state, only_findings=is_late)
         if not selected:
             break
-        end = grace if is_late else deadline
-        results = pool.run([task_of(key, work, settings, state) for key, work in selected])
         was_stopped = state.stopped
-        saved = time.monotonic()
+        results = pool.run([task_of(key, work, settings, state) for key, work in selected])
         try:
-            for result in results:
-                with whole():
-                    taker.take(result)
-                state.stopped = was_stopped or reason_to_stop(state)
-                on_progress()
-                if time.monotonic() - saved >= SAVE_EVERY_S:
-                    save()
-                    saved = time.monotonic()
-                if state.stopped != was_stopped or is_over(end):
-                    break
+            _take(
+                results, state, taker,
+                is_time_over=clock.is_grace_over if is_late else clock.is_over,
+                save=save, on_progress=on_progress, whole=whole,
+            )  # fmt: skip
         finally:
             with whole():
                 results.close()
                 close_rounds(settings, state)
-                is_over(None)
+                clock.read()
         if state.stopped != was_stopped:
             _keep_one_example(state)
         save()
         between_rounds()
-        if is_over(grace):
+        if clock.is_grace_over():
             break
+
+
+class _ClockState:
+    """How long a campaign has run (`wall_s` of its state), and whether its time is over."""
+
+    def __init__(self, state: CampaignState, time_s: float | None) -> None:
+        self._state = state
+        self._wall_before_s = state.wall_s
+        self._started = time.monotonic()
+        self._deadline = None if time_s is None else self._started + time_s
+        self._grace = None if time_s is None else self._started + time_s + max(LEAST_GRACE_S, GRACE_SHARE * time_s)
+
+    def read(self) -> None:
+        """Bring `wall_s` up to date."""
+        self._state.wall_s = self._wall_before_s + time.monotonic() - self._started
+
+    def is_over(self) -> bool:
+        self.read()
+        return is_over(self._deadline)
+
+    def is_grace_over(self) -> bool:
+        """Whether the time for findings that are still to be reduced is over as well."""
+        self.read()
+        return is_over(self._grace)
+
+
+def _take(
+    results: Iterable[TaskResult],
+    state: CampaignState,
+    taker: ResultTaker,
+    *,
+    is_time_over: Callable[[], bool],
+    save: Callable[[], None],
+    on_progress: Callable[[], None],
+    whole: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """Take the results of a round, until none is left, the time is over or the campaign has a reason to stop."""
+    was_stopped, saved = state.stopped, time.monotonic()
+    for result in results:
+        with whole():
+            taker.take(result)
+        state.stopped = was_stopped or reason_to_stop(state)
+        on_progress()
+        if time.monotonic() - saved >= SAVE_EVERY_S:
+            save()
+            saved = time.monotonic()
+        if state.stopped != was_stopped or is_time_over():
+            return
 
 
 def _keep_one_example(state: CampaignState) -> None:
