@@ -1,44 +1,33 @@
-"""Fills in the figures, programs and answers of the documents, each from the file that holds it.
+"""Fills in the figures, tables, programs and answers of the documents, each from the file that holds it.
 
 A document marks the place with comments, and what stands between them is made by `--write`:
 
     <!-- figure: issues.programs -->300<!-- /figure -->     a figure of `figures`
+    <!-- table: conformance.capture -->...<!-- /table -->   a table of `measurements.tables`
     <!-- program: pytorch-197829 -->...<!-- /program -->     the program of a known issue
     <!-- answer: pytorch-197829 -->...<!-- /answer -->       its severity, and how it ended on each rung that was measured
 
-Figures are computed from tables in results/data, and from the ledger of known issues (oracle/known). `--check` fails if a
-document says anything else, or names what there is not.
+Figures and tables are computed from results/data (docs/tools/measurements.py), and from the ledger of known issues
+(oracle/known). `--check` fails if a document says anything else, or names what there is not.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+import measurements
 from oracle.known.ledger import KnownIssue, Ledger, load_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "results" / "data" / "cpu-torch-2.13.0"
 _PLACE = re.compile(
-    r"<!-- (?P<kind>figure|program|answer): (?P<key>[^ ]+) -->(?P<text>.*?)<!-- /(?P=kind) -->", re.DOTALL
+    r"<!-- (?P<kind>figure|table|program|answer): (?P<key>[^ ]+) -->(?P<text>.*?)<!-- /(?P=kind) -->", re.DOTALL
 )
 _RUNGS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor", "export")  # in the order of the stages
-
-
-def rows_of(table: str) -> list[dict[str, str]]:
-    """The rows of a CSV table of results/data."""
-    with (DATA / table).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def sweep_figure(key: str) -> str:
-    """A figure of the default sweep, as `docs/tools/terminal.py` has kept it."""
-    return str(json.loads((DATA / "default-sweep.json").read_text(encoding="utf-8"))[key])
 
 
 def figures(ledger: Ledger) -> dict[str, Callable[[], str]]:
@@ -46,12 +35,7 @@ def figures(ledger: Ledger) -> dict[str, Callable[[], str]]:
     return {
         "issues.programs": lambda: str(len(ledger.issues)),
         "issues.causes": lambda: str(len({issue.cause for issue in ledger.issues})),
-        "mutants": lambda: str(len(rows_of("fuzz-mutants.csv"))),
-        "mutants.found": lambda: str(sum(row["found"] == "True" for row in rows_of("fuzz-mutants.csv"))),
-        "codegen.entries": lambda: str(len(rows_of("codegen-opinfo-coverage.csv"))),
-        "codegen.lowered": lambda: str(sum(row["lowered"] == "True" for row in rows_of("codegen-opinfo-coverage.csv"))),
-        "sweep.cases": lambda: sweep_figure("cases"),
-        "sweep.minutes": lambda: sweep_figure("minutes"),
+        **measurements.figures(),
     }
 
 
@@ -89,18 +73,18 @@ def _position(subject: str) -> int:
 
 def filled(text: str, ledger: Ledger) -> str:
     """The document with every marked place as it should be. Raises ValueError for a key that there is not."""
-    values, issues = figures(ledger), {issue.id: issue for issue in ledger.issues}
+    makers: Mapping[str, Mapping[str, Callable[[], str]]] = {
+        "figure": figures(ledger),
+        "table": measurements.tables(),
+        "program": {issue.id: partial(program_block, issue) for issue in ledger.issues},
+        "answer": {issue.id: partial(answer_block, issue, ledger) for issue in ledger.issues},
+    }
 
     def fill(place: re.Match[str]) -> str:
         kind, key = place["kind"], place["key"]
-        known = values if kind == "figure" else issues
-        if key not in known:
+        if key not in makers[kind]:
             raise ValueError(f"there is no {kind} {key!r}")
-        if kind == "figure":
-            new = values[key]()
-        else:
-            new = program_block(issues[key]) if kind == "program" else answer_block(issues[key], ledger)
-        return f"<!-- {kind}: {key} -->{new}<!-- /{kind} -->"
+        return f"<!-- {kind}: {key} -->{makers[kind][key]()}<!-- /{kind} -->"
 
     return _PLACE.sub(fill, text)
 

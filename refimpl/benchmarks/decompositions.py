@@ -8,7 +8,7 @@ result type's eps times its largest element.
     --dtype float32,bfloat16   types to try (default: float32,float16,bfloat16,complex64,int64,bool)
     --samples 8 --limit 8      samples per operator, calls per overload and type
     --only softmax             overloads whose name holds this
-    --write                    rewrite docs/decompositions.md
+    --write                    rewrite results/data/cpu-torch-2.13.0/decompositions.md
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from refimpl.benchmarks.decomposition_verdicts import Expected, Verdict, expect,
 from refimpl.trace.decompositions import CORE_OPS, decomposition_table
 
 aten = torch.ops.aten
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "decompositions.md"
+PAGE = Path(__file__).resolve().parents[2] / "results" / "data" / "cpu-torch-2.13.0" / "decompositions.md"
 DTYPES = "float32,float16,bfloat16,complex64,int64,bool"
 
 

@@ -17,7 +17,7 @@ functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each wit
 A breach raises in the frame that is about to run, and is noted, in case something catches it: the test ends as `breach`.
 
 From Python 3.12 on `sys.monitoring` watches function starts and drops every code object that is not forbidden after its
-first start. Before that it is a profile function, which sees every call; what that costs is in docs/conformance.md.
+first start. Before that it is a profile function, which sees every call; that costs CPU time.
 """
 
 from __future__ import annotations

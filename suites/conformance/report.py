@@ -1,4 +1,4 @@
-"""What a run says: tables for the terminal, one row a test as CSV or JSON lines, a section of docs/conformance.md."""
+"""What a run says: tables for the terminal, one row a test as CSV or JSON lines, a section of the page of results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def write_records(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def page_section(request: ConformanceRequest, result: ConformanceResult, judgement: Judgement) -> str:
-    """The generated part of docs/conformance.md on one suite."""
+    """What the page of results (results/data) says of one suite."""
     torch = result.described.torch
     left_out = Counter(row.stock.ending.value for row in result.rows if not row.stock.ending.is_passed)
     unaffected = sum(row.stock.ending.is_passed and not row.is_in_denominator for row in result.rows)

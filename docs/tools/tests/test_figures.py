@@ -24,7 +24,7 @@ def test_a_stale_figure_is_replaced() -> None:
     assert filled(text, LEDGER) == f"<!-- figure: issues.programs -->{len(LEDGER.issues)}<!-- /figure --> programs"
 
 
-@pytest.mark.parametrize("kind", ["figure", "program", "answer"])
+@pytest.mark.parametrize("kind", ["figure", "table", "program", "answer"])
 def test_a_key_that_there_is_not_is_an_error(kind: str) -> None:
     with pytest.raises(ValueError, match=f"there is no {kind} 'nothing'"):
         filled(f"<!-- {kind}: nothing -->x<!-- /{kind} -->", LEDGER)

@@ -1,0 +1,160 @@
+"""Figures and tables that documents quote, computed from results/data.
+
+`docs/tools/figures.py` puts them where a document asks for them by key. What no file of results/data holds is no figure:
+a document that has no key for it says it without a number.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "results" / "data" / "cpu-torch-2.13.0"
+_MUCH = 0.5  # of Inductor's compile time: models above it are counted
+_SECTION = re.compile(r"<!-- begin (?P<suite>\w+) -->\n(?P<text>.*?)<!-- end (?P=suite) -->", re.DOTALL)
+_PASSED = re.compile(r"\*\*(?P<passed>\d+) of (?P<denominator>\d+) ")
+_TREE = re.compile(r"^Tests of PyTorch (?P<tree>[^,]+),", re.MULTILINE)
+_CATEGORY = re.compile(r"^\| [^|]+ \| \w+ \| (?P<category>[^|]+) \|", re.MULTILINE)  # of a test that does not pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceFigures:
+    """How many tests of a suite, or of several, depend on refimpl's entry points, and how many of these pass."""
+
+    suite: str
+    tree: str
+    denominator: int
+    passed: int
+    categories: tuple[str, ...]  # of each test that does not pass, why
+
+    @property
+    def share(self) -> str:
+        return f"{100 * self.passed / self.denominator:.1f}"
+
+    def row(self) -> str:
+        why = {word: self.categories.count(word) for word in sorted(set(self.categories))}
+        words = ", ".join(f"{count} {word}" for word, count in sorted(why.items(), key=lambda item: -item[1]))
+        return f"| {self.suite} | {self.tree} | {self.denominator} | {self.passed} | {self.share} | {words} |"
+
+
+def rows_of(table: str) -> list[dict[str, str]]:
+    """The rows of a CSV table of results/data."""
+    with (DATA / table).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def figures() -> dict[str, Callable[[], str]]:
+    """How each figure is computed, by its key."""
+    return {
+        "mutants": lambda: str(len(rows_of("fuzz-mutants.csv"))),
+        "mutants.found": lambda: str(sum(row["found"] == "True" for row in rows_of("fuzz-mutants.csv"))),
+        "sweep.cases": lambda: _of_sweep("cases"),
+        "sweep.minutes": lambda: _of_sweep("minutes"),
+        "codegen.entries": lambda: str(len(rows_of("codegen-opinfo-coverage.csv"))),
+        "codegen.lowered": lambda: str(sum(row["lowered"] == "True" for row in rows_of("codegen-opinfo-coverage.csv"))),
+        "codegen.kernels": lambda: str(sum(_numbers("codegen-registers.csv", "kernels"))),
+        "codegen.spilling": lambda: str(sum(_numbers("codegen-registers.csv", "spilling"))),
+        "codegen.spilled": lambda: str(max(_numbers("codegen-registers.csv", "spills"))),
+        "compile.models": lambda: str(len(rows_of("codegen-compile-time.csv"))),
+        "compile.cpp.source": lambda: f"{statistics.geometric_mean(_ratios('source_ratio')):.3f}",
+        **_ratio_figures("compile.cpp", "total_ratio"),
+        **_ratio_figures("compile.triton", "triton_ratio"),
+        "decompositions.overloads": lambda: _of_decompositions("overloads with a rule"),
+        "decompositions.calls": lambda: _of_decompositions("calls judged"),
+        "decompositions.agree": lambda: _of_decompositions("calls that agree with eager"),
+        "decompositions.declined": lambda: _of_decompositions("calls a rule declines, so that the op stays"),
+        "decompositions.reasons": lambda: _of_decompositions("calls that differ for a reason given below"),
+        "decompositions.differ": lambda: _of_decompositions("calls that differ from eager"),
+    }
+
+
+def tables() -> dict[str, Callable[[], str]]:
+    """How each table is made, by its key."""
+    return {
+        "conformance.tracing": lambda: _conformance_table(
+            ("proxy_tensor", "aotdispatch", "mem_efficient_fusion", "functionalization")
+        ),
+        "conformance.capture": lambda: _conformance_table(_suites("dynamo_"), total="all"),
+        "conformance.export": lambda: _conformance_table(
+            [suite for suite in _suites("export_") if suite != "export_nonstrict"], total="all"
+        ),
+    }
+
+
+def _of_sweep(key: str) -> str:
+    """A figure of the default sweep, as `docs/tools/terminal.py` has kept it."""
+    return str(json.loads((DATA / "default-sweep.json").read_text(encoding="utf-8"))[key])
+
+
+def _numbers(table: str, column: str) -> list[int]:
+    return [int(row[column]) for row in rows_of(table)]
+
+
+def _ratios(column: str) -> list[float]:
+    return [float(row[column]) for row in rows_of("codegen-compile-time.csv")]
+
+
+def _ratio_figures(key: str, column: str) -> dict[str, Callable[[], str]]:
+    """Of a ratio of compile times: the mean over models, the greatest, and in how many it is much."""
+    return {
+        key: lambda: f"{statistics.geometric_mean(_ratios(column)):.2f}",
+        f"{key}.greatest": lambda: f"{max(_ratios(column)):.2f}",
+        f"{key}.much": lambda: str(sum(ratio > _MUCH for ratio in _ratios(column))),
+    }
+
+
+def _of_decompositions(name: str) -> str:
+    """A line of the table of totals. Raises ValueError where there is none of this name."""
+    text = (DATA / "decompositions.md").read_text(encoding="utf-8")
+    found = re.search(rf"^\| {re.escape(name)} \| (\d+)\b", text, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"decompositions.md has no line {name!r}")
+    return found[1]
+
+
+def conformance() -> dict[str, ConformanceFigures]:
+    """The figures of every suite that has been run, by its name. Raises ValueError for a section without figures."""
+    text = (DATA / "conformance.md").read_text(encoding="utf-8")
+    return {
+        section["suite"]: _section_figures(section["suite"], section["text"]) for section in _SECTION.finditer(text)
+    }
+
+
+def _section_figures(suite: str, text: str) -> ConformanceFigures:
+    passed, tree = _PASSED.search(text), _TREE.search(text)
+    categories = [row.strip() for row in _CATEGORY.findall(text.partition("### do not pass")[2])]
+    if passed is None or tree is None or int(passed["denominator"]) - int(passed["passed"]) != len(categories):
+        raise ValueError(f"section {suite} of conformance.md says no figures, or others than its table of tests")
+    return ConformanceFigures(
+        suite=f"`{suite}`",
+        tree=tree["tree"],
+        denominator=int(passed["denominator"]),
+        passed=int(passed["passed"]),
+        categories=tuple(word.lower() for word in categories),
+    )
+
+
+def _suites(prefix: str) -> list[str]:
+    return [suite for suite in conformance() if suite.startswith(prefix)]
+
+
+def _conformance_table(suites: Sequence[str], *, total: str = "") -> str:
+    found = [conformance()[suite] for suite in suites]
+    lines = ["| suite | tree | denominator | pass | pass % | do not pass |", "|---|---|---:|---:|---:|---|"]
+    lines += [figures.row() for figures in found]
+    if total:
+        pooled = ConformanceFigures(
+            suite=total,
+            tree=", ".join(dict.fromkeys(figures.tree for figures in found)),
+            denominator=sum(figures.denominator for figures in found),
+            passed=sum(figures.passed for figures in found),
+            categories=tuple(word for figures in found for word in figures.categories),
+        )
+        lines.append(pooled.row())
+    return "\n" + "\n".join(lines) + "\n"
