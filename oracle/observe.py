@@ -86,6 +86,7 @@ def observe(
                     _synchronize(instance.device)
                     seconds += time.perf_counter() - started
                 gradients = tuple(_gradients([*named_inputs, *state]))
+                digest = _with_backward(digest, rng_digest())
             done.append(
                 CallObservation(
                     structure=structure,
@@ -111,6 +112,11 @@ def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
     if name == "inference":
         return torch.inference_mode()
     return torch.enable_grad()
+
+
+def _with_backward(after_call: str, after_backward: str) -> str:
+    """Both states of the generators: a draw that a subject makes in backward, and eager in forward, shows in the first one."""
+    return after_call if after_call == after_backward else f"{after_backward} (before backward: {after_call})"
 
 
 def _synchronize(device: str) -> None:

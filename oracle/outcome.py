@@ -77,7 +77,7 @@ class CallObservation:
     ]  # of inputs and module parameters; value None where there is none; empty without backward
     module_state: tuple[Leaf, ...]  # parameters, buffers, training flags, extra attributes, after the call
     aliases: AliasGraph
-    rng_digest: str  # of all generator states after the call
+    rng_digest: str  # of all generator states after the call and, where its backward draws, after that too
     seconds: float  # the bare call, backward included
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,37 @@ def test_whether_a_program_is_random_is_found_out(body: str, is_random: bool) ->
     judged(state, load(resolve("eager")))
     assert state.is_random is is_random
     assert (torch.manual_seed, torch.random.manual_seed) == before
+
+
+NOISE_IN_BACKWARD = """
+class Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x * 2
+    @staticmethod
+    def backward(ctx, gradient): return gradient * 2 + torch.randn_like(gradient)
+
+def inputs(call): return (torch.ones(64, requires_grad=True),), {}
+def program(x): return Noisy.apply(x).sin()
+"""
+
+
+@pytest.mark.parametrize(("stream", "status"), [("eager", Status.FAIL_RNG), ("own", Status.PASS)])
+def test_a_program_that_draws_in_its_backward_only_is_random(stream: str, status: Status) -> None:
+    def with_other_numbers(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Backend:
+        def run(*args: Any) -> Any:
+            outputs = gm.forward(*args)
+            outputs[0].register_hook(lambda gradient: gradient + 0 * torch.rand(()))  # moves the generator
+            return outputs
+
+        return run
+
+    state = state_of(NOISE_IN_BACKWARD, Call(backward=True))
+    assert judged(state, load(resolve("dynamo"))).verdict.status is Status.PASS
+    assert state.is_random
+    subject = of_callable(with_other_numbers)
+    subject.spec = replace(subject.spec, rng=stream)
+    verdict = judged(state, subject).verdict
+    assert verdict.status is status, verdict
 
 
 def test_a_leak_of_the_subject_is_a_finding_and_the_state_is_put_back() -> None:
