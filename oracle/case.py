@@ -36,6 +36,7 @@ from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.start_up import load_warm
 from oracle.unknowns import Unknowns
+from oracle.unwritten import LARGE, NOUGHTS, unwritten_memory
 from oracle.verdict import Status, Verdict
 from oracle.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
 
@@ -90,16 +91,21 @@ class EagerState:
     still: Outcome | None = None
 
     def run(self, progress: Progress, before: ProcessState) -> None:
-        """Eager twice, and a third time under another seed when it draws random numbers."""
+        """Eager twice, and a third time under another seed when it draws random numbers.
+
+        Each of the two finds something else in memory that nobody has written: what reads it differs.
+        """
         if self.first is not None:
             return
         progress("eager")
         instance = self.make()
-        self.first = self._timed(lambda: observe(instance))
+        with unwritten_memory(NOUGHTS):
+            self.first = self._timed(lambda: observe(instance))
         self.leaks = _restored(before)
         progress("eager again")
         again = self.make()
-        self.second = self._timed(lambda: observe(again))
+        with unwritten_memory(LARGE):
+            self.second = self._timed(lambda: observe(again))
         _restored(before)
         policy = instance.program.policy
         if policy.is_random is not None:
@@ -110,8 +116,9 @@ class EagerState:
     def _depends_on_seed(self, before: ProcessState) -> bool:
         """Under one of a few other seeds: a mask of one element is the same under every second of them."""
         for number in range(1, OTHER_SEEDS + 1):
-            instance = self.make()
-            self.other_seed = self._timed(functools.partial(observe, instance, seed_offset=number * OTHER_SEED))
+            instance, offset = self.make(), number * OTHER_SEED
+            with unwritten_memory(NOUGHTS):  # as the first run
+                self.other_seed = self._timed(functools.partial(observe, instance, seed_offset=offset))
             _restored(before)
             if not _have_equal_values(self.first, self.other_seed):
                 return True
@@ -326,7 +333,7 @@ def judge_subject(
     if subject.spec.kind == "eager" and subject.spec.options.get("process") == "second":
         seen = observe_in_second_process(instance.program, device=options.device)
     else:
-        with configured(instance.program.config):
+        with configured(instance.program.config), unwritten_memory(LARGE):  # what it leaves unwritten shows
             seen = observe(instance, compile_target=compile_target)
     leaked = tuple(text for text in _restored(before) if text not in eager.leaks)
     counters = subject.counters()
