@@ -7,7 +7,7 @@ This module is torch-free: `results` reads verdicts without loading torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
@@ -135,6 +135,57 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BiasSum:
+    """Mean errors against fp64 of the float tensors of one dtype, as sums, so that those of many cases can be added.
+
+    A tensor's mean error is that away from zero, in ULP (`oracle.judge.systematic`), and its weight the number of distinct
+    truths behind it. An ULP is `eps` of a number whose significand is 1.
+    """
+
+    dtype: str
+    eps: float
+    tensors: int
+    weight: int
+    subject: float  # sum of weight * mean error
+    eager: float  # the same of eager's errors
+    variance: float  # sum of (weight * standard error of the subject's mean)^2
+
+    def __add__(self, other: BiasSum) -> BiasSum:
+        """Raises ValueError for two dtypes."""
+        if self.dtype != other.dtype:
+            raise ValueError(f"sum of errors in ULP of {self.dtype} and {other.dtype}, but should be of one dtype")
+        return BiasSum(
+            dtype=self.dtype,
+            eps=self.eps,
+            tensors=self.tensors + other.tensors,
+            weight=self.weight + other.weight,
+            subject=self.subject + other.subject,
+            eager=self.eager + other.eager,
+            variance=self.variance + other.variance,
+        )
+
+    @property
+    def subject_mean(self) -> float:
+        return self.subject / self.weight
+
+    @property
+    def eager_mean(self) -> float:
+        return self.eager / self.weight
+
+    @property
+    def standard_error(self) -> float:
+        return math.sqrt(self.variance) / self.weight
+
+
+def added_by_dtype(sums: Iterable[BiasSum]) -> tuple[BiasSum, ...]:
+    """One sum for each dtype, in the order of first appearance."""
+    totals: dict[str, BiasSum] = {}
+    for one in sums:
+        totals[one.dtype] = totals[one.dtype] + one if one.dtype in totals else one
+    return tuple(totals.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the judge says of one subject on one program."""
 
@@ -151,6 +202,7 @@ class Verdict:
     max_ulp: float | None = None  # largest |subject - eager| over all float elements, in ULP of eager's dtype
     issue: str = ""  # of `known` and `xpass`: the id of the ledger's entry
     observed: str = ""  # of `known`: the status word that the judge gave
+    bias: tuple[BiasSum, ...] = ()  # of the outputs and gradients whose errors were measured, one for each dtype
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -177,5 +229,6 @@ class Verdict:
                 "compared": Compared(**fields.get("compared", {})),
                 "also": tuple(fields.get("also", ())),
                 "explained": tuple(fields.get("explained", ())),
+                "bias": tuple(BiasSum(**one) for one in fields.get("bias", ())),
             }
         )

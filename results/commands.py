@@ -19,6 +19,7 @@ from oracle.records import Record
 from results import compare as comparing
 from results import gate as gating
 from results.baseline import is_acceptable, read_baseline, updated_baseline, write_baseline
+from results.bias import find_bias
 from results.export import FORMATS, format_of
 from results.export import export as write_export
 from results.groups import group_findings
@@ -66,7 +67,8 @@ def show(
         if as_json:
             groups = [group.to_json() for group in group_findings(frame(records))]
             found = [record.to_json() for record in records]
-            _write_json({"run": _run_json(info), "new_findings": groups, "records": found})
+            errors = [one.to_json() for one in find_bias(records)]
+            _write_json({"run": _run_json(info), "new_findings": groups, "systematic_errors": errors, "records": found})
         elif cases is not None and (len(records) <= _CASES_IN_FULL or all_rows):
             for record in records:
                 sys.stdout.write(case_text(record, store.program(record.case_id, info.run_id)) + "\n")

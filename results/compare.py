@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from oracle.records import Record
 from oracle.verdict import Status
+from results.bias import BiasFinding, find_bias
+from results.bias import tables_of as bias_tables_of
 from results.groups import FindingGroup, group_findings
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.report import groups_table
@@ -95,6 +97,7 @@ class Comparison:
     speed_change_p: float  # sign test over the same cases
     new_failures: tuple[FindingGroup, ...]  # the cases of kind NEW_FAILURE, grouped
     environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of what differs between the environments
+    new_bias: tuple[BiasFinding, ...] = ()  # systematic errors that only head has; they fail no comparison
 
     @property
     def has_regression(self) -> bool:
@@ -122,6 +125,7 @@ class Comparison:
             "timed_in_both": self.timed_in_both,
             "speed_change": None if math.isnan(self.speed_change) else self.speed_change,
             "speed_change_p": self.speed_change_p,
+            "new_systematic_errors": [one.to_json() for one in self.new_bias],
             "environment": [{"key": key, "base": base, "head": head} for key, base, head in self.environment],
         }
 
@@ -163,7 +167,13 @@ def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo
         speed_change_p=sign_test([speed.change for speed in speeds]),
         new_failures=_new_failures(changes, head_records.values()),
         environment=_environment_changes(base_run.environment, head_run.environment),
+        new_bias=_new_bias(base_records.values(), head_records.values()),
     )
+
+
+def _new_bias(base: Iterable[Record], head: Iterable[Record]) -> tuple[BiasFinding, ...]:
+    known = {finding.key for finding in find_bias(base)}
+    return tuple(finding for finding in find_bias(head) if finding.key not in known)
 
 
 def _new_failures(changes: Iterable[CaseChange], head: Iterable[Record]) -> tuple[FindingGroup, ...]:
@@ -294,6 +304,7 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
         if changes and kind is not ChangeKind.NEW_ROW:
             rows = [(c.case_id, c.base_status or "-", c.head_status or "-", shorten(_symptom(c))) for c in changes]
             tables.append(_limited(kind.value, ("case", "base", "head", "symptom"), rows, limit, prose=frozenset({3})))
+    tables += bias_tables_of(comparison.new_bias, limit=limit, title="systematic errors of head alone")
     if comparison.speed:
         rows = [
             (s.case_id, _speedup(s.base), _speedup(s.head), f"{100 * (s.change - 1):+.1f} %") for s in comparison.speed

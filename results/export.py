@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from oracle.errors import UsageError
 from oracle.records import SCHEMA_VERSION, Record
 from oracle.verdict import Status
-from results import tables
+from results import bias, tables
 from results.files import write_atomically
 from results.groups import group_findings
 from results.junit import junit_xml
@@ -209,7 +209,8 @@ def to_markdown(records: Iterable[Record], *, run: RunInfo) -> str:
     """The summary as Markdown, for a job summary or a comment: findings in groups, and each of them in a part to unfold."""
     records = list(records)
     table = tables.frame(records)
-    body = "\n".join(markdown(part, level=3) for part in summary_of(table, group_findings(table), limit=None))
+    shown = [*summary_of(table, group_findings(table), limit=None), *bias.tables_of(bias.find_bias(records))]
+    body = "\n".join(markdown(part, level=3) for part in shown)
     folded = "".join(
         f"\n<details><summary>{escape_markdown(part.title)}</summary>\n\n{markdown_body(part)}\n</details>\n"
         for part in details_of(table)

@@ -15,7 +15,7 @@ from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
 from oracle.records import Record
 from oracle.verdict import Status
-from results import tables
+from results import bias, tables
 from results.groups import FindingGroup, group_findings
 from results.junit import details
 from results.render import (
@@ -113,7 +113,7 @@ def summary(records: Sequence[Record], *, limit: int | None = GROUPS_SHOWN) -> l
     """
     table = tables.frame(records)
     groups = group_findings(table)
-    shown = summary_of(table, groups, limit=limit)
+    shown = [*summary_of(table, groups, limit=limit), *bias.tables_of(bias.find_bias(records), limit=limit)]
     is_small = len(records) <= _SMALL_RUN and len(groups) <= _FEW_GROUPS
     if limit is None or is_small:
         shown += details_of(table, None if limit is None else FAILURES_SHOWN)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
@@ -136,13 +136,20 @@ def flatten(record: Record) -> dict[str, Any]:
             row[column.name] = None if value is None else getattr(value, column.field)
         if _EXTRA_FIELDS[section] and value is not None:
             kept = {f.name: getattr(value, f.name) for f in _EXTRA_FIELDS[section]}
-            kept = {f.name: kept[f.name] for f in _EXTRA_FIELDS[section] if kept[f.name] != f.default}
+            kept = {f.name: _plain(kept[f.name]) for f in _EXTRA_FIELDS[section] if kept[f.name] != f.default}
             if kept:
                 extra[section] = kept
     row["status"] = verdict.status.value
     row["seed"] = str(record.seed)
     row["extra"] = json.dumps(extra) if extra else ""
     return row
+
+
+def _plain(value: Any) -> Any:
+    """As JSON takes it: tuples of dataclasses are lists of objects."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def unflatten(row: Mapping[str, Any], *, run_id: str) -> Record:

@@ -35,12 +35,14 @@ from torch import Tensor
 from oracle.judge.elements import is_float, widen
 from oracle.judge.tolerance import TABLE, ToleranceRow
 from oracle.judge.ulp import bits_of
+from oracle.verdict import BiasSum
 
 FEWEST = 32  # distinct truths below which nothing is said
 SAMPLE = 1 << 16  # elements looked at, of larger tensors
 BIAS_ALLOWANCE = 0.1  # ULP by which a bias may be larger than eager's, whatever the number of elements
 BIAS_ALLOWANCE_FROM_EAGER = 1.0  # the same where there is no truth
 STANDARD_ERRORS = 5.0
+_CHANCE = 3e-7  # probability of five standard errors, one-sided
 _FEW_DIGITS = 2.0**-10  # eps from which a dtype is one of few digits
 _ROUNDED_QUARTILE = 0.375  # 75th percentile of |error| of correct rounding, which is uniform between -1/2 and 1/2
 _ROUNDED_RMS = 0.29  # its root mean square
@@ -57,29 +59,6 @@ class Rule(str, Enum):
     BIAS = "bias"
     SPREAD = "spread"
     EXACTNESS = "exactness"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moments:
-    """The bias of one tensor, or of several added up, each weighted by its number of distinct truths.
-
-    `bias` is the mean error away from zero at a significand of 1, in ULP of the dtype; times its eps it is a relative error.
-    """
-
-    tensors: int = 0
-    n_eff: int = 0
-    bias: float = 0.0  # sum over tensors of n_eff * bias of the subject
-    eager_bias: float = 0.0  # the same of eager
-    variance: float = 0.0  # sum over tensors of (n_eff * standard error)^2
-
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(
-            tensors=self.tensors + other.tensors,
-            n_eff=self.n_eff + other.n_eff,
-            bias=self.bias + other.bias,
-            eager_bias=self.eager_bias + other.eager_bias,
-            variance=self.variance + other.variance,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +83,7 @@ class SystematicReport:
     subject: ErrorFigures | None = None  # None where nothing was measured
     eager: ErrorFigures | None = None
     limit: float | None = None  # that was exceeded; in the unit of the rule
-    moments: Moments = Moments()
+    bias: BiasSum | None = None  # of this tensor, to be added to those of others; None where it was not measured
     abstained: str = ""  # why nothing, or not everything, was measured
 
 
@@ -343,8 +322,19 @@ class _Measured:
         typical = sum(error for _, error in moved) / len(moved)
         return max(own, shared * min(1.0, own / typical) if typical > 0 else shared)
 
+    def _without_growth(self, errors: Tensor) -> Tensor:
+        return errors - self._growth(errors)[0] * self.sign * (self.significand if self.sides.has_few_digits else 1.0)
+
+    def _is_wider_than(self, limit: float) -> bool:
+        """Whether more than a quarter of the subject's errors are larger than the limit, by more than chance."""
+        from scipy.stats import binomtest  # noqa: PLC0415  a second of imports, for what is about to be an alarm
+
+        share = float((self._without_growth(self.subject).abs() > limit).double().mean())
+        n_eff = self.sides.n_eff
+        return bool(binomtest(round(share * n_eff), n_eff, 0.25, alternative="greater").pvalue < _CHANCE)
+
     def _spread(self, errors: Tensor) -> float | None:
-        errors = errors - self._growth(errors)[0] * self.sign * (self.significand if self.sides.has_few_digits else 1.0)
+        errors = self._without_growth(errors)
         if self.sides.has_few_digits:
             return float(torch.quantile(errors.abs(), 0.75))
         steady = errors[self.moved <= _STEADY]
@@ -364,11 +354,13 @@ class _Measured:
         subject, eager = figures["subject"], figures["eager"]
         growth_error = self._standard_error("_growth")
         n_eff = self.sides.n_eff
-        moments = Moments(
+        bias = BiasSum(
+            dtype=str(self.sides.dtype).removeprefix("torch."),
+            eps=self.sides.row.eps,
             tensors=1,
-            n_eff=n_eff,
-            bias=n_eff * subject.growth,
-            eager_bias=n_eff * eager.growth,
+            weight=n_eff,
+            subject=n_eff * subject.growth,
+            eager=n_eff * eager.growth,
             variance=(n_eff * growth_error) ** 2,
         )
         rule, detail, limit = (
@@ -382,7 +374,7 @@ class _Measured:
             subject=subject,
             eager=eager,
             limit=limit,
-            moments=moments,
+            bias=bias if self.sides.has_truth else None,
             abstained="" if self.sides.has_truth else "no wider dtype: errors are measured from eager",
         )
 
@@ -412,7 +404,7 @@ class _Measured:
             limit, name = 2 * max(_ROUNDED_QUARTILE, eager.spread), "a quarter of its errors above"
         else:
             limit, name = 3 * max(_ROUNDED_RMS, eager.spread), "a root mean square error of"
-        if subject.spread <= limit:
+        if subject.spread <= limit or (self.sides.has_few_digits and not self._is_wider_than(limit)):
             return None
         detail = f" has {name} {subject.spread:.2g} ulp, eager {eager.spread:.2g} (limit {limit:.2g})"
         return Rule.SPREAD, f"{detail}, in {_count(self.subject.numel())} elements", limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracle.judge.systematic import Moments, Rule, SystematicReport, may_be_systematic, systematic_error
+from oracle.judge.systematic import Rule, SystematicReport, may_be_systematic, systematic_error
 
 HALF = [torch.bfloat16, torch.float16]
 FLOATS = [*HALF, torch.float32]
@@ -316,11 +316,19 @@ def test_the_screen_keeps_what_the_rules_find(dtype):
 # -------------------------------------------------------------------------------------------------------------- aggregation
 
 
-def test_moments_of_several_tensors_add_up():
-    one, other = (report_of((truths(seed=seed) * 1.001).half(), truths(seed=seed)).moments for seed in range(2))
+def test_biases_of_several_tensors_add_up():
+    one, other = (report_of((truths(seed=seed) * 1.001).half(), truths(seed=seed)).bias for seed in range(2))
+    assert one is not None
+    assert other is not None
     both = one + other
-    assert both.tensors == 2
-    assert both.n_eff == 2 * ELEMENTS
-    assert both.bias / both.n_eff * 2**-10 == pytest.approx(1e-3, rel=0.1)
-    assert abs(both.eager_bias / both.n_eff) < 0.05
-    assert one + Moments() == one
+    assert (both.tensors, both.weight, both.dtype) == (2, 2 * ELEMENTS, "float16")
+    assert both.subject_mean * both.eps == pytest.approx(1e-3, rel=0.1)
+    assert abs(both.eager_mean) < 0.05
+    assert both.standard_error < max(one.standard_error, other.standard_error)
+
+
+def test_a_bias_measured_from_eager_is_not_added():
+    truth = truths()
+    report = systematic_error(truth, truth * (1 + 1e-15), None, noisy(truth, torch.float64))
+    assert report.rule is Rule.BIAS
+    assert report.bias is None
