@@ -1,0 +1,69 @@
+"""Part of the battery: the judge finds every wrong subject and passes every right one, but for those that are listed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from oracle.tests.battery.baseline import FALSE_ALARMS, MISSES, read, selection
+from oracle.tests.battery.entries import Entry
+from oracle.tests.battery.run import all_entries, answers
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@functools.cache
+def selected() -> tuple[Entry, ...]:
+    return tuple(selection(all_entries()))
+
+
+WRONG = sorted({entry.kind for entry in selected() if entry.is_wrong})
+RIGHT = sorted({entry.kind for entry in selected() if not entry.is_wrong})
+
+
+def answered(kind: str, *, is_wrong: bool) -> tuple[set[str], set[str]]:
+    """The ids that the judge answers rightly, and those it does not. What is not as it claims to be here is in neither."""
+    entries = [entry for entry in selected() if entry.kind == kind and entry.is_wrong is is_wrong]
+    judged = [given for given in answers(entries) if given.verdict is not None]
+    assert judged, f"nothing of {kind} is what it claims to be"
+    right = {given.entry.id for given in judged if given.is_right}
+    return right, {given.entry.id for given in judged} - right
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_subjects_are_found(kind: str) -> None:
+    found, missed = answered(kind, is_wrong=True)
+    listed = set(read(MISSES))
+    assert sorted(missed - listed) == []
+    assert sorted(found & listed) == [], "found by now: take them out of known_misses.txt"
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_right_subjects_pass(kind: str) -> None:
+    passed, alarmed = answered(kind, is_wrong=False)
+    listed = set(read(FALSE_ALARMS))
+    assert sorted(alarmed - listed) == []
+    assert sorted(passed & listed) == [], "passed by now: take them out of known_false_alarms.txt"
+
+
+@pytest.mark.parametrize("path", [MISSES, FALSE_ALARMS])
+def test_every_listed_id_is_a_subject_of_the_selection_and_has_a_reason(path: object) -> None:
+    assert path in (MISSES, FALSE_ALARMS)
+    known = {entry.id: entry.is_wrong for entry in selected()}
+    listed = read(MISSES if path is MISSES else FALSE_ALARMS)
+    assert [name for name in listed if known.get(name) is not (path is MISSES)] == []
+    assert [name for name, reason in listed.items() if not reason] == []
+
+
+def test_ids_are_unique() -> None:
+    ids = [entry.id for entry in all_entries()]
+    assert len(ids) == len(set(ids))
