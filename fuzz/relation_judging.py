@@ -27,7 +27,7 @@ from fuzz.structure import FuzzProgram
 from oracle.build import ProgramLoadError, instantiate
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.hygiene import ProcessState, snapshot
-from oracle.judge import judge
+from oracle.judge import Evidence, Promises, Runs, judge
 from oracle.outcome import Outcome, Returned
 from oracle.program import ComparePolicy, Program
 from oracle.subjects.base import Subject
@@ -183,14 +183,8 @@ def _is_kept_by_eager(program: FuzzProgram, related: Related, progress: Progress
 
     restored = _restored(its.first, related, mine.first)
     for one, other in ((mine.first, restored), (restored, mine.first)):  # either may be the worse one
-        verdict = judge(
-            eager=one,
-            eager_again=one,
-            subject=other,
-            truth=lambda: mine.ground_truth(quiet, before),
-            noise=lambda: mine.noise_runs(quiet, before),
-            policy=_POLICY,
-        )
+        runs = Runs(truth=lambda: mine.ground_truth(quiet, before), noise=lambda: mine.noise_runs(quiet, before))
+        verdict = judge(Evidence(eager=one, again=one, subject=other, runs=runs, promises=Promises(policy=_POLICY)))
         if verdict.status is not Status.PASS:
             return False
     return True

@@ -22,7 +22,7 @@ from oracle.configure import configured
 from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_everything, snapshot
 from oracle.inputs import clone_tree
 from oracle.isolate import START_UP
-from oracle.judge import judge
+from oracle.judge import Evidence, Promises, Runs, judge
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
 from oracle.outcome import Leaf, Outcome, Raised, Returned
@@ -112,6 +112,18 @@ class EagerState:
             self.is_random = policy.is_random
         else:
             self.is_random = _draws(instance.program, self.first) and self._depends_on_seed(before)
+
+    def further_runs(self, progress: Progress, before: ProcessState) -> Runs:
+        """What the judge may ask for, each started once."""
+        return Runs(
+            truth=lambda: self.ground_truth(progress, before),
+            noise=lambda: self.noise_runs(progress, before),
+            loud_noise=lambda: self.loud_noise_runs(progress, before),
+            still=lambda: self.still_run(progress, before),
+            other_kernels=lambda name: self.relaid_run(name, progress, before),
+            other_seed=lambda: self.other_seed,
+            many_seeds=lambda: self.runs_under_many_seeds(progress, before),
+        )
 
     def _depends_on_seed(self, before: ProcessState) -> bool:
         """Under one of a few other seeds: a mask of one element is the same under every second of them."""
@@ -341,24 +353,21 @@ def judge_subject(
     first, second, is_random = eager.first, eager.second, eager.is_random
 
     def judged(count: int | None, outcome: Outcome) -> Verdict:
-        return judge(
+        evidence = Evidence(
             eager=_first_calls(first, count),
-            eager_again=_first_calls(second, count),
+            again=_first_calls(second, count),
             subject=outcome,
-            truth=lambda: eager.ground_truth(progress, before),
-            noise=lambda: eager.noise_runs(progress, before),
-            loud_noise=lambda: eager.loud_noise_runs(progress, before),
-            relaid=lambda name: eager.relaid_run(name, progress, before),
-            still=lambda: eager.still_run(progress, before),
-            policy=instance.program.policy,
-            expects_raise=instance.program.expects_raise,
-            rng="own" if subject.spec.rng == "own" else "eager",
+            runs=eager.further_runs(progress, before),
+            promises=Promises(
+                policy=instance.program.policy,
+                raises=instance.program.expects_raise,
+                own_stream=subject.spec.rng == "own",
+            ),
+            draws=_draws(instance.program, first),
             is_random=is_random,
-            eager_draws=_draws(instance.program, first),
             graphs=counters.graphs,
-            other_seed=lambda: eager.other_seed,
-            many_seeds=lambda: eager.runs_under_many_seeds(progress, before),
         )
+        return judge(evidence)
 
     if plan[-1].outside and subject.spec.ranges:
         verdict = judge_outside(len(plan) - 1, seen, judged)

@@ -197,6 +197,9 @@ class Verdict:
     call: int | None = None  # index in the call plan
     worst: WorstElement | None = None
     compared: Compared = Compared()
+    witnesses: tuple[
+        tuple[str, int], ...
+    ] = ()  # what agreement rests on: name, number of elements (oracle.judge.witnesses)
     also: tuple[str, ...] = ()  # further symptoms, in the order found
     explained: tuple[str, ...] = ()  # differences seen and accepted, each with its reason
     max_ulp: float | None = None  # largest |subject - eager| over all float elements, in ULP of eager's dtype
@@ -227,6 +230,7 @@ class Verdict:
                 "max_ulp": _float_from_json(fields.get("max_ulp")),
                 "worst": WorstElement(**worst) if worst is not None else None,
                 "compared": Compared(**fields.get("compared", {})),
+                "witnesses": tuple((name, count) for name, count in fields.get("witnesses", ())),
                 "also": tuple(fields.get("also", ())),
                 "explained": tuple(fields.get("explained", ())),
                 "bias": tuple(BiasSum(**one) for one in fields.get("bias", ())),

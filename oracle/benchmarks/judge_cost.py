@@ -13,10 +13,9 @@ from functools import partial
 
 import torch
 
-from oracle.judge import judge
+from oracle.judge import Evidence, Runs, judge
 from oracle.judge.values import compare_values
 from oracle.outcome import Outcome
-from oracle.program import ComparePolicy
 from oracle.tests.outcomes import observation, returned, returned_calls
 
 
@@ -31,14 +30,7 @@ def median_seconds(run: Callable[[], object], *, repeats: int) -> float:
 
 
 def verdict(eager: Outcome, subject: Outcome, truth: Outcome | None = None) -> None:
-    judge(
-        eager=eager,
-        eager_again=eager,
-        subject=subject,
-        truth=lambda: truth,
-        noise=lambda: (),
-        policy=ComparePolicy(),
-    )
+    judge(Evidence(eager=eager, again=eager, subject=subject, runs=Runs(truth=lambda: truth)))
 
 
 def cases() -> list[tuple[str, Callable[[], object], int, float]]:

@@ -13,13 +13,15 @@ Three checks, each on what both sides must share whatever the seed:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from oracle.judge.elements import is_float, widen
-from oracle.judge.leaves import GRADIENTS, OUTPUTS, FindingsBuilder, LeafPair, Section, Severity, parts_of
+from oracle.judge.evidence import LeavesOfRuns
+from oracle.judge.findings import GRADIENTS, OUTPUTS, FindingsBuilder, Severity
+from oracle.judge.leaves import LeafPair, parts_of
 from oracle.outcome import CallObservation, Leaf
 from oracle.verdict import Status
 
@@ -54,37 +56,32 @@ def _sample(tensor: Tensor) -> Tensor:
     return flat[~flat.isnan()].sort().values
 
 
-def compare_distribution(
-    pair: LeafPair,
-    *,
-    other_seed: Callable[[LeafPair], Leaf | None],
-    many_seeds: Callable[[LeafPair], Sequence[Leaf]],
-    builder: FindingsBuilder,
-) -> bool:
+def compare_distribution(pair: LeafPair, leaves: LeavesOfRuns, builder: FindingsBuilder) -> bool:
     """Whether one leaf's values may come from eager's distribution.
 
-    `other_seed` gives the same leaf of an eager run under another seed, or None. Elements need not be independent
-    (`x + rand(())` shifts them all): with such a run, the subject is wrong only if eager agrees with itself. `many_seeds`
-    gives the leaf of many such runs.
+    Elements need not be independent (`x + rand(())` shifts them all): with a run of eager under another seed, the subject is
+    wrong only if eager agrees with itself.
     """
     if pair.eager.facts is None:
         builder.count(others=1)
         return True
     builder.count(tensors=1)
     is_right = True
-    other = other_seed(pair)
+    other = leaves.other_seed(pair.place)
     other_parts = [part for _, part in parts_of(other.value)] if other is not None and other.facts is not None else []
     eager_parts, subject_parts = parts_of(pair.eager.value), parts_of(pair.subject.value)
     for position, ((suffix, eager), (_, subject)) in enumerate(zip(eager_parts, subject_parts, strict=False)):
         builder.count(elements=eager.numel())
         third = other_parts[position] if position < len(other_parts) else None
         symptom = _finite_symptom(eager, subject)
-        if symptom and _has_by_chance(subject, [parts_of(leaf.value)[position][1] for leaf in many_seeds(pair)]):
+        if symptom and _has_by_chance(
+            subject, [parts_of(leaf.value)[position][1] for leaf in leaves.many_seeds(pair.place)]
+        ):
             symptom = ""
         if not symptom:
             symptom = _distribution_symptom(eager, subject, third)
             if symptom and _is_as_far_by_chance(
-                eager, subject, [parts_of(leaf.value)[position][1] for leaf in many_seeds(pair)]
+                eager, subject, [parts_of(leaf.value)[position][1] for leaf in leaves.many_seeds(pair.place)]
             ):
                 symptom = ""
         if symptom:
@@ -160,14 +157,12 @@ def compare_masks(
     call: int,
     eager: CallObservation,
     subject: CallObservation,
+    leaves: LeavesOfRuns,
     builder: FindingsBuilder,
-    *,
-    under_seeds: Callable[[Section, str], Sequence[Leaf]] = lambda section, path: (),
 ) -> None:
     """Outputs and gradients of one shape whose zeros coincide in eager: they must coincide in the subject.
 
-    `under_seeds` gives a leaf of eager under many seeds, asked for where they do not. Under one seed they may coincide by chance:
-    an argument that is 0 gives 0 with any mask.
+    Under one seed they may coincide by chance: an argument that is 0 gives 0 with any mask.
     """
     subject_outputs = _plain_floats(subject.outputs)
     subject_gradients = _plain_floats(subject.gradients)
@@ -184,7 +179,9 @@ def compare_masks(
             their_gradient = subject_gradients[grad_path] == 0
             if theirs.shape != their_gradient.shape or torch.equal(theirs, their_gradient):
                 continue
-            if _coincide_by_chance(under_seeds(OUTPUTS, path), under_seeds(GRADIENTS, grad_path)):
+            if _coincide_by_chance(
+                leaves.many_seeds((call, OUTPUTS, path)), leaves.many_seeds((call, GRADIENTS, grad_path))
+            ):
                 builder.explain(
                     call, f"the zeros of {path} and of {grad_path} coincide under some seeds only, in eager too"
                 )

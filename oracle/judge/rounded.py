@@ -10,8 +10,9 @@ to raise. Nothing counts where the noise's mode without noise makes another prog
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from oracle.judge.evidence import Runs
 from oracle.outcome import ExceptionFacts, Outcome, Raised
 
 _Shape = tuple[int, ...]
@@ -39,20 +40,14 @@ def is_rounded_size(eager: _Shape, subject: _Shape, truth: _Shape | None, noise:
     return False
 
 
-def is_rounded_exception(
-    seen: ExceptionFacts,
-    *,
-    truth: Callable[[], Outcome | None],
-    noise: Callable[[], Sequence[Outcome]],
-    still: Callable[[], Outcome | None],
-) -> bool:
+def is_rounded_exception(seen: ExceptionFacts, runs: Runs) -> bool:
     """Whether eager raises this in fp64 and under noise as well. Numbers in the message, sizes mostly, may be others.
 
     Noise alone says little, too: it may leave the domain of an operator.
     """
-    if seen.is_out_of_memory or not _raises(truth(), seen) or isinstance(still(), Raised):
+    if seen.is_out_of_memory or not _raises(runs.truth(), seen) or isinstance(runs.still(), Raised):
         return False
-    return any(_raises(run, seen) for run in noise())
+    return any(_raises(run, seen) for run in runs.noise())
 
 
 def _raises(outcome: Outcome | None, seen: ExceptionFacts) -> bool:

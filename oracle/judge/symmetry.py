@@ -285,7 +285,7 @@ def align_tied_gradients(
     taken = [_pointed_at(side, at, dim) for side, at in ((eager, index.eager.value), (subject, index.subject.value))]
     wrong = ""
     if taken[0] is not None and taken[1] is not None:
-        report = compare_values(taken[0], taken[1], relaid=None)
+        report = compare_values(taken[0], taken[1], zero_signs=False)
         wrong = "" if report.is_right else f"{gradient.path}, at the elements that {index.path} names,{report.detail}"
     groups = _ties(tied, dim)
     aligned = torch.empty_like(subject).reshape(-1)

@@ -12,18 +12,18 @@ LAPACK rounds otherwise where its operands lie otherwise in memory, by that much
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from oracle.judge.elements import READABLE, is_float, is_identical, widen
+from oracle.judge.elements import READABLE, is_float, is_identical, usable_noise, widen
 from oracle.judge.tolerance import TABLE, ToleranceRow
-from oracle.judge.values import NoiseSource, OthersSource, TruthSource, compare_values, no_noise
+from oracle.judge.values import GivenRuns, TensorRuns, compare_values
 
 
 class TrustedRuns:
-    """Sources of truth and noise for one tensor, without what the mode does to eager. Each source starts when first asked for.
+    """The runs of one tensor, without what the mode does to eager. Each starts when first asked for.
 
     `still` gives the tensor of the run without noise; None, another shape or another dtype: everything is trusted.
     """
@@ -31,16 +31,12 @@ class TrustedRuns:
     def __init__(
         self,
         eager: Tensor,
+        runs: TensorRuns,
         *,
-        still: TruthSource,
-        truth: TruthSource,
-        noise: NoiseSource,
-        loud: NoiseSource,
-        relaid: OthersSource = no_noise,
+        still: Callable[[], Tensor | None],
         row: ToleranceRow | None = None,
     ) -> None:
-        self._eager, self._row, self._relaid = eager, row, relaid
-        self._still, self._truth, self._noise, self._loud = still, truth, noise, loud
+        self._eager, self._runs, self._still, self._row = eager, runs, still, row
         self._foreign: Tensor | None = None
 
     @property
@@ -49,19 +45,18 @@ class TrustedRuns:
         return 0 if self._foreign is None else self._foreign.numel()
 
     def truth(self) -> Tensor | None:
-        return self._one_as_in_eager(self._truth())
-
-    def relaid(self) -> Iterator[Tensor | None]:
-        return map(self._one_as_in_eager, self._relaid())
+        found = self._runs.truth()
+        return None if found is None else next(iter(self._as_in_eager([found])), None)
 
     def noise(self) -> Sequence[Tensor]:
-        return self._as_in_eager(self._noise())
+        return self._as_in_eager(self._runs.noise())
 
-    def loud(self) -> Sequence[Tensor]:
-        return self._as_in_eager(self._loud())
+    def loud_noise(self) -> Sequence[Tensor]:
+        return self._as_in_eager(self._runs.loud_noise())
 
-    def _one_as_in_eager(self, other: Tensor | None) -> Tensor | None:
-        return None if other is None else next(iter(self._as_in_eager([other])), None)
+    def other_kernels(self) -> Iterator[Tensor]:
+        for found in self._runs.other_kernels():
+            yield from self._as_in_eager([found])
 
     def _as_in_eager(self, others: Sequence[Tensor]) -> Sequence[Tensor]:
         if self._foreign is None:
@@ -82,17 +77,12 @@ class TrustedRuns:
         still = self._still()
         if still is None or still.shape != self._eager.shape or still.dtype != self._eager.dtype:
             return torch.zeros(0, dtype=torch.int64)
-        wrong = compare_values(
-            still, self._eager, noise=self._noise, loud=self._loud, relaid=None, row=self._row
-        ).wrong_elements
+        runs = GivenRuns(noise=self._runs.noise, loud_noise=self._runs.loud_noise)
+        wrong = compare_values(still, self._eager, runs, zero_signs=False, row=self._row).wrong_elements
         if not wrong.numel():
             return wrong
-        runs = [
-            run.reshape(-1)
-            for run in (*self._noise(), *self._loud())
-            if run.shape == still.shape and run.dtype == still.dtype
-        ]
-        return wrong[_exceeds_noise(self._eager.reshape(-1), still.reshape(-1), wrong, runs, self._row)]
+        noise = usable_noise((*runs.noise(), *runs.loud_noise()), still.shape, still.dtype)
+        return wrong[_exceeds_noise(self._eager.reshape(-1), still.reshape(-1), wrong, noise, self._row)]
 
 
 def _exceeds_noise(
@@ -109,10 +99,3 @@ def _exceeds_noise(
     largest = max([scale, *(move.nan_to_num(0.0, 0.0, 0.0).max() for move in moved)], key=float)
     difference = (widen(eager)[at] - base[at]).abs()
     return torch.where(difference.isfinite(), difference > row.k * largest, torch.tensor(not turns_special))
-
-
-def is_flipped_by_mode(expected: int, still: object, others: Sequence[object]) -> bool:
-    """Whether a Python number is another one under the mode, and noise leaves that as it is."""
-    if type(still) is not type(expected) or still == expected:
-        return False
-    return all(other == still for other in others if type(other) is type(expected))

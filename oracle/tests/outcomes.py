@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracle.judge import judge
+from oracle.judge import Evidence, Promises, Runs, judge
 from oracle.outcome import (
     AliasGraph,
     CallObservation,
@@ -167,18 +167,28 @@ def judged(
     noise: Sequence[Outcome] = (),
     loud_noise: Sequence[Outcome] = (),
     policy: ComparePolicy = NO_POLICY,
-    **options: Any,
+    expects_raise: bool = False,
+    rng: str = "eager",
+    is_random: bool = False,
+    eager_draws: bool = False,
+    graphs: int | None = None,
+    **runs: Any,
 ) -> Verdict:
-    """`judge` with what most tests do not care about filled in: eager agrees with itself, no ground truth, no noise."""
+    """`judge` with what most tests do not care about filled in: eager agrees with itself, no ground truth, no noise.
+
+    `runs` are further fields of `Runs`.
+    """
     return judge(
-        eager=eager,
-        eager_again=eager if eager_again is None else eager_again,
-        subject=subject,
-        truth=lambda: truth,
-        noise=lambda: noise,
-        loud_noise=lambda: loud_noise,
-        policy=policy,
-        **options,
+        Evidence(
+            eager=eager,
+            again=eager if eager_again is None else eager_again,
+            subject=subject,
+            runs=Runs(truth=lambda: truth, noise=lambda: noise, loud_noise=lambda: loud_noise, **runs),
+            promises=Promises(policy=policy, raises=expects_raise, own_stream=rng == "own"),
+            draws=eager_draws,
+            is_random=is_random,
+            graphs=graphs,
+        )
     )
 
 

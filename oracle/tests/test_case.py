@@ -300,15 +300,15 @@ def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
 @pytest.mark.parametrize(
     ("read", "at", "status"),
     [
-        ("x.pow(0.5).view(torch.int32)", slice(1, None), Status.PASS),
-        ("x.pow(0.5).neg().view(torch.int32)", slice(1, None), Status.PASS),
-        ("x.fmod(x.relu()).view(torch.int32)", slice(1, None), Status.PASS),
+        ("x.pow(0.5).view(torch.int32)", slice(1, 3), Status.PASS),
+        ("x.pow(0.5).neg().view(torch.int32)", slice(1, 3), Status.PASS),
+        ("x.fmod(x.relu()).view(torch.int32)", slice(1, 3), Status.PASS),
         ("x.fmod(x.relu()).view(torch.int32)", slice(1), Status.FAIL_ACCURACY),  # of a number
-        ("x.mul(torch.nan).abs().view(torch.int32)", slice(1, None), Status.FAIL_ACCURACY),  # the sign is told
+        ("x.mul(torch.nan).abs().view(torch.int32)", slice(1, 3), Status.FAIL_ACCURACY),  # the sign is told
     ],
 )
 def test_the_sign_of_a_computed_nan_is_no_finding(read: str, at: slice, status: Status) -> None:
-    source = f"def inputs(call): return (torch.tensor([4.0, -4.0, -1.0]),), {{}}\ndef program(x): return {read}\n"
+    source = f"def inputs(call): return (torch.tensor([4.0, -4.0, -1.0, 9.0, 16.0]),), {{}}\ndef program(x): return {read}\n"
 
     def with_other_signs(output: torch.Tensor) -> torch.Tensor:
         changed = output.clone()

@@ -6,8 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oracle.judge import judge
-from oracle.program import ComparePolicy
+from oracle.judge import Evidence, Runs, judge
 from oracle.tests.outcomes import judged, noise_runs, noisy, observation, returned, returned_calls, truth_of
 from oracle.verdict import Status
 
@@ -211,7 +210,7 @@ def test_a_fused_chain_that_rounds_once_agrees_with_eager_that_rounds_after_each
 
 
 def test_an_ill_conditioned_op_may_differ_as_far_as_its_own_noise():
-    x = torch.tensor([1.5707963, 0.3, 3.1415927])
+    x = torch.tensor([1.5707963, 0.3, 3.1415927, 0.7])
     moved = torch.nextafter(x, torch.tensor(9.0))
     noise = noise_runs(torch.tan, x, runs=6)
     verdict = judged(returned(x.tan()), returned(moved.tan()), truth=truth_of(torch.tan, x), noise=noise)
@@ -291,7 +290,8 @@ def test_overflows_of_another_kind_on_the_way_to_a_number_are_right():
     """float32: partial sums of 3e38, 3e38, -3e38, -3e38 overflow to inf, -inf or NaN by their order; the sum is 0."""
     eager, truth = torch.tensor([float("nan")]), returned(torch.tensor([0.5], dtype=torch.float64))
     for other in ("inf", "-inf"):
-        assert judged(returned(eager), returned(torch.tensor([float(other)])), truth=truth).status is Status.PASS
+        verdict = judged(returned(eager), returned(torch.tensor([float(other)])), truth=truth)
+        assert verdict.status is Status.PASS_DUE_TO_SKIP
     wrong = judged(returned(torch.tensor([0.5])), returned(eager), truth=truth, noise=[returned(torch.tensor([0.5]))])
     assert wrong.status is Status.FAIL_ACCURACY
     beyond = returned(
@@ -323,7 +323,7 @@ def test_when_every_element_is_unstable_nothing_was_shown():
     eager, subject = torch.tensor([5.0]), torch.tensor([float("nan")])
     verdict = judged(returned(eager), returned(subject), noise=[returned(subject)])
     assert verdict.status is Status.PASS_DUE_TO_SKIP
-    assert verdict.symptom == "every element is one that eager itself moves under rounding noise"
+    assert verdict.symptom == "too little was compared: eager does not determine a digit of 1 of 1 numbers"
 
 
 def test_a_zero_of_the_other_sign_is_found_where_fp64_and_noise_keep_the_sign():
@@ -349,14 +349,9 @@ def test_a_zero_of_the_other_sign_is_explained_where_fp64_or_noise_has_another(t
     assert verdict.explained == ("call 0: output has 1 of 2 zeros of the other sign, which eager does not define",)
 
 
-def test_a_flushed_subnormal_is_right_only_where_the_subject_documents_it():
-    eager = torch.tensor([1e-40, 1.0])
-    flushed = torch.tensor([0.0, 1.0])
-    options = {"truth": returned(eager.double()), "noise": [returned(eager)]}
-    assert judged(returned(eager), returned(flushed), **options).status is Status.FAIL_ACCURACY
-    assert judged(returned(eager), returned(flushed), flushes_denormals=True, **options).status is Status.PASS
-    normal = torch.tensor([1e-36, 1.0])
-    verdict = judged(returned(normal), returned(flushed), truth=returned(normal.double()), flushes_denormals=True)
+def test_a_flushed_subnormal_is_wrong():
+    eager, flushed = torch.tensor([1e-40, 1.0]), torch.tensor([0.0, 1.0])
+    verdict = judged(returned(eager), returned(flushed), truth=returned(eager.double()), noise=[returned(eager)])
     assert verdict.status is Status.FAIL_ACCURACY
 
 
@@ -389,7 +384,7 @@ def test_the_expensive_runs_are_not_started_when_nothing_differs():
 
 
 def judge_with(eager, subject, *, truth, noise):
-    return judge(eager=eager, eager_again=eager, subject=subject, truth=truth, noise=noise, policy=ComparePolicy())
+    return judge(Evidence(eager=eager, again=eager, subject=subject, runs=Runs(truth=truth, noise=noise)))
 
 
 def test_a_subject_with_a_generator_of_its_own_owes_no_generator_state_where_eager_draws_in_vain() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from oracle.judge.values import compare_values
+from oracle.judge.values import GivenRuns, compare_values
 from oracle.noise import RoundingNoise
 
 DTYPES = [torch.float32, torch.float64]
@@ -20,9 +20,8 @@ def noisy(fn: Callable[[], torch.Tensor], seed: int) -> torch.Tensor:
 
 
 def is_right(fn: Callable[[], torch.Tensor], subject: torch.Tensor) -> bool:
-    return compare_values(
-        fn(), subject, truth=lambda: None, noise=lambda: [noisy(fn, seed) for seed in range(3)]
-    ).is_right
+    runs = GivenRuns(noise=lambda: [noisy(fn, seed) for seed in range(3)])
+    return compare_values(fn(), subject, runs).is_right
 
 
 def edge(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.judge.values import compare_values
+from oracle.judge.values import GivenRuns, compare_values
 from oracle.relaid import DenseOperands, other_kernels, scalar_loops
 
 LARGEST = torch.finfo(torch.float32).max
@@ -228,7 +228,7 @@ def test_autograd_sees_a_write_as_without_the_mode(mode: Callable[..., Any]) -> 
 )
 def test_what_another_kernel_excuses(eager: float, other: float, subject: float, *, is_right: bool) -> None:
     values = [torch.tensor([value, 1.0]) for value in (eager, subject, other)]
-    assert compare_values(values[0], values[1], relaid=lambda: [values[2]]).is_right is is_right
+    assert compare_values(values[0], values[1], GivenRuns(other_kernels=lambda: [values[2]])).is_right is is_right
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_what_another_kernel_excuses(eager: float, other: float, subject: float,
 )
 def test_where_signs_of_zeros_are_open_other_kernels_still_excuse(other: list[float], *, is_right: bool) -> None:
     eager, subject = torch.tensor([math.nan, 2.0]), torch.tensor([1.0, 2.0])
-    report = compare_values(eager, subject, relaid=lambda: [torch.tensor(other)], zero_signs=False)
+    report = compare_values(eager, subject, GivenRuns(other_kernels=lambda: [torch.tensor(other)]), zero_signs=False)
     assert report.is_right is is_right
 
 
@@ -247,9 +247,7 @@ def test_signs_of_zeros_that_everything_agrees_on_are_compared_unless_told(*, ze
     report = compare_values(
         eager,
         -eager,
-        truth=lambda: eager.double(),
-        noise=lambda: [eager],
-        relaid=lambda: [eager],
+        GivenRuns(truth=lambda: eager.double(), noise=lambda: [eager], other_kernels=lambda: [eager]),
         zero_signs=zero_signs,
     )
     assert report.is_right is not zero_signs
@@ -258,9 +256,9 @@ def test_signs_of_zeros_that_everything_agrees_on_are_compared_unless_told(*, ze
 def test_each_of_the_other_kernels_excuses_elements_of_its_own() -> None:
     eager, subject = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 6.0, 3.0])
     others = [torch.tensor([5.0, 2.0, 3.0]), torch.tensor([1.0, 6.0, 3.0])]
-    assert compare_values(eager, subject, relaid=lambda: others).is_right
-    assert not compare_values(eager, subject, relaid=lambda: others[:1]).is_right
-    assert not compare_values(eager, subject, relaid=lambda: others[1:]).is_right
+    assert compare_values(eager, subject, GivenRuns(other_kernels=lambda: others)).is_right
+    assert not compare_values(eager, subject, GivenRuns(other_kernels=lambda: others[:1])).is_right
+    assert not compare_values(eager, subject, GivenRuns(other_kernels=lambda: others[1:])).is_right
 
 
 @pytest.mark.parametrize(
@@ -275,15 +273,15 @@ def test_of_truth_values_other_kernels_excuse_those_that_they_give(
     other: list[bool], subject: list[bool], *, is_right: bool
 ) -> None:
     values = [torch.tensor(value) for value in ([False, False], subject, other)]
-    report = compare_values(values[0], values[1], relaid=lambda: [values[2]])
+    report = compare_values(values[0], values[1], GivenRuns(other_kernels=lambda: [values[2]]))
     assert report.is_right is is_right
     assert any("other kernels" in text for text in report.explained) is (other[0] and subject[0])
 
 
 def test_of_integers_other_kernels_excuse_no_third_value() -> None:
     eager, other = torch.tensor([1, 2]), torch.tensor([5, 2])
-    assert compare_values(eager, torch.tensor([5, 2]), relaid=lambda: [other]).is_right
-    assert not compare_values(eager, torch.tensor([4, 2]), relaid=lambda: [other]).is_right
+    assert compare_values(eager, torch.tensor([5, 2]), GivenRuns(other_kernels=lambda: [other])).is_right
+    assert not compare_values(eager, torch.tensor([4, 2]), GivenRuns(other_kernels=lambda: [other])).is_right
 
 
 def test_other_kernels_compute_attention_by_its_formula() -> None:
@@ -296,5 +294,5 @@ def test_other_kernels_compute_attention_by_its_formula() -> None:
     with other_kernels():
         by_formula = attention()
     assert by_formula.isnan().flatten().tolist() == [True, False]
-    assert compare_values(attention(), by_formula, relaid=lambda: [by_formula]).is_right
-    assert not compare_values(attention(), by_formula * 2, relaid=lambda: [by_formula]).is_right
+    assert compare_values(attention(), by_formula, GivenRuns(other_kernels=lambda: [by_formula])).is_right
+    assert not compare_values(attention(), by_formula * 2, GivenRuns(other_kernels=lambda: [by_formula])).is_right

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.judge.values import compare_values
+from oracle.judge.values import GivenRuns, compare_values
 from oracle.noise import RoundingNoise
 from oracle.partial_sums import with_open_overflows
 
@@ -34,7 +34,7 @@ def noisy(fn: Callable[[], Any], seed: int) -> Any:
 def is_right(fn: Callable[[], torch.Tensor], subject: torch.Tensor, truth: torch.Tensor) -> bool:
     """Whether a subject's value is, beside eager's, fp64 and noise."""
     runs = [noisy(fn, seed) for seed in range(3)]
-    return compare_values(fn(), subject, truth=lambda: truth, noise=lambda: runs).is_right
+    return compare_values(fn(), subject, GivenRuns(truth=lambda: truth, noise=lambda: runs)).is_right
 
 
 # What another order gives. NaN stands for partial sums of both infinities: which of them eager finds, or NaN, is its processor's.
@@ -149,7 +149,9 @@ def test_a_wrong_gradient_of_a_norm_is_wrong_beside_one_that_overflows(name: str
         runs = [noisy(lambda kind=kind: gradient(kind), seed) for seed in range(3)]
         for factor in (1.0, 1.1, math.nan, math.inf):
             subject = torch.stack([torch.tensor(math.nan), eager[1] * factor])
-            found = compare_values(eager, subject, truth=lambda truth=truth: truth, noise=lambda runs=runs: runs)
+            found = compare_values(
+                eager, subject, GivenRuns(truth=lambda truth=truth: truth, noise=lambda runs=runs: runs)
+            )
             assert found.is_right is (factor == 1.0)
 
 
@@ -164,7 +166,7 @@ def test_a_wrong_product_in_float64_is_wrong_beside_one_that_overflows(factor: f
     eager = product()
     subject = torch.stack([torch.tensor(math.inf, dtype=torch.float64), eager[0, 1] * factor])[None]
     runs = [noisy(product, seed) for seed in range(3)]
-    assert compare_values(eager, subject, truth=lambda: None, noise=lambda: runs).is_right is (factor == 1.0)
+    assert compare_values(eager, subject, GivenRuns(noise=lambda: runs)).is_right is (factor == 1.0)
 
 
 def test_gradients_that_one_kernel_gives_unasked_and_another_leaves_out_are_no_sums() -> None:

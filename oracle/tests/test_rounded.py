@@ -11,11 +11,11 @@ import torch
 from oracle.build import instantiate
 from oracle.case import EagerState
 from oracle.hygiene import snapshot
-from oracle.judge import judge
+from oracle.judge import Evidence, Runs, judge
 from oracle.judge.rounded import is_rounded_exception, is_rounded_size
 from oracle.observe import observe
 from oracle.outcome import Outcome
-from oracle.program import ComparePolicy, Program
+from oracle.program import Program
 from oracle.tests.outcomes import raised, returned
 from oracle.verdict import Status, Verdict
 
@@ -32,16 +32,9 @@ def judged(source: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Verdi
     state.run(lambda stage: None, before)
     assert state.first is not None
     assert state.second is not None
-    return judge(
-        eager=state.first,
-        eager_again=state.second,
-        subject=observe(state.make(), compile_target=lambda target: lambda *args: change(target(*args))),
-        truth=lambda: state.ground_truth(lambda stage: None, before),
-        noise=lambda: state.noise_runs(lambda stage: None, before),
-        loud_noise=lambda: state.loud_noise_runs(lambda stage: None, before),
-        still=lambda: state.still_run(lambda stage: None, before),
-        policy=ComparePolicy(),
-    )
+    subject = observe(state.make(), compile_target=lambda target: lambda *args: change(target(*args)))
+    runs = state.further_runs(lambda stage: None, before)
+    return judge(Evidence(eager=state.first, again=state.second, subject=subject, runs=runs))
 
 
 def unique_of(dtype: torch.dtype) -> torch.Tensor:
@@ -159,19 +152,12 @@ def test_an_exception_needs_fp64_and_noise_and_nothing_without(
     truth: Outcome | None, noise: Sequence[Outcome], still: Outcome | None, *, is_excused: bool
 ) -> None:
     seen = raised(ValueError("of 2")).exception
-    assert is_rounded_exception(seen, truth=lambda: truth, noise=lambda: noise, still=lambda: still) is is_excused
+    assert is_rounded_exception(seen, Runs(truth=lambda: truth, noise=lambda: noise, still=lambda: still)) is is_excused
 
 
 @pytest.mark.parametrize(("still", "status"), [(4, Status.PASS_DUE_TO_SKIP), (6, Status.FAIL_METADATA)])
 def test_a_size_that_the_mode_of_the_noise_changes_is_owed(still: int, status: Status) -> None:
     eager = returned(torch.ones(4))
-    verdict = judge(
-        eager=eager,
-        eager_again=eager,
-        subject=returned(torch.ones(5)),
-        truth=lambda: None,
-        noise=lambda: [returned(torch.ones(6))],
-        still=lambda: returned(torch.ones(still)),
-        policy=ComparePolicy(),
-    )
+    runs = Runs(noise=lambda: [returned(torch.ones(6))], still=lambda: returned(torch.ones(still)))
+    verdict = judge(Evidence(eager=eager, again=eager, subject=returned(torch.ones(5)), runs=runs))
     assert verdict.status is status

@@ -1,0 +1,121 @@
+"""Evidence: all that the judge is shown of one case.
+
+The first run of eager, its second run and the subject's run are there from the start. Further runs of eager cost time; each
+starts when a witness first asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from oracle.judge.findings import SECTIONS, Section
+from oracle.outcome import CallObservation, Leaf, Outcome, Raised, Returned
+from oracle.program import ComparePolicy
+
+Place = tuple[int, Section, str]  # of a leaf: number of the call, section, path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Further runs of eager. What is left out gives nothing, and no witness rests on it."""
+
+    truth: Callable[[], Outcome | None] = lambda: None  # in fp64
+    noise: Callable[[], Sequence[Outcome]] = tuple  # inexact operators perturbed by about one eps (oracle.noise)
+    loud_noise: Callable[[], Sequence[Outcome]] = tuple  # the same by 8 eps: shows jumps that few quiet runs miss
+    still: Callable[[], Outcome | None] = lambda: None  # under the noise's mode, without noise (oracle.judge.trust)
+    other_kernels: Callable[[str], Outcome | None] = lambda name: None  # by a name in oracle.relaid
+    other_seed: Callable[[], Outcome | None] = lambda: None  # of a random program
+    many_seeds: Callable[[], Sequence[Outcome]] = tuple  # likewise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """What the program promises beyond values, and what the subject does not owe."""
+
+    policy: ComparePolicy = field(default_factory=ComparePolicy)
+    raises: bool = False  # the program is meant to raise on its last call
+    own_stream: bool = False  # the subject may draw other random numbers than eager, of the same distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One case: eager's runs, the subject's run, what was promised."""
+
+    eager: Outcome
+    again: Outcome  # eager's second run
+    subject: Outcome
+    runs: Runs = field(default_factory=Runs)
+    promises: Promises = field(default_factory=Promises)
+    draws: bool = False  # eager takes random numbers
+    is_random: bool = False  # its result depends on them
+    graphs: int | None = None  # how many graphs the subject compiled: of none, agreement says nothing
+
+
+class LeavesOfRuns:
+    """Single leaves of the further runs. Each run starts once, when its first leaf is asked for.
+
+    `like` is the run of a random program whose generator states the other runs must have gone through. From the first call on
+    that left another state, a run drew other numbers and says nothing. Runs under other seeds are exempt.
+    """
+
+    def __init__(self, runs: Runs, *, like: Outcome | None = None) -> None:
+        self._runs = runs
+        self._digests = None if like is None else [call.rng_digest for call in calls_of(like)]
+        self._found: dict[str, list[dict[tuple[int, str, str], Leaf]]] = {}
+
+    def truth(self, at: Place) -> Leaf | None:
+        return next(self._leaves("truth", at, lambda: [self._runs.truth()]), None)
+
+    def still(self, at: Place) -> Leaf | None:
+        return next(self._leaves("still", at, lambda: [self._runs.still()]), None)
+
+    def noise(self, at: Place) -> list[Leaf]:
+        return list(self._leaves("noise", at, self._runs.noise))
+
+    def loud_noise(self, at: Place) -> list[Leaf]:
+        return list(self._leaves("loud noise", at, self._runs.loud_noise))
+
+    def other_kernels(self, at: Place) -> Iterator[Leaf]:
+        """By those of eager's other kernels that count in this section."""
+        for name in at[1].other_kernels:
+            yield from self._leaves(name, at, lambda name=name: [self._runs.other_kernels(name)])
+
+    def other_seed(self, at: Place) -> Leaf | None:
+        return next(self._leaves("other seed", at, lambda: [self._runs.other_seed()], is_like=False), None)
+
+    def many_seeds(self, at: Place) -> list[Leaf]:
+        return list(self._leaves("many seeds", at, self._runs.many_seeds, is_like=False))
+
+    def _leaves(
+        self, name: str, at: Place, start: Callable[[], Sequence[Outcome | None]], *, is_like: bool = True
+    ) -> Iterator[Leaf]:
+        if name not in self._found:
+            digests = self._digests if is_like else None
+            self._found[name] = [_leaves_by_key(outcome, digests) for outcome in start() if outcome is not None]
+        call, section, path = at
+        found = (leaves.get((call, section.name, path)) for leaves in self._found[name])
+        return (leaf for leaf in found if leaf is not None)
+
+
+def no_leaves() -> LeavesOfRuns:
+    """Of no runs: only what is close counts as equal."""
+    return LeavesOfRuns(Runs())
+
+
+def calls_of(outcome: Outcome) -> tuple[CallObservation, ...]:
+    """The calls that returned."""
+    return outcome.calls if isinstance(outcome, (Returned, Raised)) else ()
+
+
+def _leaves_by_key(outcome: Outcome, digests: Sequence[str] | None) -> dict[tuple[int, str, str], Leaf]:
+    calls = calls_of(outcome)
+    if digests is not None:
+        drew_the_same = [call.rng_digest == digest for call, digest in zip(calls, digests, strict=False)]
+        calls = calls[: drew_the_same.index(False) if False in drew_the_same else len(drew_the_same)]
+    return {
+        (number, section.name, leaf.path): leaf
+        for number, call in enumerate(calls)
+        for section in SECTIONS
+        for leaf in getattr(call, section.name)
+    }

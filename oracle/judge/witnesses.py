@@ -1,0 +1,387 @@
+"""Witnesses: which answers each piece of evidence admits, element by element.
+
+A witness is asked about elements of one tensor where the subject's answer is not eager's. It knows runs of eager, and says
+which numbers a right compiler could have given there (`Admitted`): those within a distance of a number, single numbers, or none
+at all where it has no opinion. An answer that no witness admits is wrong, however much eager itself moves.
+
+`close` is asked first and needs no run. Then, for floats, come `fp64`, `noise`, `loud noise` and `other kernels`, each for what
+is left, since each costs more runs than the one before. `close` is in oracle.judge.values, the choices that a symmetry leaves are
+in oracle.judge.symmetry, distributions of random numbers in oracle.judge.distribution.
+
+Numbers of eager are widened to float64 or complex128 here, and flat.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from oracle.judge.elements import distance, finite, is_close, is_same_special, widen
+from oracle.judge.tolerance import ToleranceRow
+
+_LENT = 16.0  # how many times its own spread an element may be lent of the tensor's typical one
+_SAMPLE = 1 << 16  # elements a median is taken over
+_UNSEEN = 0.125  # see `holds_integers`
+
+
+# ---------------------------------------------------------------------------------------------------- sets of answers
+
+
+class Answers(Protocol):
+    """A set of numbers for each of n elements."""
+
+    def holds(self, numbers: Tensor) -> Tensor:
+        """Of n numbers, which lie in the set of their element: n bools."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """Numbers within `radius` of `center`. None where the radius is negative or the center is not finite."""
+
+    center: Tensor
+    radius: Tensor
+
+    def holds(self, numbers: Tensor) -> Tensor:
+        apart = distance(numbers, self.center)
+        return (apart <= self.radius) & apart.isfinite()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Single:
+    """One number, within a tolerance, where `where` is set. NaN is equal to NaN."""
+
+    value: Tensor
+    where: Tensor
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    def holds(self, numbers: Tensor) -> Tensor:
+        return self.where & is_close(self.value, numbers, rtol=self.rtol, atol=self.atol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFinite:
+    """NaN and the infinities, where `where` is set: which of them it is depends on the order of operations."""
+
+    where: Tensor
+
+    def holds(self, numbers: Tensor) -> Tensor:
+        return self.where & ~numbers.isfinite()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """Real numbers from `start` on towards an infinity of the sign `sign`, where `where` is set."""
+
+    start: Tensor
+    sign: float
+    where: Tensor
+
+    def holds(self, numbers: Tensor) -> Tensor:
+        if numbers.is_complex():
+            return torch.zeros_like(self.where)
+        return self.where & numbers.isfinite() & ((numbers - self.start) * self.sign >= 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The union of `sets`. `is_open`: elements where eager has numbers and NaN or infinities, by chance."""
+
+    sets: tuple[Answers, ...] = ()
+    radius: Tensor | None = None  # of the widest interval, for words; None: no interval
+    is_open: Tensor | None = None
+
+    def holds(self, numbers: Tensor) -> Tensor:
+        held = torch.zeros(numbers.shape, dtype=torch.bool)
+        for answers in self.sets:
+            held |= answers.holds(numbers)
+        return held
+
+    def says_nothing(self, answers: Tensor) -> Tensor:
+        """Where not a digit of the answers was compared: 0 is admitted too, or a number as well as the NaN that was given."""
+        nothing = self.holds(torch.zeros_like(answers))
+        return nothing if self.is_open is None else nothing | (self.is_open & ~answers.isfinite())
+
+
+# ---------------------------------------------------------------------------------------------------- what is asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """The tensor that elements are asked about."""
+
+    eager: Tensor  # flat, of its own dtype
+    row: ToleranceRow
+    atol: float
+    truth: Tensor | None  # flat; None: there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Elements of one tensor: n flat indices and eager's numbers there."""
+
+    at: Tensor
+    eager: Tensor
+    whole: Whole
+    truth: Tensor | None = field(init=False)
+    entitled: Tensor = field(init=False)  # the error that eager has or could have, before any factor
+
+    def __post_init__(self) -> None:
+        eps = self.whole.row.eps
+        truth = None if self.whole.truth is None else widen(self.whole.truth[self.at])
+        entitled = eps * finite(self.eager.abs())
+        if truth is not None:
+            # Where there is no finite truth, eager's number is the only reference.
+            reference = torch.where(truth.isfinite(), truth, self.eager)
+            entitled = torch.maximum(finite(distance(self.eager, reference)), eps * finite(reference.abs()))
+        object.__setattr__(self, "truth", truth)
+        object.__setattr__(self, "entitled", entitled)
+
+    def around(self, radius: Tensor) -> tuple[Answers, ...]:
+        """Around eager's number and around fp64's: either is as good a center, for the other is as far away as noise goes."""
+        centers = [self.eager] if self.truth is None else [self.eager, self.truth]
+        return tuple(Around(center=center, radius=radius) for center in centers)
+
+
+class Witness(ABC):
+    """Says which answers it admits. `name` is what verdicts call it, `reason` follows "has 3 of 10 elements"."""
+
+    name: ClassVar[str]
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether the errors that it admits are rounding, and count in the root mean square error."""
+        return True
+
+    @property
+    @abstractmethod
+    def reason(self) -> str: ...
+
+    @abstractmethod
+    def admitted(self, asked: Asked) -> Admitted: ...
+
+
+# ---------------------------------------------------------------------------------------------------- the witnesses of floats
+
+
+@dataclass(frozen=True)
+class Fp64(Witness):
+    """Eager in fp64: admits what is no further from it than `k` times eager's own error, or `k` roundings.
+
+    Where eager overflowed on the way to a number that the dtype can hold, it admits every other overflow.
+    `is_twin`: the run gave eager's own dtype, because eager computes in a narrower dtype than it returns. It has an opinion
+    only where it disagrees with eager.
+    """
+
+    row: ToleranceRow
+    numbers: Tensor  # flat
+    dtype: torch.dtype  # eager's
+    is_twin: bool = False
+    name: ClassVar[str] = "fp64"
+
+    @property
+    def is_rounding(self) -> bool:
+        return not self.is_twin
+
+    @property
+    def reason(self) -> str:
+        return f"outside the tolerance row that are no further from fp64 than {self.row.k:g} times eager's own error or precision"
+
+    def admitted(self, asked: Asked) -> Admitted:
+        e, t = asked.eager, widen(self.numbers[asked.at])
+        held = widen(t.to(self.dtype))  # the truth as eager's dtype can hold it: 1e5 is infinite in float16
+        floor = torch.maximum(finite(distance(e, t)), self.row.eps * finite(t.abs()))
+        asks = torch.ones(e.shape, dtype=torch.bool)
+        if self.is_twin:
+            asks = ~is_close(t, e, rtol=self.row.rtol, atol=asked.whole.atol) & t.isfinite()
+        overflowed = asks & held.isfinite() & ~e.isfinite()
+        radius = torch.where(asks, self.row.k * floor + asked.whole.atol, -1.0)
+        return Admitted(
+            sets=(
+                Around(center=t, radius=radius),
+                Single(value=held, where=asks & ~held.isfinite()),
+                NotFinite(where=overflowed),
+            ),
+            radius=radius,
+            is_open=overflowed,
+        )
+
+
+@dataclass(frozen=True)
+class Noise(Witness):
+    """Eager under rounding noise: admits what is within `factor` times the distance that noise moves the element.
+
+    An element that moves at all is lent the tensor's typical spread, though never more than 16 times its own: few runs can hit
+    the same rounding by chance, and a tensor that holds large noisy values beside small exact ones must not hide errors among
+    the small ones. Where some runs give NaN or an infinity and others a number, it admits everything that is not finite, and
+    numbers around those seen, up to an infinity that was seen.
+    """
+
+    row: ToleranceRow
+    runs: Sequence[Tensor]  # flat
+    factor: float
+    lends: bool
+    name: ClassVar[str] = "noise"
+
+    @property
+    def reason(self) -> str:
+        return f"that differ by no more than {self.factor:g} times what rounding noise in eager moves them"
+
+    def admitted(self, asked: Asked) -> Admitted:
+        if not self.runs:
+            return Admitted()
+        e, atol = asked.eager, asked.whole.atol
+        spread, is_open = spread_of(self.runs, asked.at, e)
+        moves = spread > 0
+        if self.lends:
+            spread = torch.maximum(spread, (_LENT * spread).clamp_max(self._typical(asked.whole)))
+        radius = self.factor * spread + atol
+        if self.lends:
+            radius = torch.maximum(radius, self.row.k * asked.entitled + atol)
+        sets = [*asked.around(torch.where(moves | self.lends, radius, -1.0))]
+        if bool(is_open.any()):
+            sets += self._where_open(asked, is_open)
+        return Admitted(sets=tuple(sets), radius=radius, is_open=is_open)
+
+    def _where_open(self, asked: Asked, is_open: Tensor) -> list[Answers]:
+        """Where numbers and NaN or infinities were seen, eager's own among them."""
+        at, e = asked.at, asked.eager
+        seen = torch.stack([e, *(widen(run[at]) for run in self.runs)])
+        count = seen.isfinite().sum(0)
+        center = torch.where(e.isfinite(), e, finite(seen).sum(0) / count.clamp_min(1))
+        spread = finite(distance(seen, center)).amax(0)
+        # A spread of fewer than three numbers is none: they are taken to move by as much as they are.
+        spread = torch.where(count < 3, torch.maximum(spread, center.abs()), spread)
+        radius = self.factor * spread + asked.whole.atol
+        known = is_open & (count > 0)
+        sets: list[Answers] = [
+            Around(center=center, radius=torch.where(known, radius, -1.0)),
+            NotFinite(where=is_open),
+        ]
+        if not seen.is_complex():
+            for sign in (1.0, -1.0):
+                sets.append(
+                    Beyond(start=center - sign * radius, sign=sign, where=known & (seen == sign * math.inf).any(0))
+                )
+        return sets
+
+    def _typical(self, whole: Whole) -> float:
+        """Median over the elements that noise moves at all, of a sample spread evenly over the tensor."""
+        elements = whole.eager.numel()
+        sample = torch.arange(0, elements, max(1, elements // _SAMPLE))
+        spread, is_open = spread_of(self.runs, sample, widen(whole.eager[sample]))
+        spread = spread[(spread > 0) & ~is_open]
+        return spread.median().item() if spread.numel() else 0.0
+
+
+class LoudNoise(Noise):
+    """Eager under noise of `k` times the size: admits what is no further than that moves the element.
+
+    A jump (round, floor, a comparison) has no slope to multiply by `k`: whether an error of `k` times the noise upstream would
+    cross it can only be tried.
+    """
+
+    name: ClassVar[str] = "loud noise"
+
+    @property
+    def is_rounding(self) -> bool:
+        return False
+
+    @property
+    def reason(self) -> str:
+        return f"that noise of {self.row.k:g} times eager's rounding moves as far"
+
+
+@dataclass(frozen=True)
+class OtherKernel(Witness):
+    """Eager by another kernel of its own: admits that kernel's number where it is not eager's.
+
+    Where it overflows and eager does not, something overflows on the way, and NaN is admitted as well.
+    """
+
+    row: ToleranceRow
+    numbers: Tensor  # flat
+    name: ClassVar[str] = "other kernels"
+
+    @property
+    def is_rounding(self) -> bool:
+        return False
+
+    @property
+    def reason(self) -> str:
+        return "as eager's other kernels give them"
+
+    def admitted(self, asked: Asked) -> Admitted:
+        value, rtol, atol = widen(self.numbers[asked.at]), self.row.rtol, asked.whole.atol
+        disagrees = ~is_close(value, asked.eager, rtol=rtol, atol=atol)
+        overflows = asked.eager.isfinite() & value.isinf()
+        single = Single(value=value, where=disagrees, rtol=rtol, atol=atol)
+        nan = Single(value=torch.full_like(value, math.nan), where=overflows)
+        return Admitted(sets=(single, nan), is_open=overflows)
+
+
+@dataclass(frozen=True)
+class TypicalError(Witness):
+    """Where no run under noise could be made: admits `k` times the median error of eager against fp64."""
+
+    row: ToleranceRow
+    name: ClassVar[str] = "fp64"
+
+    @property
+    def reason(self) -> str:
+        return f"within {self.row.k:g} times eager's typical error against fp64"
+
+    def admitted(self, asked: Asked) -> Admitted:
+        truth, eager = asked.whole.truth, asked.whole.eager
+        if truth is None:
+            return Admitted()
+        sample = torch.arange(0, eager.numel(), max(1, eager.numel() // _SAMPLE))
+        error = distance(widen(eager[sample]), widen(truth[sample]))
+        error = error[error.isfinite()]
+        typical = error.median().item() if error.numel() else 0.0
+        radius = torch.full(asked.eager.shape, self.row.k * typical + asked.whole.atol, dtype=torch.float64)
+        return Admitted(sets=asked.around(radius), radius=radius)
+
+
+def spread_of(runs: Sequence[Tensor], at: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    """How far runs move each element, and in which some run is finite where `e` is not, or the other way round."""
+    spread = torch.zeros(e.shape, dtype=torch.float64)
+    is_open = torch.zeros(e.shape, dtype=torch.bool)
+    for run in runs:
+        moved = widen(run[at])
+        is_open |= (moved.isfinite() != e.isfinite()) | (~e.isfinite() & ~is_same_special(moved, e))
+        spread = torch.maximum(spread, finite(distance(moved, e)))
+    return spread, is_open
+
+
+# ---------------------------------------------------------------------------------------------------- integers and bools
+
+
+def holds_integers(answers: Tensor, seen: Tensor) -> Tensor:
+    """Of n integers, which are among those that eager gives. `seen` has one row for each run of eager, n numbers wide.
+
+    That is: one of the numbers seen. Or, where the runs have not shown all there are, one between the smallest and the
+    largest, or as far beyond as these lie apart, on the same side of 0. By Good and Turing, the chance that the next run
+    shows a new number is about the share of runs with a number that no other run has: 1 in 8 or more, and some are missing.
+    """
+    held = (seen == answers).any(0)
+    if bool(held.all()) or answers.dtype is torch.bool:
+        return held
+    ordered = seen.sort(0).values
+    repeats = ordered[1:] == ordered[:-1]
+    edge = torch.zeros_like(repeats[:1])
+    is_single = ~(torch.cat([edge, repeats]) | torch.cat([repeats, edge]))
+    is_missing_some = is_single.sum(0) >= _UNSEEN * len(seen)
+    low, high = ordered[0].double(), ordered[-1].double()
+    width = high - low
+    low = torch.where(low >= 0, (low - width).clamp_min(0), low - width)
+    high = torch.where(high <= 0, (high + width).clamp_max(0), high + width)
+    answer = answers.double()
+    return held | (is_missing_some & (width > 0) & (answer >= low) & (answer <= high))
