@@ -27,6 +27,7 @@ class ToleranceRow:
     name: str
     eps: float
     tiny: float
+    smallest_normal: float
     relative_eps: float  # bound 1, in eps of the dtype
     k: float  # bounds 2 and 3
     rmse: float  # the bound of the whole tensor, for many elements
@@ -46,22 +47,22 @@ class ToleranceRow:
 
 
 _DOUBLE = ToleranceRow(
-    name="float64", eps=2.0**-52, tiny=2.0**-1074, relative_eps=16, k=8, rmse=3,
+    name="float64", eps=2.0**-52, tiny=2.0**-1074, smallest_normal=2.0**-1022, relative_eps=16, k=8, rmse=3,
     reason="4 bits: one elementary function of another library (1-4 ULP) after a few reordered additions. There is no wider "
     "dtype, so eager is the ground truth and noise the only further bound",
 )  # fmt: skip
 _SINGLE = ToleranceRow(
-    name="float32", eps=2.0**-23, tiny=2.0**-149, relative_eps=16, k=8, rmse=3,
+    name="float32", eps=2.0**-23, tiny=2.0**-149, smallest_normal=2.0**-126, relative_eps=16, k=8, rmse=3,
     reason="4 bits, 1.9e-6: vectorised exp, tanh, erf are good to 4 ULP, contracted multiply-adds and short reductions to a "
     "few more. Longer reductions are judged against fp64",
 )  # fmt: skip
 _HALF = ToleranceRow(
-    name="float16", eps=2.0**-10, tiny=2.0**-24, relative_eps=4, k=4, rmse=2,
+    name="float16", eps=2.0**-10, tiny=2.0**-24, smallest_normal=2.0**-14, relative_eps=4, k=4, rmse=2,
     reason="2 bits: eager rounds after each op, a fused kernel once at the end, which moves an element by an ULP or two. A "
     "whole op in half is computed in float32 on both sides",
 )  # fmt: skip
 _BRAIN = ToleranceRow(
-    name="bfloat16", eps=2.0**-7, tiny=2.0**-133, relative_eps=2, k=4, rmse=2,
+    name="bfloat16", eps=2.0**-7, tiny=2.0**-133, smallest_normal=2.0**-126, relative_eps=2, k=4, rmse=2,
     reason="1 bit, 1.6 %: as float16, but with 8 bits of significand two more would already be 6 %",
 )  # fmt: skip
 
@@ -70,8 +71,8 @@ def _byte(
     name: str, *, eps: float, smallest_normal: float, tiny: float | None = None, relative_eps: float = 1
 ) -> ToleranceRow:
     return ToleranceRow(
-        name=name, eps=eps, tiny=smallest_normal * eps if tiny is None else tiny, relative_eps=relative_eps,
-        k=2 if relative_eps else 1, rmse=1.5 if relative_eps else 1,
+        name=name, eps=eps, tiny=smallest_normal * eps if tiny is None else tiny, smallest_normal=smallest_normal,
+        relative_eps=relative_eps, k=2 if relative_eps else 1, rmse=1.5 if relative_eps else 1,
         reason="the neighbouring value: a float8 is made by one conversion, and only a tie can round either way"
         if relative_eps
         else "a power of two, a scale factor: the neighbour is twice as much, so it is exact",

@@ -276,7 +276,8 @@ class _FloatComparison:
         truth, twin = self._usable_truth()
         whole = Whole(eager=self.eager, row=self.row, atol=self.row.atol, truth=truth)
         left = suspects
-        allowed = torch.zeros(left.shape, dtype=torch.float64)  # error, by the most lenient witness asked
+        # error, by the most lenient witness asked
+        allowed = self.row.rtol * finite(widen(self.eager[left]).abs()) + self.row.atol
         for witness in self._witnesses(truth, twin):
             asked = Asked(at=left, eager=widen(self.eager[left]), whole=whole)
             admitted = witness.admitted(asked)

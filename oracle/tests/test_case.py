@@ -308,7 +308,9 @@ def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
     ],
 )
 def test_the_sign_of_a_computed_nan_is_no_finding(read: str, at: slice, status: Status) -> None:
-    source = f"def inputs(call): return (torch.tensor([4.0, -4.0, -1.0, 9.0, 16.0]),), {{}}\ndef program(x): return {read}\n"
+    source = (
+        f"def inputs(call): return (torch.tensor([4.0, -4.0, -1.0, 9.0, 16.0]),), {{}}\ndef program(x): return {read}\n"
+    )
 
     def with_other_signs(output: torch.Tensor) -> torch.Tensor:
         changed = output.clone()
