@@ -246,6 +246,30 @@ def test_the_sentence_says_how_large_the_error_is_and_what_is_allowed():
     assert f"(limit {report.limit:.2g})" in report.detail
 
 
+def test_what_another_kernel_of_eager_does_as_well_passes_and_what_is_worse_does_not():
+    truth = truths()
+    eps = torch.finfo(torch.bfloat16).eps
+    generator = torch.Generator().manual_seed(3)
+    moves = torch.rand((3, *truth.shape), generator=generator, dtype=torch.float64) * 2 - 1
+    eager = truth.bfloat16()
+    coarse, as_coarse, far_coarser = (
+        (truth * (1 + eps * move)).bfloat16() for move in moves * torch.tensor([[2], [2], [8]])
+    )
+    asked = []
+
+    def other_kernels():
+        asked.append(True)
+        return [None, coarse]
+
+    noise = noisy(truth, torch.bfloat16)
+    assert systematic_error(eager, eager, truth, noise, other_kernels).rule is None
+    assert not asked
+    assert systematic_error(eager, as_coarse, truth, noise).rule is Rule.SPREAD
+    excused = systematic_error(eager, as_coarse, truth, noise, other_kernels)
+    assert (excused.rule, excused.abstained) == (None, "spread: eager's other kernels err as much")
+    assert systematic_error(eager, far_coarser, truth, noise, other_kernels).rule is Rule.SPREAD
+
+
 # ------------------------------------------------------------------------------------------------------- too little to say
 
 
