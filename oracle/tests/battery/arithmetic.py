@@ -291,6 +291,71 @@ FUNCTIONS: dict[Any, Rule] = {
 }
 
 
+def _fast_exp(x: Tensor) -> Any:
+    """float32 `exp2(x * log2(e))`, the product rounded: `tl.exp` of Triton and CUDA's `__expf`, 2 + 1.2 |x| units."""
+    return NotImplemented if x.dtype is torch.float64 else torch.exp2(x.to(torch.float32) * math.log2(math.e))
+
+
+def _fast_sigmoid(x: Tensor) -> Any:
+    return NotImplemented if x.dtype is torch.float64 else 1 / (1 + _fast_exp(-x))
+
+
+def _fast_softmax(value: Tensor, dim: int, half_to_float: bool) -> Any:
+    if value.dtype is torch.float64:
+        return NotImplemented
+    powers = _fast_exp(value.to(torch.float32) - value.to(torch.float32).amax(dim, keepdim=True))
+    return powers / powers.sum(dim, keepdim=True)
+
+
+FAST_EXP: dict[Any, Rule] = {
+    aten.exp.default: _fast_exp,
+    aten.sigmoid.default: _fast_sigmoid,
+    aten.silu.default: lambda x: NotImplemented if x.dtype is torch.float64 else x.to(torch.float32) * _fast_sigmoid(x),
+    aten._softmax.default: _fast_softmax,
+}
+
+
+def _online_softmax(value: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """Blocks of 5 from left to right, what was added up rescaled when a greater element comes: flash attention's."""
+    value = value.to(computation_dtype(value.dtype)).movedim(dim, -1)
+    greatest, total = value[..., :0].new_full((*value.shape[:-1], 1), -math.inf), value.new_zeros(())
+    for block in value.split(5, -1):
+        seen = torch.maximum(greatest, block.amax(-1, keepdim=True))
+        total = total * torch.exp(greatest - seen) + torch.exp(block - seen).sum(-1, keepdim=True)
+        greatest = seen
+    return (torch.exp(value - greatest) / total).movedim(-1, dim)
+
+
+def _blockwise_variance(
+    value: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Means and squares of blocks of 5, merged by Welford's formula."""
+    dims = [d % value.dim() for d in dim] if dim else list(range(value.dim()))
+    kept = [d for d in range(value.dim()) if d not in dims]
+    wide = value.to(computation_dtype(value.dtype)).permute(*kept, *dims).reshape(*(value.shape[d] for d in kept), -1)
+    count, mean, squares = 0, wide.new_zeros(wide.shape[:-1]), wide.new_zeros(wide.shape[:-1])
+    for block in wide.split(5, -1):
+        size, of_block = block.shape[-1], block.mean(-1)
+        away = of_block - mean
+        squares = (
+            squares + (block - of_block.unsqueeze(-1)).square().sum(-1) + away**2 * (count * size / (count + size))
+        )
+        mean, count = mean + away * (size / (count + size)), count + size
+    variance = squares / max(count - (1 if correction is None else correction), 0)
+    if keepdim:
+        shape = [1 if d in dims else n for d, n in enumerate(value.shape)]
+        return variance.reshape(shape), mean.reshape(shape)
+    return variance, mean
+
+
+BLOCKWISE: dict[Any, Rule] = {
+    aten._softmax.default: _online_softmax,
+    aten.var_mean.correction: _blockwise_variance,
+    aten.var.correction: lambda *args, **kwargs: _blockwise_variance(*args, **kwargs)[0],
+    aten.std.correction: lambda *args, **kwargs: _blockwise_variance(*args, **kwargs)[0].sqrt(),
+}
+
+
 def _reciprocal_division(a: Any, b: Any) -> Any:
     """float32 `a * (1 / b)`: two roundings, within the two units of the last place of `div.full.f32` (CUDA, Triton's `/`)."""
     if not isinstance(b, Tensor) or not b.is_floating_point() or b.dtype is torch.float64:

@@ -14,7 +14,9 @@ from torch._inductor.decomposition import decompositions as inductor_decompositi
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from oracle.tests.battery.arithmetic import (
+    BLOCKWISE,
     DIVISION,
+    FAST_EXP,
     FUNCTIONS,
     SUMS,
     Arithmetic,
@@ -27,8 +29,19 @@ from oracle.tests.battery.arithmetic import (
     wider_dtype,
 )
 from oracle.tests.battery.entries import Entry, Target, Wrap, dtype_name
-from oracle.tests.battery.programs import ARITHMETIC, CANCELLING, JUMPING, RANDOM, TIED, Template, program_of
-from oracle.tests.battery.wrong import own_stream
+from oracle.tests.battery.programs import (
+    ARITHMETIC,
+    CANCELLING,
+    FLOATS,
+    JUMPING,
+    NAMES,
+    RANDOM,
+    TIED,
+    TO_FLOAT8,
+    Template,
+    program_of,
+)
+from oracle.tests.battery.wrong import SIZES, own_stream
 
 Mode = Callable[[], AbstractContextManager[Any]]
 aten = torch.ops.aten
@@ -56,6 +69,8 @@ MODES: dict[str, Mode] = {
     "fma/contracted": Contracted,
     "wider/fused": Fused,
     "wider/each_operator": EachOperatorWide,
+    "order/blockwise": functools.partial(Arithmetic, BLOCKWISE, _TAKEN_APART),
+    "functions/fast_exp": functools.partial(Arithmetic, FAST_EXP),
     "functions/other": functools.partial(Arithmetic, FUNCTIONS),
     "functions/reciprocal_division": functools.partial(Arithmetic, DIVISION),
     "decomposed/torch": functools.partial(Arithmetic, {}, _ALL_DECOMPOSITIONS),
@@ -169,21 +184,40 @@ TIES = functools.partial(
 )
 
 
-def _entry(kind: str, name: str, template: Template, wrap: Wrap, dtype: torch.dtype, **options: Any) -> Entry:
+def _entry(
+    kind: str, name: str, template: Template, wrap: Wrap, dtype: torch.dtype, size: int | None = None, **options: Any
+) -> Entry:
+    elements = template.size if size is None else size
     return Entry(
-        kind=kind, name=name, program=template.name, dtype=dtype, size=template.size, is_wrong=False,
-        case=program_of(template, dtype=dtype), wrap=wrap, is_measured=True, **options,
+        kind=kind, name=name, program=template.name, dtype=dtype, size=elements, is_wrong=False,
+        case=program_of(template, dtype=dtype, size=elements), wrap=wrap, is_measured=True, **options,
     )  # fmt: skip
 
 
+# Also run in other sizes: statistics that see a small bias in many elements must not see one in honest arithmetic.
+_IN_ALL_SIZES = (
+    "mul_add", "polynomial", "div", "sigmoid", "tanh", "gelu", "exp_log", "softmax", "log_softmax", "layer_norm",
+    "matmul", "chain", "linear_gelu", "normalised", "cumsum",
+)  # fmt: skip
+
+
+def _in_every_mode(template: Template, dtype: torch.dtype, size: int) -> Iterator[Entry]:
+    for name, mode in MODES.items():
+        kind, _, arithmetic = name.partition("/")
+        yield _entry(kind, arithmetic, template, under(mode), dtype, size)
+    if wider_dtype(dtype) is not dtype:
+        yield _entry("wider", "whole_program", template, wholly_wide, dtype, size)
+
+
 def right_entries() -> Iterator[Entry]:
-    for template in (*ARITHMETIC, *CANCELLING, *JUMPING):
+    for template in (*ARITHMETIC, *CANCELLING, *JUMPING, *TO_FLOAT8):
         for dtype in template.dtypes:
-            for name, mode in MODES.items():
-                kind, _, arithmetic = name.partition("/")
-                yield _entry(kind, arithmetic, template, under(mode), dtype)
-            if wider_dtype(dtype) is not dtype:
-                yield _entry("wider", "whole_program", template, wholly_wide, dtype)
+            yield from _in_every_mode(template, dtype, template.size)
+    for name in _IN_ALL_SIZES:
+        for dtype in FLOATS:
+            for size in SIZES:
+                if size != NAMES[name].size:
+                    yield from _in_every_mode(NAMES[name], dtype, size)
     for template in TIED:
         for dtype in template.dtypes:
             yield _entry("ties", "last_first", template, under(TIES), dtype)

@@ -100,8 +100,14 @@ def answers(entries: Iterable[Entry], *, progress: Callable[[int], None] = lambd
 # --------------------------------------------------------------------------------------------- tables
 
 
+DIALS = {
+    "scaled": "the rounded result times 1 + d",
+    "biased": "the result in the next wider dtype times 1 + d, then rounded",
+}  # classes whose figure is the smallest bias found; how many of their steps are found depends on the steps
+
+
 def rates(given: Sequence[Answer], *, is_wrong: bool) -> str:
-    """Right answers of all, by class and dtype."""
+    """Right answers of all, by class and dtype; the dials stand below the line `all` and are not in it."""
     judged = [a for a in given if a.entry.is_wrong is is_wrong and a.verdict is not None]
     dtypes = list(dict.fromkeys(dtype_name(a.entry.dtype) for a in judged))
     right: Counter[tuple[str, str]] = Counter()
@@ -109,9 +115,11 @@ def rates(given: Sequence[Answer], *, is_wrong: bool) -> str:
     for a in judged:
         for key in ((a.entry.kind, dtype_name(a.entry.dtype)), (a.entry.kind, "all"), ("all", "all"),
                     ("all", dtype_name(a.entry.dtype))):  # fmt: skip
-            total[key] += 1
-            right[key] += a.is_right
-    kinds = [*dict.fromkeys(a.entry.kind for a in judged), "all"]
+            if key[0] != "all" or a.entry.kind not in DIALS:
+                total[key] += 1
+                right[key] += a.is_right
+    seen = list(dict.fromkeys(a.entry.kind for a in judged))
+    kinds = [*(kind for kind in seen if kind not in DIALS), "all", *(kind for kind in seen if kind in DIALS)]
     rows = [["class", *dtypes, "all"]]
     for kind in kinds:
         rows.append(
@@ -120,11 +128,11 @@ def rates(given: Sequence[Answer], *, is_wrong: bool) -> str:
     return _aligned(rows)
 
 
-def dial_of(given: Sequence[Answer]) -> dict[tuple[str, int], dict[str, float]]:
+def dial_of(given: Sequence[Answer], kind: str) -> dict[tuple[str, int], dict[str, float]]:
     """The smallest bias from which on every larger one is found too, by dtype and size, for each program."""
     seen: dict[tuple[str, int], dict[str, dict[float, bool]]] = defaultdict(lambda: defaultdict(dict))
     for a in given:
-        if a.entry.kind == "scaled" and a.entry.dial is not None and a.verdict is not None:
+        if a.entry.kind == kind and a.entry.dial is not None and a.verdict is not None:
             seen[dtype_name(a.entry.dtype), a.entry.size][a.entry.program][a.entry.dial] = a.is_right
     found: dict[tuple[str, int], dict[str, float]] = {}
     for key, programs in seen.items():
@@ -139,9 +147,9 @@ def dial_of(given: Sequence[Answer]) -> dict[tuple[str, int], dict[str, float]]:
     return found
 
 
-def dial_table(given: Sequence[Answer]) -> str:
+def dial_table(given: Sequence[Answer], kind: str) -> str:
     """Rows are dtypes, columns sizes; a cell is the smallest bias found on the best and on the worst program."""
-    dial = dial_of(given)
+    dial = dial_of(given, kind)
     sizes = sorted({size for _, size in dial})
     rows = [["dtype", *(f"{size} elements" for size in sizes)]]
     for dtype in dict.fromkeys(dtype for dtype, _ in dial):
@@ -168,13 +176,17 @@ def report(given: Sequence[Answer], *, seconds: float) -> str:
     misses = [a for a in wrong if not a.is_right]
     alarms = [a for a in right if not a.is_right]
     skipped = sum(a.verdict is not None and a.verdict.status.value == "pass_due_to_skip" for a in right)
+    counted = [a for a in wrong if a.entry.kind not in DIALS]
     lines = [
-        f"wrong subjects found: {len(wrong) - len(misses)} of {len(wrong)} ({not_wrong} more are within rounding here)",
+        f"wrong subjects found: {sum(a.is_right for a in counted)} of {len(counted)}, beside {len(wrong) - len(counted)} "
+        f"steps of a dial ({not_wrong} more subjects are within rounding here)",
         rates(given, is_wrong=True), "",
         f"right subjects passed: {len(right) - len(alarms)} of {len(right)}, {skipped} of them as pass_due_to_skip "
         f"({equal} more are bit for bit eager here)",
         rates(given, is_wrong=False), "",
-        "smallest relative bias found, of the best program and of the worst", dial_table(given), "",
+        *(line for kind, what in DIALS.items() for line in (
+            f"smallest relative bias found, of the best program and of the worst ({kind}: {what})",
+            dial_table(given, kind), "")),
         f"missed: {len(misses)}", *(f"  {a.entry.id}  {_status(a)}" for a in misses), "",
         f"false alarms: {len(alarms)}", *(f"  {a.entry.id}  {_status(a)}: {_symptom(a)}" for a in alarms), "",
         f"{len(given)} subjects in {seconds:.0f} s of processor time",
@@ -211,8 +223,14 @@ def table(given: Sequence[Answer], *, seconds: float) -> dict[str, Any]:
         "wrong_found": counts(True),
         "right_passed": counts(False),
         "dial": [
-            {"dtype": dtype, "elements": size, "smallest": {p: v if v < 1 else None for p, v in programs.items()}}
-            for (dtype, size), programs in dial_of(given).items()
+            {
+                "class": kind,
+                "dtype": dtype,
+                "elements": size,
+                "smallest": {p: v if v < 1 else None for p, v in programs.items()},
+            }
+            for kind in DIALS
+            for (dtype, size), programs in dial_of(given, kind).items()
         ],
         "missed": [a.entry.id for a in given if a.entry.is_wrong and a.verdict is not None and not a.is_right],
         "false_alarms": [

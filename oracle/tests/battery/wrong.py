@@ -217,6 +217,41 @@ def dialled() -> Iterator[Entry]:
                     )  # fmt: skip
 
 
+def biased_before_rounding(factor: float) -> Wrap:
+    """The whole program in the next wider dtype, its results times `factor`, then rounded once."""
+
+    def wrap(target: Target) -> Target:
+        def run(*args: Any) -> Any:
+            with torch.no_grad():
+                wide = tree_flatten(target(*converted(args, wider_dtype)))[0]
+            leaves, tree = tree_flatten(target(*args))
+            leaves = [
+                replaced(leaf, functools.partial(_scaled_and_rounded, exact, factor)) if is_float(leaf) else leaf
+                for leaf, exact in zip(leaves, wide, strict=True)
+            ]
+            return tree_unflatten(leaves, tree)
+
+        return run
+
+    return wrap
+
+
+def _scaled_and_rounded(exact: Tensor, factor: float, value: Tensor) -> Tensor:
+    return (exact.to(torch.float64) * factor).to(value.dtype)
+
+
+def biased() -> Iterator[Entry]:
+    """The dial again, with the bias before rounding: it may be smaller than half a unit of the last place."""
+    for dtype in FLOATS[:3]:
+        for size in SIZES:
+            for program in DIALLED:
+                for d in (*DIAL, 3e-8, 1e-8):
+                    yield _entry(
+                        "biased", NAMES[program], f"times_1+{d:g}", biased_before_rounding(1 + d), dtype, size,
+                        dial=d, is_measured=True,
+                    )  # fmt: skip
+
+
 def low_precision() -> Iterator[Entry]:
     changes: dict[str, Change] = {
         **{f"up_{steps}_ulp": stepped(steps) for steps in (1, 2, 4)},
@@ -666,6 +701,7 @@ def _one_stable_off(target: Target) -> Target:
 def wrong_entries() -> Iterator[Entry]:
     yield from unstable()
     yield from dialled()
+    yield from biased()
     yield from low_precision()
     yield from gradients()
     yield from random_streams()
