@@ -22,15 +22,18 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 _EXPLICIT = 512  # elements of a storage that are written out; a larger one is drawn again by its recipe
+_ARGUMENTS = ("argument", "derived argument")  # as the caller made them, and as `derive` hands them to the program
 # What a script must find different to say that the bug is live, by status.
 _ASPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.FAIL_ACCURACY: ("value of output",),
-    Status.FAIL_MUTATION: ("value of argument", "layout of argument", "flags of argument"),
+    Status.FAIL_MUTATION: tuple(
+        f"{aspect} of {argument}" for argument in _ARGUMENTS for aspect in ("value", "layout", "flags")
+    ),
     Status.FAIL_GRAD: ("gradient",),
     Status.FAIL_METADATA: ("kind of output", "flags of output"),
     Status.FAIL_STRIDE: ("layout of output",),
     Status.FAIL_ALIAS: ("aliases", "layout of output"),
-    Status.FAIL_STATE: ("value of state", "value of argument"),
+    Status.FAIL_STATE: ("value of state", *(f"value of {argument}" for argument in _ARGUMENTS)),
     Status.FAIL_RNG: ("generator",),
     Status.FAIL_EXCEPTION: ("exception",),
     Status.FAIL_TO_RUN: ("exception",),
@@ -337,6 +340,7 @@ def run(wrap):
                 for path, leaf in leaves:
                     if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad:
                         seen[f"call {number}: gradient of {path}"] = leaf.grad
+                seen[f"call {number}: generator after the backward"] = torch.get_rng_state()
         except Exception as error:
             message = str(error).strip().splitlines()[:1]
             print(f"    raises {type(error).__name__}: {message}")

@@ -75,6 +75,18 @@ def wrong_gradient(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[...,
     return _with(gm, "asinh", wrong)
 
 
+def drawing_gradient(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """The backward of acosh draws a random number, which nobody uses."""
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        result = torch.acosh(x)
+        if result.requires_grad:
+            result.register_hook(lambda gradient: gradient + 0 * torch.rand(()))
+        return result
+
+    return _with(gm, "acosh", wrong)
+
+
 def small_error(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
     """expm1 is off by a millionth: little beside one, much beside a thousandth."""
     return _with(gm, "expm1", lambda x: torch.expm1(x) + 1e-6)

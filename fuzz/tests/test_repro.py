@@ -39,6 +39,7 @@ def _written(args: list[Any]) -> FuzzProgram:
 
 _SHARED = [_tensor(4, storage="m", fill={"kind": "normal", "seed": 3}), _tensor(2, storage="m", stride=[2], offset=1)]
 _GRADIENT = [Call(args=[_tensor(2, 3, stride=[1, 2], requires_grad=True)], backward=True)]
+_ABOVE_ONE = {"kind": "uniform", "low": 2.0, "high": 3.0, "seed": 1}
 CASES: dict[str, FuzzProgram] = {
     "integer_value": program_of(
         "def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return [r, 'text']\n", [_tensor(3, dtype="int64")]
@@ -49,6 +50,11 @@ CASES: dict[str, FuzzProgram] = {
     ),
     "uneven_gradient": program_of(
         "def program(a):\n    r = torch.sinh(a)\n    return r\n", [], calls=tuple(_GRADIENT)
+    ),
+    "drawing_gradient": program_of(
+        "def program(a):\n    r = torch.acosh(a)\n    return r\n",
+        [],
+        calls=(Call(args=[_tensor(3, fill=_ABOVE_ONE, requires_grad=True)], backward=True),),
     ),
     "small_error": program_of(
         "def program(a):\n    r = torch.expm1(a)\n    return r\n",
@@ -82,6 +88,7 @@ def test_the_script_exits_with_1_while_the_bug_is_live(name: str, tmp_path: Path
         "lost_write",
         "wrong_gradient",
         "uneven_gradient",
+        "drawing_gradient",
         "small_error",
     ):  # the same script on a backend without a bug
         right = script.replace(f"backend=fuzz.tests.planted_bugs.{name}", 'backend="eager"')

@@ -87,7 +87,14 @@ def test_a_wrong_word_is_refused_with_what_is_expected(words: list[str], message
 
 
 @pytest.mark.parametrize(
-    "name", ["pytorch-197859", "hardsigmoid-gradient-in-double", "shared-memory-dynamic", "causal-mask-in-export"]
+    "name",
+    [
+        "pytorch-197859",
+        "hardsigmoid-gradient-in-double",
+        "shared-memory-dynamic",
+        "causal-mask-in-export",
+        "found-output-among-updated-arguments",  # what differs is an argument that `derive` makes
+    ],
 )
 def test_the_script_of_an_issue_shows_it_with_torch_alone(name: str, tmp_path: Path) -> None:
     if not torch.__version__.startswith("2.13."):
