@@ -49,7 +49,7 @@ def _is_selected(entry: Entry) -> bool:
     if entry.kind != "random" and entry.size > _LARGEST:
         return False
     if entry.kind == "random":  # the slowest: 64 runs of eager under other seeds where an element is not finite
-        return entry.dtype is torch.float32
+        return entry.dtype is torch.float32 and not (entry.name.startswith("own_stream") and entry.name[-1] != "1")
     if entry.kind == "low_precision":
         return entry.name in _COARSE
     return entry.dial is None or entry.dial >= _SMALLEST_BIAS

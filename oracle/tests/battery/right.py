@@ -149,6 +149,39 @@ def _rounded(value: Tensor, like: Tensor) -> Tensor:
     return laid_out_like(value, like)
 
 
+# --------------------------------------------------------------------------------------------- random numbers
+
+STREAMS = 8  # tests of distributions alarm by chance, if they do: the more streams, the better that is known
+
+
+def _uniform(like: Tensor) -> Tensor:
+    """Between 0 and 1, neither of them met."""
+    return (torch.randint(0, 2**32, like.shape, dtype=torch.int64).double() + 0.5) / 2**32
+
+
+def _normal(mean: Tensor, std: float = 1.0, **options: Any) -> Tensor:
+    return mean.double() + std * torch.special.ndtri(_uniform(mean))
+
+
+def _below_one(like: Tensor) -> Tensor:
+    """Multiples of the dtype's eps over two, one left out, as `rand` promises."""
+    step = torch.finfo(like.dtype).eps / 2
+    return torch.floor(_uniform(like) / step) * step
+
+
+DRAWS: dict[Any, Callable[..., Any]] = {
+    aten.randn_like.default: lambda like, **options: _normal(torch.zeros_like(like)),
+    aten.normal.Tensor_float: _normal,
+    aten.rand_like.default: lambda like, **options: _below_one(like),
+    aten.bernoulli.default: lambda p, **options: _uniform(p) < p.double(),
+}
+
+
+def _drawn_otherwise(target: Target) -> Target:
+    """Normal numbers by the inverse of the distribution, flags by comparison: other algorithms than eager's."""
+    return own_stream(under(functools.partial(Arithmetic, DRAWS))(target))
+
+
 # --------------------------------------------------------------------------------------------- ties
 
 
@@ -223,7 +256,10 @@ def right_entries() -> Iterator[Entry]:
             yield _entry("ties", "last_first", template, under(TIES), dtype)
     for template in RANDOM:
         for dtype in (torch.float32, torch.bfloat16):
-            yield _entry("random", "own_stream", template, own_stream, dtype, rng="own")
+            for number in range(1, STREAMS + 1):
+                stream = functools.partial(own_stream, number=number)
+                yield _entry("random", f"own_stream_{number}", template, stream, dtype, rng="own")
+            yield _entry("random", "other_generators", template, _drawn_otherwise, dtype, rng="own")
 
 
 __all__ = ["MODES", "dtype_name", "right_entries"]

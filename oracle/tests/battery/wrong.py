@@ -292,13 +292,13 @@ def gradients() -> Iterator[Entry]:
 # --------------------------------------------------------------------------------------------- random numbers
 
 
-def own_stream(target: Target) -> Target:
-    """The program under a generator seeded by a draw of eager's: what Inductor does."""
+def own_stream(target: Target, *, number: int = 1) -> Target:
+    """The program under a generator seeded by a draw of eager's: what Inductor does. Each number is another stream."""
 
     def run(*args: Any) -> Any:
         seed = int(torch.randint(2**40, ()))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + 11)
+            torch.manual_seed(seed + 11 * number)
             return target(*args)
 
     return run
