@@ -222,31 +222,30 @@ def verify_metadata(graph_module: fx.GraphModule) -> None:
             _check_stack(node, is_required=number == 0)
             trace = node.meta.get("stack_trace")
             if trace is not None and not isinstance(trace, str):
-                raise SpecViolationError(
-                    f"Node {node} has invalid stack_trace metadata, expected string or None: {trace!r}"
-                )
+                raise SpecViolationError(f"{node}.meta['stack_trace'] is {trace!r}, but should be text or None")
 
 
 def _check_bare(node: fx.Node) -> None:
     for field in ("nn_module_stack", "stack_trace"):
         if field in node.meta:
-            raise SpecViolationError(f"Node {node} of type {node.op} contains {field} metadata, this should be None")
+            raise SpecViolationError(f"{node}.meta has a {field!r}, but a {node.op} should have none")
 
 
 def _check_stack(node: fx.Node, *, is_required: bool) -> None:
     stack = node.meta.get("nn_module_stack")
-    if stack is None:
-        if is_required:
-            raise SpecViolationError(f"Node {node} of type {node.op} is missing nn_module_stack metadata")
+    if stack is None and not is_required:
         return
-    entries_fit = isinstance(stack, dict) and all(
-        isinstance(key, str) and isinstance(entry, tuple) and len(entry) == 2 and all(isinstance(e, str) for e in entry)
-        for key, entry in stack.items()
-    )
-    if not entries_fit:
+    if not isinstance(stack, dict) or not all(_is_module_entry(key, entry) for key, entry in stack.items()):
         raise SpecViolationError(
-            f"Node {node} of type {node.op} has invalid nn_module_stack metadata: {stack}\n  expected: dict[str, tuple[str, str]]"
+            f"{node}.meta['nn_module_stack'] of a {node.op} is {stack!r}, but should be a dict of text to (text, text)"
         )
+
+
+def _is_module_entry(key: object, entry: object) -> bool:
+    if not isinstance(entry, tuple) or len(entry) != 2:
+        return False
+    path, kind = entry
+    return all(isinstance(text, str) for text in (key, path, kind))
 
 
 def verify_placeholder_names(graph_module: fx.GraphModule, signature: ExportGraphSignature) -> None:

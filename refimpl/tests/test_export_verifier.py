@@ -156,11 +156,11 @@ def test_nodes_say_which_modules_they_come_from(strict: bool) -> None:
 @pytest.mark.parametrize(
     ("op", "field", "value", "message"),
     [
-        ("call_function", "nn_module_stack", None, "missing nn_module_stack"),
-        ("call_function", "nn_module_stack", {"a": "b"}, "invalid nn_module_stack"),
-        ("call_function", "stack_trace", 3, "invalid stack_trace"),
-        ("placeholder", "stack_trace", "line", "should be None"),
-        ("output", "nn_module_stack", {}, "should be None"),
+        ("call_function", "nn_module_stack", None, "is None, but should be a dict"),
+        ("call_function", "nn_module_stack", {"a": "b"}, "is {'a': 'b'}, but should be a dict"),
+        ("call_function", "stack_trace", 3, "is 3, but should be text"),
+        ("placeholder", "stack_trace", "line", "a placeholder should have none"),
+        ("output", "nn_module_stack", {}, "an? output should have none"),
     ],
 )
 def test_metadata_of_another_kind_is_refused(
