@@ -47,6 +47,16 @@ _SECTIONS = (
     (re.compile(r"^(?:args|kwargs|inputs|input kwargs|module)\b"), "argument"),
     (re.compile(r"^(?:globals|closure)\b"), "surroundings"),
 )
+# Errors that only many elements together show (oracle.judge.systematic).
+_SYSTEMATIC = (
+    (re.compile(r" has errors of one sign: "), "bias"),
+    (
+        re.compile(r" has (?:a quarter of its errors above|a root mean square error of) .* ulp, eager "),
+        "spread of errors",
+    ),
+    (re.compile(r" has the last (?:bit|\d bits) of its significands cleared "), "cleared bits"),
+    (re.compile(r" is not exact in .* elements, where eager gives exactly"), "not exact"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +163,9 @@ def _difference_kind(text: str) -> str:
             return f"{section} {'shares' if before.endswith(' shares') else 'does not share'}{what}"
     if ".rmse against fp64" in text:
         return f"{section}: number"
+    systematic = next((kind for pattern, kind in _SYSTEMATIC if pattern.search(text)), "")
+    if systematic:
+        return f"{section}: {systematic}"
     if "the mask of the gradient is not" in text:
         return f"{section}: mask"
     if "is of another distribution" in text or "elements that are not finite" in text:

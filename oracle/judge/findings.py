@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from oracle.verdict import Compared, Status, WorstElement
+from oracle.verdict import BiasSum, Compared, Status, WorstElement
 
 _NONE: Mapping[str, int] = {}
 
@@ -51,6 +51,7 @@ class FindingsBuilder:
     compared: Compared = field(default_factory=Compared)
     max_ulp: float | None = None
     witnesses: Counter[str] = field(default_factory=Counter)  # name -> how many elements rest on it
+    bias: list[BiasSum] = field(default_factory=list)  # of the tensors whose errors were measured
     produced: int = 0  # elements and numbers of outputs and gradients: what the program is run for
 
     def add(
@@ -79,6 +80,7 @@ class FindingsBuilder:
         self.compared += other.compared
         self.produced += other.produced
         self.witnesses.update(other.witnesses)
+        self.bias += other.bias
 
     def saw_ulp(self, ulp: float | None) -> None:
         if ulp is not None:

@@ -32,7 +32,7 @@ from oracle.judge.rounded import is_rounded_exception
 from oracle.judge.symmetry import align_tied_gradients, check_invariant, explain_indices, rule_of
 from oracle.outcome import CallObservation, Crashed, Leaf, Outcome, OutOfMemory, Raised, Returned, TimedOut
 from oracle.program import ComparePolicy
-from oracle.verdict import Status, Verdict, WorstElement
+from oracle.verdict import Status, Verdict, WorstElement, added_by_dtype
 
 _LEAST_SHARE = 0.5  # of the numbers that a program gives, those that must have said something for a `pass`
 _ALSO = 20  # further symptoms kept in a verdict; a wrong model has thousands
@@ -383,6 +383,7 @@ def _verdict(builder: FindingsBuilder, ending: Ending | None, *, number_of_calls
         "witnesses": tuple(sorted((+builder.witnesses).items())),
         "explained": tuple(builder.explained),
         "max_ulp": builder.max_ulp,
+        "bias": added_by_dtype(builder.bias),
     }
     if ending is not None:
         symptom = f"call {ending.call}: {ending.symptom}"

@@ -19,7 +19,8 @@ from torch._subclasses.fake_tensor import is_fake
 from oracle.judge.evidence import LeavesOfRuns, Place
 from oracle.judge.findings import GRADIENTS, OUTPUTS, FindingsBuilder, Section, Severity
 from oracle.judge.rounded import is_rounded_size
-from oracle.judge.tolerance import PYTHON_NUMBER
+from oracle.judge.systematic import may_be_systematic, systematic_error
+from oracle.judge.tolerance import PYTHON_NUMBER, TABLE
 from oracle.judge.trust import TrustedRuns
 from oracle.judge.values import GivenRuns, ValueReport, compare_values
 from oracle.outcome import Leaf
@@ -175,6 +176,8 @@ def compare_pair(pair: LeafPair, *, runs: LeavesOfRuns, builder: FindingsBuilder
         # a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
         report = compare_values(eager, subject, trusted, zero_signs=pair.section is not GRADIENTS)
         is_right &= take_report(pair, suffix, report, builder)
+        if report.is_right and report.max_ulp:
+            is_right &= _has_honest_errors(pair, suffix, eager, subject, trusted, builder)
         _explain_distrust(pair, suffix, trusted, builder)
     builder.count(tensors=1)
     return is_right
@@ -214,6 +217,34 @@ def take_report(pair: LeafPair, suffix: str, report: ValueReport, builder: Findi
         worst = replace(report.worst, where=where) if report.worst is not None else None
         builder.add(pair.section.severity, pair.section.status, pair.call, f"{pair.path}{suffix}{report.detail}", worst)
     return report.is_right
+
+
+def _has_honest_errors(
+    pair: LeafPair, suffix: str, eager: Tensor, subject: Tensor, runs: TrustedRuns, builder: FindingsBuilder
+) -> bool:
+    """Whether a result of which each element is right has no systematic error; says so in `builder` if it has one.
+
+    Nothing is said where eager is another one under a dispatch mode. On other devices than the CPU an error is told and is no
+    finding: which of them honest kernels have there has not been measured.
+    """
+    if not may_be_systematic(eager, subject):
+        return True
+    truth = runs.truth() if TABLE[eager.dtype].eps > TABLE[torch.float64].eps else None
+    noise = runs.noise()
+    if runs.distrusted:
+        return True
+    report = systematic_error(eager, subject, truth, noise, runs.other_kernels)
+    if report.bias is not None:
+        builder.bias.append(report.bias)
+    if report.excused:
+        builder.explain(pair.call, f"{pair.path}{suffix}{report.excused}")
+    if report.rule is None:
+        return True
+    if report.is_advisory or pair.eager.value.device.type != "cpu":
+        builder.explain(pair.call, f"{pair.path}{suffix}{report.detail}: told, and no finding")
+        return True
+    builder.add(pair.section.severity, pair.section.status, pair.call, f"{pair.path}{suffix}{report.detail}")
+    return False
 
 
 def _explain_distrust(pair: LeafPair, suffix: str, trusted: TrustedRuns, builder: FindingsBuilder) -> None:

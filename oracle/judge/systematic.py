@@ -86,6 +86,7 @@ class SystematicReport:
     eager: ErrorFigures | None = None
     limit: float | None = None  # that was exceeded; in the unit of the rule
     bias: BiasSum | None = None  # of this tensor, to be added to those of others; None where it was not measured
+    excused: str = ""  # the detail of an alarm that eager's other kernels excuse
     abstained: str = ""  # why nothing, or not everything, was measured
 
 
@@ -110,8 +111,8 @@ def systematic_error(
         if other is None or other.shape != eager.shape or other.dtype != eager.dtype:
             continue
         if _beside(other, subject, truth, noise).rule is None:
-            reason = f"{report.rule.value}: eager's other kernels err as much"
-            return replace(report, rule=None, detail="", is_advisory=False, limit=None, abstained=reason)
+            excused = f"{report.detail}, and eager's other kernels err as much"
+            return replace(report, rule=None, detail="", is_advisory=False, limit=None, excused=excused)
     return report
 
 
