@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from oracle.judge.tolerance import TABLE
 from oracle.noise import RoundingNoise
 
 torch.manual_seed(0)
@@ -593,3 +594,16 @@ def test_what_is_left_of_a_logarithm_of_a_sum_may_be_nothing(dtype: torch.dtype)
 def test_an_almost_certain_class_is_moved_below_zero_only() -> None:
     x = torch.tensor([0.0, -80.0], dtype=torch.float64)
     assert all(noisy(lambda: torch.log_softmax(x, 0), seed)[0].item() <= 0.0 for seed in range(8))
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+@pytest.mark.parametrize("seed", range(4))
+def test_float8_results_move_by_about_an_epsilon(name, seed):
+    dtype = getattr(torch, name)
+    x = torch.cat([torch.linspace(0.1, 8, 500), -torch.linspace(0.1, 8, 500), torch.tensor([torch.finfo(dtype).max])])
+    with RoundingNoise(seed):
+        moved = x.to(dtype).float()
+    assert bool(moved.isfinite().all())
+    relative = (moved / x - 1).abs()
+    assert float(relative.max()) <= 2.5 * TABLE[dtype].eps  # noise, and two roundings
+    assert not torch.equal(moved, x.to(dtype).float())
