@@ -12,6 +12,7 @@ import time
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -47,6 +48,9 @@ def observe(
     target = instance.target
     phase, call = "compile", 0
     done: list[CallObservation] = []
+    kept: list[
+        tuple[str, torch.Tensor, torch.Tensor]
+    ] = []  # results that the caller still has: path, tensor, what it held
     try:
         run = compile_target(target) if compile_target is not None else target
         for call, plan in enumerate(instance.program.calls):
@@ -74,6 +78,9 @@ def observe(
                 tuple(map(_leaf, _without(found, leaves_out))) for found in (outputs, after_inputs, state)
             )
             aliases = _alias_graph([*named_inputs, *outputs, *state])
+            is_last = call == len(instance.program.calls) - 1
+            if not is_last and leaves_out is None:
+                kept += _kept(outputs, seen_outputs, call)
             digest = rng_digest()
             gradients: tuple[Leaf, ...] = ()
             if plan.backward:
@@ -85,7 +92,10 @@ def observe(
                         torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents])
                     _synchronize(instance.device)
                     seconds += time.perf_counter() - started
-                gradients = tuple(_gradients([*named_inputs, *state]))
+                found = _gradients_of([*named_inputs, *state])
+                gradients = tuple(map(_leaf, found))
+                if not is_last:
+                    kept += _kept(found, gradients, call)
                 digest = _with_backward(digest, rng_digest())
             done.append(
                 CallObservation(
@@ -103,6 +113,9 @@ def observe(
         if isinstance(error, KeyboardInterrupt):
             raise
         return Raised(exception=_exception_facts(error, call, phase), calls=tuple(done))
+    if len(done) > 1:
+        overwritten = tuple(path for path, tensor, held in kept if not _still_holds(tensor, held))
+        done[-1] = replace(done[-1], aliases=replace(done[-1].aliases, overwritten=overwritten))
     return Returned(calls=tuple(done))
 
 
@@ -307,16 +320,37 @@ def _tangent_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Ten
     return drawn.to(dtype=tensor.dtype, device=tensor.device)
 
 
-def _gradients(leaves: Iterable[RawLeaf]) -> Iterator[Leaf]:
-    for leaf in leaves:
-        tensor = leaf.value
-        if isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.requires_grad:
-            gradient = tensor.grad
-            yield Leaf(
-                path=f"grad of {leaf.path}",
-                value=None if gradient is None else _copy(gradient),
-                facts=None if gradient is None else tensor_facts(gradient),
-            )
+def _gradients_of(leaves: Iterable[RawLeaf]) -> list[RawLeaf]:
+    return [
+        RawLeaf(f"grad of {leaf.path}", leaf.value.grad)
+        for leaf in leaves
+        if isinstance(leaf.value, torch.Tensor) and leaf.value.is_leaf and leaf.value.requires_grad
+    ]
+
+
+def _kept(
+    results: Iterable[RawLeaf], copies: Iterable[Leaf], call: int
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """Results whose memory a later call might use again, with the copies that were made of them."""
+    for result, copied in zip(results, copies, strict=False):
+        tensor = result.value
+        if isinstance(tensor, torch.Tensor) and _storage_key(tensor) is not None and not tensor.is_quantized:
+            yield f"{result.path} of call {call}", tensor.detach(), copied.value
+
+
+def _still_holds(tensor: torch.Tensor, held: torch.Tensor) -> bool:
+    """Bit by bit. Memory that says itself that it was taken back (CUDA graphs raise) has misled nobody."""
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # a dtype that is not compared
+        if torch.equal(tensor, held):
+            return True
+    try:
+        return torch.equal(_bits(tensor), _bits(held))
+    except RuntimeError:
+        return True
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _exception_facts(error: BaseException, call: int, phase: str) -> ExceptionFacts:

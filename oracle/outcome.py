@@ -50,6 +50,9 @@ class AliasGraph:
         tuple[str, ...], ...
     ] = ()  # paths whose tensors share one non-empty storage; groups of two and more
     objects: tuple[tuple[str, ...], ...] = ()  # paths that are one and the same Python object
+    overwritten: tuple[
+        str, ...
+    ] = ()  # "output of call 0": results that held other values before the calls that followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

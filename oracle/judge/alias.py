@@ -22,6 +22,12 @@ def compare_aliases(
 
     Returns the paths already reported, so that a stride is not reported twice.
     """
+    for path in sorted({*subject.aliases.overwritten} - {*eager.aliases.overwritten}):
+        builder.add(
+            Severity.ALIAS, Status.FAIL_ALIAS, call, f"{path} is overwritten by a later call, but should not be"
+        )
+    for path in sorted({*eager.aliases.overwritten} - {*subject.aliases.overwritten}):
+        builder.add(Severity.ALIAS, Status.FAIL_ALIAS, call, f"{path} is not changed by a later call, but should be")
     if not policy.aliases or (eager.aliases == subject.aliases and not eager.aliases.storages):
         return set()
     eager_facts, subject_facts = facts_by_path(eager), facts_by_path(subject)
