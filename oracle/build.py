@@ -14,7 +14,7 @@ import linecache
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ import torch
 from oracle.errors import UsageError
 from oracle.hygiene import seed_everything
 from oracle.inputs import clone_tree, decode_call
-from oracle.program import Program
+from oracle.other_values import change_values
+from oracle.program import Call, Program
 
 # Start of the names under which namespaces stand in sys.modules. Each instance has a name of its own, since Dynamo keeps
 # modules by name; what is observed (oracle.observe) has the start alone, so that instances can be compared.
@@ -45,15 +46,23 @@ class Instance:
     target: Callable[..., Any]
     device: str
 
+    def with_calls(self, calls: tuple[Call, ...]) -> Instance:
+        """The same instance under another call plan."""
+        return replace(self, program=replace(self.program, calls=calls))
+
     def inputs(self, call: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Fresh arguments of one call: values, strides, aliasing and requires_grad are the same at every time of asking."""
         plan = self.program.calls[call]
         seed_everything(self.program.seed + call)
         if plan.args is not None or plan.kwargs is not None:
-            return decode_call(plan, seed=self.program.seed, device=self.device, root=f"call {call}")
-        make_inputs = self.namespace.get("inputs")
-        args, kwargs = make_inputs(call) if make_inputs is not None else ((), {})
-        return clone_tree((tuple(args), dict(kwargs)))
+            fresh = decode_call(plan, seed=self.program.seed, device=self.device, root=f"call {call}")
+        else:
+            make_inputs = self.namespace.get("inputs")
+            args, kwargs = make_inputs(call) if make_inputs is not None else ((), {})
+            fresh = clone_tree((tuple(args), dict(kwargs)))
+        if plan.values != "given":
+            change_values(fresh, call=call, moves=plan.values == "moved")
+        return fresh
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """What a call on these inputs is made with, and whether that was derived from them."""

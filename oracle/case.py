@@ -23,12 +23,13 @@ from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_
 from oracle.inputs import clone_tree
 from oracle.isolate import START_UP
 from oracle.judge import Evidence, Promises, Runs, judge
+from oracle.later_calls import first_refused, weaker
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
 from oracle.outcome import Leaf, Outcome, Raised, Returned
 from oracle.outside import judge_outside
 from oracle.peer import observe_in_second_process
-from oracle.program import Program
+from oracle.program import Call, Program
 from oracle.records import Measurements, PlannedCase
 from oracle.relaid import OTHERS
 from oracle.speed import measure_speed
@@ -89,6 +90,13 @@ class EagerState:
     loud_noise: list[Outcome] = field(default_factory=list)
     relaid: dict[str, Outcome] = field(default_factory=dict)
     still: Outcome | None = None
+    calls: tuple[Call, ...] = ()  # the plan in place of the program's own, where eager does not take other values
+    explained: tuple[str, ...] = ()  # why
+
+    def instance(self) -> Instance:
+        """A fresh one, of the plan that eager takes."""
+        instance = self.make()
+        return instance.with_calls(self.calls) if self.calls else instance
 
     def run(self, progress: Progress, before: ProcessState) -> None:
         """Eager twice, and a third time under another seed when it draws random numbers.
@@ -98,12 +106,17 @@ class EagerState:
         if self.first is not None:
             return
         progress("eager")
-        instance = self.make()
-        with unwritten_memory(NOUGHTS):
-            self.first = self._timed(lambda: observe(instance))
+        instance = self.instance()
+        self.first = self._first_run(instance)
         self.leaks = _restored(before)
+        while (refused := first_refused(instance.program.calls, self.first)) is not None:
+            self.calls, reason = weaker(instance.program.calls, refused)
+            self.explained += (reason,)
+            instance = self.instance()
+            self.first = self._first_run(instance)
+            _restored(before)
         progress("eager again")
-        again = self.make()
+        again = self.instance()
         with unwritten_memory(LARGE):
             self.second = self._timed(lambda: observe(again))
         _restored(before)
@@ -125,10 +138,14 @@ class EagerState:
             many_seeds=lambda: self.runs_under_many_seeds(progress, before),
         )
 
+    def _first_run(self, instance: Instance) -> Outcome:
+        with unwritten_memory(NOUGHTS):
+            return self._timed(lambda: observe(instance))
+
     def _depends_on_seed(self, before: ProcessState) -> bool:
         """Under one of a few other seeds: a mask of one element is the same under every second of them."""
         for number in range(1, OTHER_SEEDS + 1):
-            instance, offset = self.make(), number * OTHER_SEED
+            instance, offset = self.instance(), number * OTHER_SEED
             with unwritten_memory(NOUGHTS):  # as the first run
                 self.other_seed = self._timed(functools.partial(observe, instance, seed_offset=offset))
             _restored(before)
@@ -142,7 +159,7 @@ class EagerState:
             progress("noise")
             started = time.monotonic()
             for number in range(OTHER_SEEDS + 1, OTHER_SEEDS + 1 + MANY_SEEDS):
-                instance = self.make()
+                instance = self.instance()
                 run = functools.partial(observe, instance, seed_offset=number * OTHER_SEED)
                 self.many_seeds.append(self._timed(run))
                 _restored(before)
@@ -155,7 +172,7 @@ class EagerState:
         if not self.truth_run:
             progress("truth")
             self.truth_run = True
-            self.truth = self._timed(lambda: observe_widened(self.make()))
+            self.truth = self._timed(lambda: observe_widened(self.instance()))
             _restored(before)
         return self.truth
 
@@ -177,7 +194,7 @@ class EagerState:
         """Eager under the mode of the noise, without noise: what the mode itself changes."""
         if self.still is None:
             progress("noise")
-            instance = self.make()
+            instance = self.instance()
             around_call = functools.partial(RoundingNoise, 0, scale=0.0)
             self.still = self._timed(lambda: observe(instance, around_call=around_call))
             _restored(before)
@@ -187,7 +204,7 @@ class EagerState:
         """Eager by those of its other kernels."""
         if name not in self.relaid:
             progress("relaid")
-            instance = self.make()
+            instance = self.instance()
             self.relaid[name] = self._timed(lambda: observe(instance, around_call=OTHERS[name]))
             _restored(before)
         return self.relaid[name]
@@ -195,7 +212,7 @@ class EagerState:
     def _add_noise(self, runs: list[Outcome], count: int, scale: float, before: ProcessState) -> None:
         started = time.monotonic()
         for seed in range(count):
-            instance = self.make()
+            instance = self.instance()
             around_call = functools.partial(RoundingNoise, seed, scale=scale)
             run = self._timed(functools.partial(observe, instance, around_call=around_call))
             runs.append(run)
@@ -321,7 +338,7 @@ def judge_subject(
     assert eager.is_random is not None
     progress("subject")
     subject.reset()
-    instance, promised = _as_promised(eager.make(), subject.spec)
+    instance, promised = _as_promised(eager.instance(), subject.spec)
     plan = instance.program.calls
     compile_seconds = 0.0
 
@@ -377,6 +394,8 @@ def judge_subject(
         verdict = dataclasses.replace(
             verdict, explained=(*verdict.explained, f"calls from {promised} on: {_NO_GUARDS}")
         )
+    if eager.explained:
+        verdict = dataclasses.replace(verdict, explained=(*verdict.explained, *eager.explained))
     if leaked:
         verdict = _with_leak(verdict, leaked)
     measurements = Measurements(
@@ -392,7 +411,7 @@ def judge_subject(
         progress("speed")
         first_call_s = compile_seconds + (seen.calls[0].seconds if isinstance(seen, Returned) else 0.0)
         measurements = measure_speed(
-            make=eager.make,
+            make=eager.instance,
             subject=subject,
             budget_s=options.speed_budget_s,
             device=options.device,
@@ -414,7 +433,7 @@ def _as_promised(instance: Instance, spec: SubjectSpec) -> tuple[Instance, int |
     cut = next((i for i, call in enumerate(calls) if i and call.before), None)
     if spec.guards or cut is None:
         return instance, None
-    return dataclasses.replace(instance, program=dataclasses.replace(instance.program, calls=calls[:cut])), cut
+    return instance.with_calls(calls[:cut]), cut
 
 
 def _first_calls(outcome: Outcome, count: int | None) -> Outcome:

@@ -34,7 +34,7 @@ from oracle.errors import InternalError, UsageError
 from oracle.flatten import flatten
 from oracle.isolate.process_tree import thread_times, tree_of
 from oracle.isolate.task_clock import TaskClock
-from oracle.program import Call, Program
+from oracle.program import Call, Program, default_plan
 from oracle.subjects.base import Subject
 from oracle.subjects.naming import check_distinct_names, check_distinct_specs, names_of_callables
 from oracle.subjects.registry import check_requirements, load, of_callable, resolve, split_names
@@ -62,19 +62,21 @@ def check(
     kwargs: Mapping[str, Any] | None = None,
     backward: bool | None = None,
     dynamic: bool | None = None,
-    calls: int = 2,
+    calls: int = 3,
     seed: int = 0,
     isolate: bool = True,
     timeout_s: float = 300.0,
 ) -> dict[str, Verdict]:
     """Run `fn(*inputs, **kwargs)` in eager and on each subject, and judge.
 
-    `fn` is a function or an nn.Module (deep-copied for each run); it must give the same result when called again.
+    `fn` is a function or an nn.Module (deep-copied for each run); on the same values it must give the same result again.
     `inputs` and `kwargs` may be any nesting of tensors (any dtype, layout, strides, aliasing; not on the meta device, where
     there are no values to compare) and Python values; they are copied, never changed. `subjects` are names (`torch-oracle list
     subjects`), "module:function" paths, or a Dynamo backend itself: `backend(gm, example_inputs) -> callable`; one of these, or
-    several. `backward=None` differentiates when an input or parameter requires grad. `calls` repeats the call on the same
-    values, to see what reuse of compiled code does. `timeout_s` is in seconds, for each subject.
+    several. `backward=None` differentiates when an input or parameter requires grad. `calls` is how many are made: the first on
+    the values given, the others on other values in the same tensors (floats are moved and multiplied, `oracle.other_values`), to
+    see what reuse of compiled code does. Where `fn` does not take those, they are made on the given values, and the verdict's
+    `explained` says so. `timeout_s` is in seconds, for each subject.
 
     Returns a verdict per subject, in the order given. The key of a subject given by name or path is that text. That of a
     backend is `module.qualname` (of the class, where the backend is an instance of one; of the function, where it is a partial),
@@ -180,7 +182,7 @@ def _check_options(*, kwargs: Any, backward: Any, dynamic: Any, calls: Any, seed
         ("kwargs", kwargs, is_dict, "a dict from names of arguments to values", "write kwargs={'name': value}"),
         ("backward", backward, backward in (None, True, False), "True, False or None", "leave it out for None"),
         ("dynamic", dynamic, dynamic in (None, True, False), "True, False or None", "leave it out for None"),
-        ("calls", calls, is_number(calls, (int,)) and calls >= 1, "an integer, at least 1", "leave it out for 2"),
+        ("calls", calls, is_number(calls, (int,)) and calls >= 1, "an integer, at least 1", "leave it out for 3"),
         ("seed", seed, is_number(seed, (int,)) and seed >= 0, "an integer, at least 0", "leave it out for 0"),
         ("timeout_s", timeout_s, is_number(timeout_s, (int, float)) and timeout_s > 0, "seconds, more than 0",
          "leave it out for 300"),
@@ -253,7 +255,14 @@ def _live_program(
         tensors += list(fn.parameters()) if isinstance(fn, torch.nn.Module) else []
         backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     call = Call(backward=backward, grad_mode="grad" if torch.is_grad_enabled() else "no_grad")
-    program = Program(name=_name(fn), source="", calls=(call,) * calls, seed=seed, is_module=is_module, dynamic=dynamic)
+    program = Program(
+        name=_name(fn),
+        source="",
+        calls=default_plan(call, count=calls),
+        seed=seed,
+        is_module=is_module,
+        dynamic=dynamic,
+    )
 
     def make_target() -> Callable[..., Any]:
         return _copied(fn) if isinstance(fn, torch.nn.Module) else _same_function(fn)

@@ -15,12 +15,13 @@ The module itself is torch-free, like every plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from oracle.errors import UsageError
 
 FORMAT_VERSION = 1
+VALUES = ("given", "scaled", "moved")  # from none to the strongest change
 
 JsonTree = Any  # the tagged JSON of oracle.inputs: nested lists, {"$": tag, ...} objects and plain JSON scalars
 
@@ -31,6 +32,7 @@ class Call:
 
     args: JsonTree = None  # tagged JSON list (see oracle.inputs); None: from the source's `inputs(call)`
     kwargs: JsonTree = None  # tagged JSON object; None: none, or from `inputs(call)`
+    values: str = "given"  # "given" | "scaled" | "moved": other values in the same arguments, see oracle.other_values
     before: str = ""  # statements run before the call, in the source's namespace, with `target` bound to the original
     backward: bool = False  # then differentiate all differentiable outputs with seeded tangents
     grad_mode: str = "grad"  # "grad" | "no_grad" | "inference"
@@ -83,6 +85,12 @@ class Program:
                 do="give it `calls`",
             )
         for call in self.calls:
+            if call.values not in VALUES:
+                raise UsageError(
+                    seen=f"values {call.values!r} in program {self.name!r}",
+                    expected=" or ".join(map(repr, VALUES)),
+                    do="mend the program's call plan",
+                )
             if call.grad_mode not in ("grad", "no_grad", "inference"):
                 raise UsageError(
                     seen=f"grad_mode {call.grad_mode!r} in program {self.name!r}",
@@ -132,6 +140,11 @@ class Program:
                 expected=f"fields among format, {', '.join(cls.__dataclass_fields__)}",
                 do="mend the JSON, or use the torch-oracle version that wrote it",
             ) from error
+
+
+def default_plan(call: Call, *, count: int = 3) -> tuple[Call, ...]:
+    """The call, then again on other values: what a compiler kept of the call before shows, and what it gave back too early."""
+    return (call, *(replace(call, values="moved") for _ in range(count - 1)))
 
 
 def _without_defaults(data: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

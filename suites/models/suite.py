@@ -22,10 +22,10 @@ def program():
 def inputs(call):
     return make_inputs({name!r}, mode={mode!r}, dtype={dtype!r}, device={device!r}, call=call)
 """
-# direction -> mode, and calls: a second eval call with other values finds what was baked in at the first
+# direction -> mode, and calls: each has values of its own, see make_inputs. The later ones find what was baked in at the first.
 _MODES = {
-    "forward": ("eval", (Call(grad_mode="no_grad", training=False), Call(grad_mode="no_grad"))),
-    "backward": ("train", (Call(backward=True, training=True),)),
+    "forward": ("eval", (Call(grad_mode="no_grad", training=False), *[Call(grad_mode="no_grad")] * 2)),
+    "backward": ("train", (Call(backward=True, training=True), *[Call(backward=True)] * 2)),
 }
 
 

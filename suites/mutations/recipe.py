@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from oracle.program import Call, Program
+from oracle.program import Call, Program, default_plan
 
 GRAD_MODES = ("grad", "no_grad", "inference")
 
@@ -78,4 +78,4 @@ class Recipe:
 
     def to_program(self, *, name: str, seed: int = 0) -> Program:
         call = Call(backward=self.is_differentiated and self.grad_mode == "grad", grad_mode=self.grad_mode)
-        return Program(name=name, source=self.source(), calls=(call,) * self.calls, seed=seed)
+        return Program(name=name, source=self.source(), calls=default_plan(call, count=self.calls), seed=seed)

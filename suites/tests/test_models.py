@@ -90,10 +90,11 @@ def test_fast_models_run_in_eager_and_repeat_themselves(group: str) -> None:
         _assert_runs_twice_alike(found)
 
 
-def test_the_second_eval_call_has_other_inputs_and_outputs() -> None:
-    (found,) = _programs(Selection(match=("mlp/*/eval",)))
-    first, second = run(found.program)
-    assert not same(first[0], second[0])
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_every_call_has_other_inputs_and_outputs(mode: str) -> None:
+    (found,) = _programs(Selection(match=(f"mlp/*/{mode}",)))
+    first, second, third = (outputs for outputs, *_ in run(found.program))
+    assert not any(same(*pair) for pair in ((first, second), (first, third), (second, third)))
 
 
 @pytest.mark.slow
