@@ -23,7 +23,7 @@ from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_
 from oracle.inputs import clone_tree
 from oracle.isolate import START_UP
 from oracle.judge import Evidence, Promises, Runs, judge
-from oracle.later_calls import first_refused, weaker
+from oracle.later_calls import plan_taken, refusal_of_double_backward, up_to_gradients
 from oracle.noise import RoundingNoise
 from oracle.observe import observe
 from oracle.outcome import Leaf, Outcome, Raised, Returned
@@ -109,8 +109,8 @@ class EagerState:
         instance = self.instance()
         self.first = self._first_run(instance)
         self.leaks = _restored(before)
-        while (refused := first_refused(instance.program.calls, self.first)) is not None:
-            self.calls, reason = weaker(instance.program.calls, refused)
+        while (taken := plan_taken(instance.program.calls, self.first)) is not None:
+            self.calls, reason = taken
             self.explained += (reason,)
             instance = self.instance()
             self.first = self._first_run(instance)
@@ -368,6 +368,12 @@ def judge_subject(
     counters = subject.counters()
     progress("judge")
     first, second, is_random = eager.first, eager.second, eager.is_random
+    explained = eager.explained
+    refusal = refusal_of_double_backward(seen, is_promised=subject.spec.double_backward)
+    if refusal is not None:
+        number, text = refusal
+        first, second, seen = (up_to_gradients(outcome, number) for outcome in (first, second, seen))
+        explained = (*explained, f"gradients of call {number} are not judged, double backward is refused: {text}")
 
     def judged(count: int | None, outcome: Outcome) -> Verdict:
         evidence = Evidence(
@@ -394,8 +400,8 @@ def judge_subject(
         verdict = dataclasses.replace(
             verdict, explained=(*verdict.explained, f"calls from {promised} on: {_NO_GUARDS}")
         )
-    if eager.explained:
-        verdict = dataclasses.replace(verdict, explained=(*verdict.explained, *eager.explained))
+    if explained:
+        verdict = dataclasses.replace(verdict, explained=(*verdict.explained, *explained))
     if leaked:
         verdict = _with_leak(verdict, leaked)
     measurements = Measurements(

@@ -11,6 +11,7 @@ import functools
 import time
 import traceback
 import types
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,8 @@ from oracle.hygiene import rng_digest, seed_everything
 from oracle.outcome import AliasGraph, CallObservation, ExceptionFacts, Leaf, Outcome, Raised, Returned, TensorFacts
 
 TRACEBACK_LINES = 40
+DOUBLE_BACKWARD = "double backward"  # the phase
+SECOND = "second grad of "  # how the paths of gradients of gradients begin
 _DATA_TYPES = (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, torch.Tensor)
 _OUT_OF_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
 
@@ -47,6 +50,7 @@ def observe(
     """
     target = instance.target
     phase, call = "compile", 0
+    observed: CallObservation | None = None
     done: list[CallObservation] = []
     kept: list[
         tuple[str, torch.Tensor, torch.Tensor]
@@ -82,37 +86,45 @@ def observe(
             if not is_last and leaves_out is None:
                 kept += _kept(outputs, seen_outputs, call)
             digest = rng_digest()
-            gradients: tuple[Leaf, ...] = ()
+            observed = CallObservation(
+                structure=structure,
+                outputs=seen_outputs,
+                inputs_after=seen_inputs,
+                gradients=(),
+                module_state=seen_state,
+                aliases=aliases,
+                rng_digest=digest,
+                seconds=seconds,
+            )
             if plan.backward:
-                phase = "backward"
-                tangents = _tangents(outputs, instance.program.seed + call)
+                phase = DOUBLE_BACKWARD if plan.double_backward else "backward"
+                seed = instance.program.seed + call
+                tangents = _tangents(outputs, seed)
+                leaves = [*named_inputs, *state]
                 with around_call():
                     started = time.perf_counter()
-                    if tangents:
-                        torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents])
+                    if plan.double_backward:
+                        found = _differentiated_twice(tangents, leaves, seed)
+                    else:
+                        if tangents:
+                            torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents])
+                        found = _gradients_of(leaves)
                     _synchronize(instance.device)
                     seconds += time.perf_counter() - started
-                found = _gradients_of([*named_inputs, *state])
                 gradients = tuple(map(_leaf, found))
                 if not is_last:
                     kept += _kept(found, gradients, call)
                 digest = _with_backward(digest, rng_digest())
-            done.append(
-                CallObservation(
-                    structure=structure,
-                    outputs=seen_outputs,
-                    inputs_after=seen_inputs,
-                    gradients=gradients,
-                    module_state=seen_state,
-                    aliases=aliases,
-                    rng_digest=digest,
-                    seconds=seconds,
-                )
-            )
+                observed = replace(observed, gradients=gradients, rng_digest=digest, seconds=seconds)
+            done.append(observed)
     except BaseException as error:  # whatever a subject raises is an observation
         if isinstance(error, KeyboardInterrupt):
             raise
-        return Raised(exception=_exception_facts(error, call, phase), calls=tuple(done))
+        return Raised(
+            exception=_exception_facts(error, call, phase),
+            calls=tuple(done),
+            undifferentiated=observed if phase == DOUBLE_BACKWARD else None,
+        )
     if len(done) > 1:
         overwritten = tuple(path for path, tensor, held in kept if not _still_holds(tensor, held))
         done[-1] = replace(done[-1], aliases=replace(done[-1].aliases, overwritten=overwritten))
@@ -130,6 +142,12 @@ def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
 def _with_backward(after_call: str, after_backward: str) -> str:
     """Both states of the generators: a draw that a subject makes in backward, and eager in forward, shows in the first one."""
     return after_call if after_call == after_backward else f"{after_backward} (before backward: {after_call})"
+
+
+def without_backward(observed: CallObservation) -> CallObservation:
+    """The call as it was before its backward."""
+    _, marker, digest = observed.rng_digest.partition("(before backward: ")
+    return replace(observed, gradients=(), rng_digest=digest.removesuffix(")") if marker else observed.rng_digest)
 
 
 def _synchronize(device: str) -> None:
@@ -325,6 +343,34 @@ def _gradients_of(leaves: Iterable[RawLeaf]) -> list[RawLeaf]:
         RawLeaf(f"grad of {leaf.path}", leaf.value.grad)
         for leaf in leaves
         if isinstance(leaf.value, torch.Tensor) and leaf.value.is_leaf and leaf.value.requires_grad
+    ]
+
+
+def _differentiated_twice(
+    tangents: list[tuple[torch.Tensor, torch.Tensor]], leaves: list[RawLeaf], seed: int
+) -> list[RawLeaf]:
+    """The gradients, detached, then what these give in their turn: zeros where they depend on nothing."""
+    if not tangents:
+        return _gradients_of(leaves)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a cycle, which is broken below
+        torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents], create_graph=True)
+    first = _gradients_of(leaves)
+    paths = {one.path for one in first}
+    holders = {id(leaf.value): leaf for leaf in leaves if f"grad of {leaf.path}" in paths}
+    pairs = _tangents(list({id(one.value): one for one in first}.values()), seed)
+    second: list[torch.Tensor | None] = [None] * len(holders)
+    if pairs:
+        roots, given = [root for root, _ in pairs], [tangent for _, tangent in pairs]
+        second = [*torch.autograd.grad(roots, [leaf.value for leaf in holders.values()], given, allow_unused=True)]
+    for leaf in holders.values():
+        leaf.value.grad = None
+    return [
+        *(replace(one, value=None if one.value is None else one.value.detach()) for one in first),
+        *(
+            RawLeaf(f"{SECOND}{leaf.path}", torch.zeros_like(leaf.value) if value is None else value)
+            for leaf, value in zip(holders.values(), second, strict=True)
+        ),
     ]
 
 

@@ -64,7 +64,7 @@ class ExceptionFacts:
     message: str
     traceback: str  # the tail, for the record
     call: int  # index in the call plan
-    phase: str  # "compile" | "call" | "backward"
+    phase: str  # "compile" | "call" | "backward" | "double backward"
     is_out_of_memory: bool = False
 
 
@@ -77,7 +77,7 @@ class CallObservation:
     inputs_after: tuple[Leaf, ...]  # arguments after the call (before backward): mutation shows here
     gradients: tuple[
         Leaf, ...
-    ]  # of inputs and module parameters; value None where there is none; empty without backward
+    ]  # of inputs and module parameters; value None where there is none; empty without backward; then those of these gradients
     module_state: tuple[Leaf, ...]  # parameters, buffers, training flags, extra attributes, after the call
     aliases: AliasGraph
     rng_digest: str  # of all generator states after the call and, where its backward draws, after that too
@@ -97,6 +97,7 @@ class Raised:
 
     exception: ExceptionFacts
     calls: tuple[CallObservation, ...] = ()
+    undifferentiated: CallObservation | None = None  # the call whose double backward raised, without its gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

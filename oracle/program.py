@@ -14,6 +14,7 @@ The module itself is torch-free, like every plan.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from oracle.errors import UsageError
 
 FORMAT_VERSION = 1
+TWICE_DIFFERENTIATED = 4  # one program in so many
 VALUES = ("given", "scaled", "moved")  # from none to the strongest change
 
 JsonTree = Any  # the tagged JSON of oracle.inputs: nested lists, {"$": tag, ...} objects and plain JSON scalars
@@ -35,6 +37,7 @@ class Call:
     values: str = "given"  # "given" | "scaled" | "moved": other values in the same arguments, see oracle.other_values
     before: str = ""  # statements run before the call, in the source's namespace, with `target` bound to the original
     backward: bool = False  # then differentiate all differentiable outputs with seeded tangents
+    double_backward: bool = False  # then, with `backward`, differentiate its gradients as well
     grad_mode: str = "grad"  # "grad" | "no_grad" | "inference"
     training: bool | None = None  # call train()/eval() on the module first
     outside: bool = False  # the last call only: its sizes are outside of the program's `sizes`, and must be refused
@@ -142,9 +145,17 @@ class Program:
             ) from error
 
 
-def default_plan(call: Call, *, count: int = 3) -> tuple[Call, ...]:
-    """The call, then again on other values: what a compiler kept of the call before shows, and what it gave back too early."""
-    return (call, *(replace(call, values="moved") for _ in range(count - 1)))
+def default_plan(call: Call, *, key: str, count: int = 3) -> tuple[Call, ...]:
+    """The call, then again on other values: what a compiler kept of the call before shows, and what it gave back too early.
+
+    `key` says which program it is: of those with a backward, one in `TWICE_DIFFERENTIATED` has gradients of its gradients in
+    the last call.
+    """
+    later = [replace(call, values="moved") for _ in range(count - 1)]
+    share = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "little") % TWICE_DIFFERENTIATED
+    if call.backward and count > 2 and share == 0:
+        later[-1] = replace(later[-1], double_backward=True)
+    return (call, *later)
 
 
 def _without_defaults(data: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

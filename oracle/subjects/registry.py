@@ -371,7 +371,9 @@ def _from_entry(name: str, entry: SubjectEntry, more_options: Mapping[str, Any])
         spec = replace(spec, options=options)
     else:
         spec = _spec(name, BUILT_IN[entry.kind], options, base=entry.kind)
-    return replace(spec, env={**spec.env, **entry.env}, rng=entry.rng or spec.rng)
+    return replace(
+        spec, env={**spec.env, **entry.env}, rng=entry.rng or spec.rng, double_backward=entry.double_backward
+    )
 
 
 def _check_entry_names(entries: Mapping[str, SubjectEntry], subjects_file: Path | None) -> None:

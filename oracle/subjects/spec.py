@@ -28,6 +28,7 @@ class SubjectSpec:
     guards: bool = (
         True  # notices when something the program reads besides its inputs has changed; traces do not promise it
     )
+    double_backward: bool = False  # promises gradients of gradients: refusing them by name is a finding too
     ranges: bool = False  # takes a program's `sizes`, and refuses others at calls: an exported program
 
     def to_json(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ kind = "backend"                           # or "compiler"; without a path: the 
 options = { dynamic = true }
 env = { MY_FLAG = "1" }                    # set before torch is imported, in workers of its own
 rng = "own"                                # random numbers of its own: judged by distribution
+double_backward = true                     # promises gradients of gradients: to refuse them is a finding
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ else:
     import tomli as tomllib  # pyright: ignore[reportMissingImports]  # installed on Python 3.10 only
 
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
-_KEYS = ("path", "kind", "options", "env", "rng")
+_KEYS = ("path", "kind", "options", "env", "rng", "double_backward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class SubjectEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     rng: str = ""
+    double_backward: bool = False
 
 
 def read_subjects_file(file: Path) -> dict[str, SubjectEntry]:
@@ -84,6 +86,9 @@ def _entry(file: Path, name: str, table: object) -> SubjectEntry:
         raise _bad(file, f"{at}.kind", '"backend" or "compiler" beside a path')
     if rng not in ("", "eager", "own"):
         raise _bad(file, f"{at}.rng", '"eager" (the same random numbers) or "own" (the same distribution)')
+    double_backward = table.get("double_backward", False)
+    if not isinstance(double_backward, bool):
+        raise _bad(file, f"{at}.double_backward", "true or false")
     for key in ("options", "env"):
         if not isinstance(table.get(key, {}), dict):
             raise _bad(file, f"{at}.{key}", "a table")
@@ -94,7 +99,14 @@ def _entry(file: Path, name: str, table: object) -> SubjectEntry:
     for option, value in options.items():
         if not isinstance(value, (bool, int, float, str)):
             raise _bad(file, f"{at}.options.{option}", "a number, a string, true or false")
-    return SubjectEntry(path=path, kind=kind or "backend", options=options, env=table.get("env", {}), rng=rng)
+    return SubjectEntry(
+        path=path,
+        kind=kind or "backend",
+        options=options,
+        env=table.get("env", {}),
+        rng=rng,
+        double_backward=double_backward,
+    )
 
 
 def _bad(file: Path, key: str, expected: str) -> UsageError:

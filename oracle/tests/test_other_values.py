@@ -28,7 +28,7 @@ def changed(*tensors: Any, call: int = 1, moves: bool = True) -> list[Any]:
 
 
 def verdict_on(source: str, backend: Any, call: Call = Call(), **fields: Any) -> Verdict:  # noqa: B008 - frozen
-    program = Program(name="t", source="import torch\n" + source, calls=default_plan(call), **fields)
+    program = Program(name="t", source="import torch\n" + source, calls=default_plan(call, key="t"), **fields)
     subject = load(resolve(backend)) if isinstance(backend, str) else of_callable(backend)
     state = EagerState(make=lambda: instantiate(program))
     return judge_subject(eager=state, subject=subject, options=CaseOptions()).verdict
@@ -212,7 +212,7 @@ def test_values_that_eager_does_not_take_are_left_and_it_is_said(value: str, bod
     source = f"def inputs(call): return ({value},), {{}}\ndef program(x): return {body}\n"
     verdict = verdict_on(source, "eager")
     assert verdict.status is Status.PASS
-    assert any(f"made on {instead} ones" in text for text in verdict.explained), verdict.explained
+    assert any(f"made on {instead} values" in text for text in verdict.explained), verdict.explained
 
 
 # ------------------------------------------------------------------------------------ results that the caller keeps

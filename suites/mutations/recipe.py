@@ -78,4 +78,6 @@ class Recipe:
 
     def to_program(self, *, name: str, seed: int = 0) -> Program:
         call = Call(backward=self.is_differentiated and self.grad_mode == "grad", grad_mode=self.grad_mode)
-        return Program(name=name, source=self.source(), calls=default_plan(call, count=self.calls), seed=seed)
+        return Program(
+            name=name, source=self.source(), calls=default_plan(call, key=self.body(), count=self.calls), seed=seed
+        )

@@ -19,9 +19,6 @@ from suites.opinfo.samples import source_of
 
 DEFAULT_KINDS = ("sample", "error")
 QUICK_SAMPLES = 1
-BACKWARD = default_plan(Call(backward=True))
-FORWARD = default_plan(Call())
-REFUSED = (Call(),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +130,12 @@ def _suite_program(
     one = samples[index] if index < len(samples) else None
     # Upstream lists some error inputs that only its Python reference implementations refuse: eager decides.
     expects_raise = kind == "error" and one is not None and not eager_takes(rule, info, one, False)
+    name = _name(op, dtype, direction, kind, index)
     return SuiteProgram(
         program=Program(
-            name=_name(op, dtype, direction, kind, index),
+            name=name,
             source=source_of(op, dtype=dtype, kind=kind, index=index, device=str(device), direction=direction),
-            calls=REFUSED if expects_raise else BACKWARD if direction == "backward" else FORWARD,
+            calls=(Call(),) if expects_raise else default_plan(Call(backward=direction == "backward"), key=name),
             expects_raise=expects_raise,
             policy=policy_for(info, one=one, kind=kind, direction=direction),
         ),
