@@ -345,10 +345,11 @@ class RoundingNoise(TorchDispatchMode):
             wide, wide, shift.mul_(info.eps * self.scale * self._factor)
         )  # x + x*shift rounds without bias
         # Infinities and NaN stay. Nothing finite becomes one, nor lets the operator overflow: masks are made as
-        # (1 - mask) * finfo.min, and 1 + eps times the smallest number would be -inf.
+        # (1 - mask) * finfo.min, and 1 + eps times the smallest number would be -inf. The bound is positive for every eps: loud
+        # noise of a long sum in bfloat16 is as large as the value.
         # Nothing but conversions reads float8, and 8 eps are all of its range.
         room = 0.0 if tensor.dtype in _FLOAT8 else 8.0 * info.eps * max(1.0, self.scale * self._factor)
-        limit = info.max * (1.0 - room)
+        limit = info.max / (1.0 + room)
         if self._parts_largest:  # it and its negative are added up to a rounding of one of them, not to 0
             moved = torch.where(moved.abs() > limit, torch.copysign(limit * (1.0 - shift.abs()), wide), moved)
         moved = torch.where(wide.abs() <= info.max, moved.clamp(-limit, limit), wide)

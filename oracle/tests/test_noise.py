@@ -607,3 +607,16 @@ def test_float8_results_move_by_about_an_epsilon(name, seed):
     relative = (moved / x - 1).abs()
     assert float(relative.max()) <= 2.5 * TABLE[dtype].eps  # noise, and two roundings
     assert not torch.equal(moved, x.to(dtype).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_the_bound_of_what_is_moved_is_never_zero_or_below(dtype: torch.dtype, scale: float) -> None:
+    """Or every value would end at the bound, whatever it was."""
+    values = torch.tensor([0.25, 1.0, -5.0])
+    noise = RoundingNoise(0, scale=scale)
+    noise._factor = 4.0
+    moved = noise._moved_dense(values.to(dtype)).double()
+    largest = torch.finfo(dtype).eps * scale * 4.0 + torch.finfo(dtype).eps
+    assert bool(((moved - values).abs() <= values.abs() * largest).all())
+    assert bool((moved != 0).any())
