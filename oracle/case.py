@@ -48,6 +48,8 @@ NOISE_BUDGET_S = 20.0  # after which no more than NOISE_RUNS are made
 _NO_GUARDS = "not judged, for the subject guards its inputs only and the plan changes something else"
 OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
 OTHER_SEEDS = 12  # at most so many are tried before it is said that it does not
+FEW_SEEDS = 16  # runs beside which the run of a subject that draws its own numbers has to be one more
+FEW_SEEDS_BUDGET_S = 2.0
 MANY_SEEDS = 64  # runs in which a NaN or an infinity that depends on chance has to show once
 Progress = Callable[[str], None]
 _Ran = TypeVar("_Ran", Outcome, Outcome | None)
@@ -135,7 +137,8 @@ class EagerState:
             still=lambda: self.still_run(progress, before),
             other_kernels=lambda name: self.relaid_run(name, progress, before),
             other_seed=lambda: self.other_seed,
-            many_seeds=lambda: self.runs_under_many_seeds(progress, before),
+            few_seeds=lambda: self.runs_under_seeds(FEW_SEEDS, FEW_SEEDS_BUDGET_S, progress, before),
+            many_seeds=lambda: self.runs_under_seeds(MANY_SEEDS, NOISE_BUDGET_S, progress, before),
         )
 
     def _first_run(self, instance: Instance) -> Outcome:
@@ -153,19 +156,18 @@ class EagerState:
                 return True
         return False
 
-    def runs_under_many_seeds(self, progress: Progress, before: ProcessState) -> list[Outcome]:
-        """Of a random program in which the subject alone met a NaN or an infinity."""
-        if not self.many_seeds:
+    def runs_under_seeds(self, count: int, budget_s: float, progress: Progress, before: ProcessState) -> list[Outcome]:
+        """Of a random program: under `count` other seeds, or as many as the time allows, but no fewer than OTHER_SEEDS."""
+        started = time.monotonic()
+        while len(self.many_seeds) < count:
+            if time.monotonic() - started > budget_s and len(self.many_seeds) >= OTHER_SEEDS:
+                break
             progress("noise")
-            started = time.monotonic()
-            for number in range(OTHER_SEEDS + 1, OTHER_SEEDS + 1 + MANY_SEEDS):
-                instance = self.instance()
-                run = functools.partial(observe, instance, seed_offset=number * OTHER_SEED)
-                self.many_seeds.append(self._timed(run))
-                _restored(before)
-                if time.monotonic() - started > NOISE_BUDGET_S and len(self.many_seeds) >= OTHER_SEEDS:
-                    break
-        return self.many_seeds
+            instance, number = self.instance(), OTHER_SEEDS + 1 + len(self.many_seeds)
+            run = functools.partial(observe, instance, seed_offset=number * OTHER_SEED)
+            self.many_seeds.append(self._timed(run))
+            _restored(before)
+        return self.many_seeds[:count]
 
     def ground_truth(self, progress: Progress, before: ProcessState) -> Outcome | None:
         """Eager in the widest dtype, or None where that has another meaning."""
@@ -359,11 +361,15 @@ def judge_subject(
         compile_seconds = time.perf_counter() - at
         return compiled
 
+    def observed(instance: Instance, more_config: Mapping[str, Any]) -> Outcome:
+        config = {**instance.program.config, **more_config}
+        with configured(config), unwritten_memory(LARGE):  # what it leaves unwritten shows
+            return observe(instance, compile_target=compile_target)
+
     if subject.spec.kind == "eager" and subject.spec.options.get("process") == "second":
         seen = observe_in_second_process(instance.program, device=options.device)
     else:
-        with configured(instance.program.config), unwritten_memory(LARGE):  # what it leaves unwritten shows
-            seen = observe(instance, compile_target=compile_target)
+        seen = observed(instance, {})
     leaked = tuple(text for text in _restored(before) if text not in eager.leaks)
     counters = subject.counters()
     progress("judge")
@@ -375,7 +381,7 @@ def judge_subject(
         first, second, seen = (up_to_gradients(outcome, number) for outcome in (first, second, seen))
         explained = (*explained, f"gradients of call {number} are not judged, double backward is refused: {text}")
 
-    def judged(count: int | None, outcome: Outcome) -> Verdict:
+    def judged(count: int | None, outcome: Outcome, *, own_stream: bool = subject.spec.rng == "own") -> Verdict:
         evidence = Evidence(
             eager=_first_calls(first, count),
             again=_first_calls(second, count),
@@ -384,7 +390,7 @@ def judge_subject(
             promises=Promises(
                 policy=instance.program.policy,
                 raises=instance.program.expects_raise,
-                own_stream=subject.spec.rng == "own",
+                own_stream=own_stream,
             ),
             draws=_draws(instance.program, first),
             is_random=is_random,
@@ -396,6 +402,17 @@ def judge_subject(
         verdict = judge_outside(len(plan) - 1, seen, judged)
     else:
         verdict = judged(promised, seen)
+    if is_random and subject.spec.rng == "own" and not verdict.status.is_finding:
+        by_values = None
+        if subject.spec.eager_stream:
+            progress("subject")
+            subject.reset()
+            by_values = observed(_as_promised(eager.instance(), subject.spec)[0], subject.spec.eager_stream)
+            if refusal is not None:
+                by_values = up_to_gradients(by_values, refusal[0])
+            _restored(before)
+            progress("judge")
+        verdict = _with_values(verdict, by_values, _first_calls(first, promised), functools.partial(judged, promised))
     if promised is not None:
         verdict = dataclasses.replace(
             verdict, explained=(*verdict.explained, f"calls from {promised} on: {_NO_GUARDS}")
@@ -428,6 +445,26 @@ def judge_subject(
     trace = seen.exception.traceback if isinstance(seen, Raised) and verdict.status is not Status.PASS else ""
     measurements = dataclasses.replace(measurements, wall_s=time.perf_counter() - started)
     return CaseResult(verdict=verdict, measurements=measurements, traceback=trace, leaked=leaked)
+
+
+def _with_values(verdict: Verdict, seen: Outcome | None, eager: Outcome, judged: Callable[..., Verdict]) -> Verdict:
+    """The verdict on a subject that draws its own random numbers, with what its run under eager's numbers adds.
+
+    `seen` is that run, if there is one. Only if it drew what eager draws are its values held against eager's.
+    """
+    drew_the_same = (
+        isinstance(seen, Returned)
+        and isinstance(eager, Returned)
+        and [call.rng_digest for call in seen.calls] == [call.rng_digest for call in eager.calls]
+    )
+    if not drew_the_same:
+        text = "random values were compared by their distribution only: the subject draws other numbers than eager"
+        return dataclasses.replace(verdict, explained=(*verdict.explained, text))
+    by_values = judged(seen, own_stream=False)
+    text = "random values were compared one by one, in a run with eager's random numbers"
+    if by_values.status.is_finding:
+        return dataclasses.replace(by_values, explained=(*by_values.explained, text))
+    return dataclasses.replace(verdict, witnesses=by_values.witnesses, explained=(*verdict.explained, text))
 
 
 def _as_promised(instance: Instance, spec: SubjectSpec) -> tuple[Instance, int | None]:

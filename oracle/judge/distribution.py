@@ -1,11 +1,12 @@
 """Random programs whose subject draws its own numbers: the same distribution instead of the same values.
 
-Three checks, each on what both sides must share whatever the seed:
+Four checks, each on what both sides must share whatever the seed:
 
 - where eager is never NaN (never infinite) under many seeds, the subject is not so either: a value that overflows where dropout
   keeps it does so by chance;
 - the elements of eager's and of the subject's tensor come from one distribution (two-sample Kolmogorov-Smirnov at
   p < 1e-6, so that a sweep of a hundred thousand tensors raises a tenth of a false alarm);
+- element by element, the subject's run could be one of eager's runs under other seeds (oracle.judge.exchange);
 - where dropout zeroes an output it zeroes the gradient: if the zeros of an output and of a gradient coincide in eager under
   every seed, they coincide in the subject. A recomputed forward with a fresh mask breaks this and nothing else.
 """
@@ -13,15 +14,16 @@ Three checks, each on what both sides must share whatever the seed:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from oracle.judge.elements import is_float, widen
-from oracle.judge.evidence import LeavesOfRuns
+from oracle.judge.elements import READABLE, is_float, widen
+from oracle.judge.evidence import LeavesOfRuns, Place
+from oracle.judge.exchange import stands_out
 from oracle.judge.findings import GRADIENTS, OUTPUTS, FindingsBuilder, Severity
-from oracle.judge.leaves import LeafPair, parts_of
+from oracle.judge.leaves import LeafPair, part_of, parts_of
 from oracle.outcome import CallObservation, Leaf
 from oracle.verdict import Status
 
@@ -56,8 +58,10 @@ def _sample(tensor: Tensor) -> Tensor:
     return flat[~flat.isnan()].sort().values
 
 
-def compare_distribution(pair: LeafPair, leaves: LeavesOfRuns, builder: FindingsBuilder) -> bool:
-    """Whether one leaf's values may come from eager's distribution.
+def compare_distribution(
+    pair: LeafPair, leaves: LeavesOfRuns, builder: FindingsBuilder, *, before: LeafPair | None = None
+) -> bool:
+    """Whether one leaf's values may come from eager's distribution. `before` is the same leaf of the call before.
 
     Elements need not be independent (`x + rand(())` shifts them all): with a run of eager under another seed, the subject is
     wrong only if eager agrees with itself.
@@ -67,27 +71,50 @@ def compare_distribution(pair: LeafPair, leaves: LeavesOfRuns, builder: Findings
         return True
     builder.count(tensors=1)
     is_right = True
-    other = leaves.other_seed(pair.place)
-    other_parts = [part for _, part in parts_of(other.value)] if other is not None and other.facts is not None else []
+    call, section, path = pair.place
     eager_parts, subject_parts = parts_of(pair.eager.value), parts_of(pair.subject.value)
     for position, ((suffix, eager), (_, subject)) in enumerate(zip(eager_parts, subject_parts, strict=False)):
-        builder.count(elements=eager.numel())
-        third = other_parts[position] if position < len(other_parts) else None
+        builder.count(elements=eager.numel(), witnesses={"distribution": eager.numel()})
+
+        def runs(source: Callable[[Place], Sequence[Leaf]], number: int, position: int = position) -> list[Tensor]:
+            return [part for leaf in source((number, section, path)) if (part := part_of(leaf, position)) is not None]
+
         symptom = _finite_symptom(eager, subject)
-        if symptom and _has_by_chance(
-            subject, [parts_of(leaf.value)[position][1] for leaf in leaves.many_seeds(pair.place)]
-        ):
+        if symptom and _has_by_chance(subject, runs(leaves.many_seeds, call)):
             symptom = ""
         if not symptom:
-            symptom = _distribution_symptom(eager, subject, third)
-            if symptom and _is_as_far_by_chance(
-                eager, subject, [parts_of(leaf.value)[position][1] for leaf in leaves.many_seeds(pair.place)]
-            ):
+            symptom = _distribution_symptom(eager, subject, part_of(leaves.other_seed(pair.place), position))
+            if symptom and _is_as_far_by_chance(eager, subject, runs(leaves.many_seeds, call)):
                 symptom = ""
+        for source in () if symptom else (leaves.few_seeds, leaves.many_seeds):  # what few runs say, many must confirm
+            earlier = None
+            if before is not None:
+                earlier = [part_of(before.subject, position), part_of(before.eager, position), *runs(source, call - 1)]
+            symptom = _exchange_symptom([subject, eager, *runs(source, call)], earlier)
+            if not symptom:
+                break
         if symptom:
             is_right = False
             builder.add(pair.section.severity, pair.section.status, pair.call, f"{pair.path}{suffix}{symptom}")
     return is_right
+
+
+def _exchange_symptom(tensors: Sequence[Tensor], before: Sequence[Tensor | None] | None) -> str:
+    """Of the subject's tensor, the first, among eager's. `before`: the same of the call before. Complex ones by their parts."""
+
+    def comparable(found: Sequence[Tensor | None]) -> list[Tensor]:
+        like = found[0]
+        if like is None or like.dtype not in READABLE:
+            return []
+        same = [
+            other for other in found if other is not None and (other.shape, other.dtype) == (like.shape, like.dtype)
+        ]
+        return [torch.view_as_real(widen(other)) if like.is_complex() else other for other in same]
+
+    seen, earlier = comparable(tensors), comparable(before or [None])
+    if not seen:
+        return ""
+    return stands_out(seen, before=earlier if len(earlier) == len(seen) else None)
 
 
 def _finite_symptom(eager: Tensor, subject: Tensor) -> str:

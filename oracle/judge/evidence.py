@@ -26,7 +26,8 @@ class Runs:
     still: Callable[[], Outcome | None] = lambda: None  # under the noise's mode, without noise (oracle.judge.trust)
     other_kernels: Callable[[str], Outcome | None] = lambda name: None  # by a name in oracle.relaid
     other_seed: Callable[[], Outcome | None] = lambda: None  # of a random program
-    many_seeds: Callable[[], Sequence[Outcome]] = tuple  # likewise
+    few_seeds: Callable[[], Sequence[Outcome]] = tuple  # likewise, of those whose subject draws its own numbers
+    many_seeds: Callable[[], Sequence[Outcome]] = tuple  # the same where few make the subject look wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,9 @@ class LeavesOfRuns:
 
     def other_seed(self, at: Place) -> Leaf | None:
         return next(self._leaves("other seed", at, lambda: [self._runs.other_seed()], is_like=False), None)
+
+    def few_seeds(self, at: Place) -> list[Leaf]:
+        return list(self._leaves("few seeds", at, self._runs.few_seeds, is_like=False))
 
     def many_seeds(self, at: Place) -> list[Leaf]:
         return list(self._leaves("many seeds", at, self._runs.many_seeds, is_like=False))

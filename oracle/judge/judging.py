@@ -212,12 +212,20 @@ def _compare_calls(
 ) -> None:
     """The calls that returned on both sides. Which did not is compare_endings' question."""
     for number, (expected, seen) in enumerate(zip(eager, subject, strict=False)):
-        _compare_call(number, expected, seen, settings, builder)
+        before = (eager[number - 1], subject[number - 1]) if number else None
+        _compare_call(number, expected, seen, settings, builder, before=before)
 
 
 def _compare_call(
-    call: int, eager: CallObservation, subject: CallObservation, settings: _Settings, builder: FindingsBuilder
+    call: int,
+    eager: CallObservation,
+    subject: CallObservation,
+    settings: _Settings,
+    builder: FindingsBuilder,
+    *,
+    before: tuple[CallObservation, CallObservation] | None,
 ) -> None:
+    """`before` is what eager and the subject did in the call before."""
     policy = settings.policy
     if eager.structure != subject.structure:
         builder.add(
@@ -238,7 +246,7 @@ def _compare_call(
             builder.count(tensors=len(pairs))
         elif settings.draws_own:
             for pair in pairs:
-                compare_distribution(pair, settings.leaves, builder)
+                compare_distribution(pair, settings.leaves, builder, before=_same_leaf(before, pair))
         elif section is OUTPUTS and policy.invariant:
             is_another_factor = _compare_up_to_symmetry(pairs, eager, subject, settings, builder)
         elif section is OUTPUTS and policy.index_outputs:
@@ -365,6 +373,12 @@ def _compare_tied_gradient(
         subject = replace(pair.subject, value=gradient)
         compare_pair(replace(pair, subject=subject), runs=no_leaves(), builder=builder)
         builder.explain(pair.call, f"{pair.path} was compared up to the choice among equal elements")
+
+
+def _same_leaf(calls: tuple[CallObservation, CallObservation] | None, pair: LeafPair) -> LeafPair | None:
+    """The leaf of the same section and path in other calls of eager and the subject."""
+    found = [leaf for call in calls or () for leaf in getattr(call, pair.section.name) if leaf.path == pair.path]
+    return replace(pair, call=pair.call - 1, eager=found[0], subject=found[1]) if len(found) == 2 else None
 
 
 def _leaf_at(call: CallObservation, path: str) -> Leaf | None:

@@ -172,7 +172,7 @@ def compare_pair(pair: LeafPair, *, runs: LeavesOfRuns, builder: FindingsBuilder
             )  # fmt: skip
             is_right = False
             continue
-        trusted = _trusted_runs(pair.place, eager, runs, lambda leaf, position=position: _part(leaf, position))
+        trusted = _trusted_runs(pair.place, eager, runs, lambda leaf, position=position: part_of(leaf, position))
         # a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
         report = compare_values(eager, subject, trusted, zero_signs=pair.section is not GRADIENTS)
         is_right &= take_report(pair, suffix, report, builder)
@@ -304,7 +304,7 @@ def parts_of(value: Tensor) -> list[tuple[str, Tensor]]:
     return [(suffix, part.clone().cpu()) for suffix, part in named]
 
 
-def _part(leaf: Leaf | None, position: int) -> Tensor | None:
+def part_of(leaf: Leaf | None, position: int) -> Tensor | None:
     if leaf is None or leaf.facts is None:
         return None
     parts = parts_of(leaf.value)

@@ -44,6 +44,7 @@ class BuiltIn:
     description: str
     options: Mapping[str, OptionSpec] = field(default_factory=dict)
     rng: str = "eager"
+    eager_stream: Mapping[str, Any] = field(default_factory=dict)  # as in SubjectSpec
     rung: int | None = None
     requires: tuple[str, ...] = ()
     guards: bool = True
@@ -51,6 +52,7 @@ class BuiltIn:
 
 
 _COMPILED = "oracle.subjects.torch_compile:TorchCompile"
+_FALLBACK_RANDOM = {"torch._inductor.config.fallback_random": True}  # calls eager's random operators
 _CAPTURE = {"fullgraph": _FLAG, "dynamic": _FLAG_OR_NONE, "breaks": OptionSpec(choices=("needed", "first", "second"))}
 _EXPORT = {
     "strict": _FLAG,
@@ -101,6 +103,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         code=_COMPILED,
         options=_COMPILE,
         rng="own",  # the decompositions draw by rand, where eager's kernels draw by bernoulli
+        eager_stream=_FALLBACK_RANDOM,
         rung=3,
         description="capture, AOTAutograd, inductor's decompositions, min-cut partitioner",
     ),
@@ -109,6 +112,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         code=_COMPILED,
         options={**_COMPILE, "mode": OptionSpec(choices=_MODES), "options.*": _ANY},
         rng="own",
+        eager_stream=_FALLBACK_RANDOM,
         rung=4,
         requires=("g++",),
         description="torch.compile as it comes: fused kernels",
@@ -338,6 +342,7 @@ def _spec(name: str, row: BuiltIn, options: Mapping[str, Any], *, base: str, **m
         name=name,
         kind=row.kind,
         options=options,
+        eager_stream=row.eager_stream if rng == "own" else {},
         **{"rng": rng, "rung": row.rung, "requires": row.requires, "guards": row.guards, "ranges": row.ranges, **more},
     )
 
@@ -371,9 +376,10 @@ def _from_entry(name: str, entry: SubjectEntry, more_options: Mapping[str, Any])
         spec = replace(spec, options=options)
     else:
         spec = _spec(name, BUILT_IN[entry.kind], options, base=entry.kind)
-    return replace(
-        spec, env={**spec.env, **entry.env}, rng=entry.rng or spec.rng, double_backward=entry.double_backward
-    )
+    rng = entry.rng or spec.rng
+    eager_stream = {**spec.eager_stream, **entry.eager_stream} if rng == "own" else {}
+    more = {"rng": rng, "eager_stream": eager_stream, "double_backward": entry.double_backward}
+    return replace(spec, env={**spec.env, **entry.env}, **more)
 
 
 def _check_entry_names(entries: Mapping[str, SubjectEntry], subjects_file: Path | None) -> None:

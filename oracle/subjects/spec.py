@@ -22,6 +22,8 @@ class SubjectSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)  # set before torch is imported, in workers of its own
     rng: str = "eager"
+    # torch configuration under which a subject of rng "own" draws eager's numbers: then values are compared as well
+    eager_stream: Mapping[str, Any] = field(default_factory=dict)
     rung: int | None = None  # position on the ladder from eager to kernels; None for subjects beside the ladder
     requires: tuple[str, ...] = ()  # "g++", "triton", "cuda": checked before the run
     path: str = ""  # "module:attribute" for subjects given by the user

@@ -6,6 +6,7 @@ kind = "backend"                           # or "compiler"; without a path: the 
 options = { dynamic = true }
 env = { MY_FLAG = "1" }                    # set before torch is imported, in workers of its own
 rng = "own"                                # random numbers of its own: judged by distribution
+eager_stream = { "torch._inductor.config.fallback_random" = true }   # configuration under which it draws eager's: values too
 double_backward = true                     # promises gradients of gradients: to refuse them is a finding
 """
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oracle.configure import CONFIG_MODULES
 from oracle.errors import UsageError
 from oracle.subjects.options import flatten_tables
 
@@ -27,7 +29,7 @@ else:
     import tomli as tomllib  # pyright: ignore[reportMissingImports]  # installed on Python 3.10 only
 
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
-_KEYS = ("path", "kind", "options", "env", "rng", "double_backward")
+_KEYS = ("path", "kind", "options", "env", "rng", "eager_stream", "double_backward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class SubjectEntry:
     env: Mapping[str, str] = field(default_factory=dict)
     rng: str = ""
     double_backward: bool = False
+    eager_stream: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_subjects_file(file: Path) -> dict[str, SubjectEntry]:
@@ -89,7 +92,7 @@ def _entry(file: Path, name: str, table: object) -> SubjectEntry:
     double_backward = table.get("double_backward", False)
     if not isinstance(double_backward, bool):
         raise _bad(file, f"{at}.double_backward", "true or false")
-    for key in ("options", "env"):
+    for key in ("options", "env", "eager_stream"):
         if not isinstance(table.get(key, {}), dict):
             raise _bad(file, f"{at}.{key}", "a table")
     for variable, value in table.get("env", {}).items():
@@ -99,6 +102,10 @@ def _entry(file: Path, name: str, table: object) -> SubjectEntry:
     for option, value in options.items():
         if not isinstance(value, (bool, int, float, str)):
             raise _bad(file, f"{at}.options.{option}", "a number, a string, true or false")
+    eager_stream = flatten_tables(table.get("eager_stream", {}))
+    for name in eager_stream:
+        if not name.startswith(tuple(f"{module}." for module in CONFIG_MODULES)):
+            raise _bad(file, f"{at}.eager_stream.{name}", f"an option of {', '.join(CONFIG_MODULES)}, in quotes")
     return SubjectEntry(
         path=path,
         kind=kind or "backend",
@@ -106,6 +113,7 @@ def _entry(file: Path, name: str, table: object) -> SubjectEntry:
         env=table.get("env", {}),
         rng=rng,
         double_backward=double_backward,
+        eager_stream=eager_stream,
     )
 
 

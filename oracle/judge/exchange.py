@@ -1,0 +1,103 @@
+"""Runs under other seeds: whether one more run could be one of them.
+
+Eager's runs under many seeds are draws of one distribution, and so is a right subject's run. To exchange it for any of them
+must then change nothing that can be measured. Each element is replaced by its rank among the other runs' values of that
+element, which is uniform whatever the distribution, and the ranks of all elements are summed up in a few numbers. The
+subject's number may be far out only as far as those of eager's own runs are.
+
+That sees what a comparison of two samples does not: elements in another order or of the other sign, one draw shared by
+neighbours, by rows or by calls, a few elements of a wrong value. It does not see an error that is small beside the random
+part: a factor of 1.01 on `rand_like(x) * x` needs the same numbers on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+FEWEST = 8  # runs
+_ENOUGH = 32  # elements below which ranks of few runs say nothing
+_AT_MOST = 1 << 14  # elements looked at: of more, a sample spread evenly
+_DEVIATIONS = 8.0  # standard deviations of eager's own runs, and
+_TIMES = 2.0  # times the largest deviation among them
+_RARE = 10.0  # elements that may be beyond all runs of eager, though no run of eager has any
+_OF_RANKS = ("too large, or too small", "too far from 0, or too near")
+_BEYOND = "elements lie beyond all that eager gives there"
+
+
+def stands_out(tensors: Sequence[Tensor], *, before: Sequence[Tensor] | None = None) -> str:
+    """What makes the first tensor, the subject's, none of the others, which are eager's: to follow its path in a symptom.
+
+    "" if nothing does. Real tensors of one shape. `before`: those of the same runs in an earlier call, which drew other numbers.
+    """
+    if len(tensors) <= FEWEST or tensors[0].numel() < _ENOUGH:
+        return ""
+    everything = _sampled(tensors)
+    seen = _measured(everything, tensors[0].shape)
+    if before is not None and before[0].shape == tensors[0].shape:
+        seen["elements are too much like those of the call before"] = (
+            _ranks(everything) * _ranks(_sampled(before))
+        ).mean(1)
+    for what, numbers in seen.items():
+        mine, others = numbers[0].item(), numbers[1:]
+        center, deviation = others.median().item(), others.std().item()
+        furthest = (others - center).abs().max().item()
+        if abs(mine - center) > max(_DEVIATIONS * deviation, _TIMES * furthest, _least(what, everything.shape[1])):
+            return f" is not drawn as eager draws: {what} ({mine:.3g}; {center:.3g} in eager, at most {furthest:.2g} from it)"
+    return ""
+
+
+def _least(what: str, elements: int) -> float:
+    """What never stands out: six standard deviations of a mean of independent ranks, of their squares and products."""
+    if what == _BEYOND:
+        return _RARE / elements
+    return (1.75 if what.endswith(_OF_RANKS) else 0.5) / elements**0.5
+
+
+def _sampled(tensors: Sequence[Tensor]) -> Tensor:
+    """One row for each tensor, in float64; what is not finite is 0."""
+    rows = [tensor.detach().reshape(-1).double() for tensor in tensors]
+    step = -(-rows[0].numel() // _AT_MOST)
+    return torch.stack([row[::step] for row in rows]).nan_to_num(0.0, 0.0, 0.0)
+
+
+def _ranks(rows: Tensor) -> Tensor:
+    """Of each element among the same element of eager's other runs, from -0.5 to 0.5. Row 0 is the subject's.
+
+    The subject is ranked among all runs of eager but the last, so that each row is ranked among equally many.
+    """
+    ranks = torch.empty_like(rows)
+    for number, row in enumerate(rows):
+        others = torch.cat([rows[1:number], rows[number + 1 :]]) if number else rows[1:-1]
+        below, same = (others < row).sum(0), (others == row).sum(0)
+        ranks[number] = (below + 0.5 * same) / len(others) - 0.5
+    return ranks
+
+
+def _measured(rows: Tensor, shape: torch.Size) -> dict[str, Tensor]:
+    """Numbers that sum up each row, by what a number that stands out means."""
+    ranks = _ranks(rows)
+    sign = rows[1:].mean(0).sign()
+    measured = {
+        f"elements are {_OF_RANKS[0]}": ranks.mean(1),
+        f"elements are {_OF_RANKS[1]}": (ranks * sign).mean(1),
+        "elements are too often at the ends of what eager gives there, or too seldom": ranks.square().mean(1),
+        "neighbouring elements are too much alike, or too little": (ranks[:, 1:] * ranks[:, :-1]).mean(1),
+        _BEYOND: torch.stack([_share_beyond(rows, number) for number in range(len(rows))]),
+    }
+    if len(shape) > 1 and shape[-1] > 1 and rows.shape[1] == shape.numel():
+        by_row = ranks.reshape(len(rows), -1, shape[-1])
+        if by_row.shape[1] > 1:
+            measured["rows are too much alike, or too little"] = (by_row[:, 1:] * by_row[:, :-1]).mean((1, 2))
+    return measured
+
+
+def _share_beyond(rows: Tensor, number: int) -> Tensor:
+    """Of elements further from the middle of eager's other runs than three times the width of these; where they are all equal,
+    of those that are not equal to them but for a rounding."""
+    others = torch.cat([rows[1:number], rows[number + 1 :]]) if number else rows[1:-1]
+    low, high = others.amin(0), others.amax(0)
+    allowed = 3 * (high - low) + 1e-2 * (low.abs() + high.abs())
+    return ((rows[number] - (low + high) / 2).abs() > allowed).double().mean()
