@@ -17,7 +17,7 @@ The order of the questions is fixed, and the first that is answered with "no" gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import assert_never
@@ -25,7 +25,7 @@ from typing_extensions import assert_never
 from oracle.judge.alias import compare_aliases, compare_strides
 from oracle.judge.distribution import compare_distribution, compare_masks
 from oracle.judge.endings import Ending, compare_endings, crash_symptom, ending_text, exception_text, rounded_ending
-from oracle.judge.evidence import Evidence, LeavesOfRuns, calls_of, no_leaves
+from oracle.judge.evidence import Evidence, LeavesOfRuns, Place, Runs, calls_of, no_leaves
 from oracle.judge.findings import GRADIENTS, OUTPUTS, SECTIONS, Finding, FindingsBuilder, Severity
 from oracle.judge.leaves import LeafPair, compare_pair, is_undefined, pair_leaves
 from oracle.judge.rounded import is_rounded_exception
@@ -159,34 +159,47 @@ def _judge_eager(evidence: Evidence) -> Verdict:
             status=Status.EAGER_TWO_RUNS_DIFFER, symptom=worst.symptom, call=worst.call, worst=worst.worst,
             compared=builder.compared,
         )  # fmt: skip
-        return _judge_without_values(evidence, differing)
+        return _judge_repeated(evidence, differing)
     if not builder.max_ulp:
         return Verdict(status=Status.PASS)
     explained = f"eager's own two runs differ by up to {builder.max_ulp:g} ULP, within the tolerance row"
     return Verdict(status=Status.PASS, explained=(explained,))
 
 
-def _judge_without_values(evidence: Evidence, differing: Verdict) -> Verdict:
+def _judge_repeated(evidence: Evidence, differing: Verdict) -> Verdict:
     """Where eager's two runs have other values (memory that nobody filled), the subject owes everything else that they share.
 
-    That is how a call ends, which outputs it has, their shapes, dtypes, flags, aliases and strides.
+    That is how a call ends, which outputs it has, their shapes, dtypes, flags, aliases and strides, and the values of tensors
+    that both runs have alike.
     """
     eager, again, subject = evidence.eager, evidence.again, evidence.subject
     assert isinstance(eager, (Returned, Raised))
-    settings = _Settings(policy=evidence.promises.policy, has_values=False, owes_stream=False)
-    shared = FindingsBuilder()
-    _compare_calls(calls_of(eager), calls_of(again), settings, shared)
+    policy, shared = evidence.promises.policy, FindingsBuilder()
+    without_values = _Settings(policy=policy, leaves_out=lambda pair: True, owes_stream=False)
+    _compare_calls(calls_of(eager), calls_of(again), without_values, shared)
     if shared.findings:
         return differing
     if not isinstance(subject, (Returned, Raised)):
         return _judge_dead(subject, eager, differing)
+    arbitrary: dict[Place, bool] = {}
+    others = LeavesOfRuns(Runs(still=lambda: again))
+
+    def is_arbitrary(pair: LeafPair) -> bool:
+        if pair.place not in arbitrary:
+            other, found = others.still(pair.place), FindingsBuilder()
+            is_same = other is not None and compare_pair(replace(pair, subject=other), runs=no_leaves(), builder=found)
+            arbitrary[pair.place] = not is_same
+        return arbitrary[pair.place]
+
     builder = FindingsBuilder()
+    settings = _Settings(policy=policy, leaves=LeavesOfRuns(evidence.runs), leaves_out=is_arbitrary, owes_stream=False)
     _compare_calls(calls_of(eager), calls_of(subject), settings, builder)
     ending = compare_endings(eager, subject, builder)
     if ending is None and not builder.findings:
         return differing
     verdict = _verdict(builder, ending, number_of_calls=len(calls_of(eager)) + isinstance(eager, Raised))
-    return replace(verdict, explained=(*verdict.explained, f"values were not compared: {differing.symptom}"))
+    text = f"values that eager has otherwise in its second run were not compared: {differing.symptom}"
+    return replace(verdict, explained=(*verdict.explained, text))
 
 
 # --------------------------------------------------------------------------------------------- calls
@@ -201,7 +214,7 @@ class _Settings:
     is_random: bool = False
     draws_own: bool = False  # values are other random numbers: only distributions can be compared
     owes_stream: bool = True  # the generators must be left in eager's state
-    has_values: bool = True  # False: eager has other values each time
+    leaves_out: Callable[[LeafPair], bool] = lambda pair: False  # of which values are not compared
 
 
 def _compare_calls(
@@ -241,10 +254,8 @@ def _compare_call(
         pairs = pair_leaves(
             call, section, expected, seen, no_leaves() if settings.draws_own else settings.leaves, builder
         )
-        pairs = _drop_undefined(pairs, policy, builder)
-        if not settings.has_values:
-            builder.count(tensors=len(pairs))
-        elif settings.draws_own:
+        pairs = [pair for pair in _drop_undefined(pairs, policy, builder) if not settings.leaves_out(pair)]
+        if settings.draws_own:
             for pair in pairs:
                 compare_distribution(pair, settings.leaves, builder, before=_same_leaf(before, pair))
         elif section is OUTPUTS and policy.invariant:

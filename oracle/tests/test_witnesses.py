@@ -196,9 +196,16 @@ def test_where_eager_has_other_values_each_time_the_rest_is_owed() -> None:
     ):
         verdict = judged(eager, wrong, eager_again=again)
         assert verdict.status is Status.FAIL_METADATA
-        assert any("values were not compared" in text for text in verdict.explained)
+        assert any("were not compared" in text for text in verdict.explained)
     transposed = returned(torch.ones(3, 2).t())
     assert judged(eager, transposed, eager_again=again).status is Status.FAIL_STRIDE
+
+
+def test_a_tensor_that_eager_repeats_is_owed_beside_one_that_it_does_not() -> None:
+    eager, again = (returned(torch.full((2,), number), torch.arange(3.0)) for number in (1.0, 2.0))
+    right, wrong = (returned(torch.full((2,), 7.0), torch.arange(3.0) * factor) for factor in (1, 2))
+    assert judged(eager, right, eager_again=again).status is Status.EAGER_TWO_RUNS_DIFFER
+    assert judged(eager, wrong, eager_again=again).symptom.startswith("call 0: output[1][1] is 2, but should be 1")
 
 
 def test_what_eager_itself_has_otherwise_each_time_is_not_owed() -> None:
