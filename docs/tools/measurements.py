@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "results" / "data" / "cpu-torch-2.13.0"
@@ -52,6 +53,10 @@ def rows_of(table: str) -> list[dict[str, str]]:
 def figures() -> dict[str, Callable[[], str]]:
     """How each figure is computed, by its key."""
     return {
+        "battery.wrong": lambda: str(_battery_sum("wrong_found", 1)),
+        "battery.found": lambda: str(_battery_sum("wrong_found", 0)),
+        "battery.right": lambda: str(_battery_sum("right_passed", 1)),
+        "battery.passed": lambda: str(_battery_sum("right_passed", 0)),
         "mutants": lambda: str(len(rows_of("fuzz-mutants.csv"))),
         "mutants.found": lambda: str(sum(row["found"] == "True" for row in rows_of("fuzz-mutants.csv"))),
         "sweep.cases": lambda: _of_sweep("cases"),
@@ -77,6 +82,10 @@ def figures() -> dict[str, Callable[[], str]]:
 def tables() -> dict[str, Callable[[], str]]:
     """How each table is made, by its key."""
     return {
+        "judge.witnesses": _witness_table,
+        "judge.wrong": lambda: _battery_table("wrong_found"),
+        "judge.right": lambda: _battery_table("right_passed"),
+        "judge.dial": lambda: _dial_table("scaled"),
         "conformance.tracing": lambda: _conformance_table(
             ("proxy_tensor", "aotdispatch", "mem_efficient_fusion", "functionalization")
         ),
@@ -85,6 +94,57 @@ def tables() -> dict[str, Callable[[], str]]:
             [suite for suite in _suites("export_") if suite != "export_nonstrict"], total="all"
         ),
     }
+
+
+def _witness_table() -> str:
+    """A column for each subject that was swept, a row for each witness: verdicts that rest on it, elements in brackets."""
+    rows = rows_of("judge-witnesses.csv")
+    subjects = list(dict.fromkeys(row["subject"] for row in rows))
+    at = {(row["subject"], row["witness"]): (int(row["verdicts"]), int(row["elements"])) for row in rows}
+    names = ("all", "findings", "pass_due_to_skip", "bits", "close", "fp64", "noise", "loud noise", "other kernels")
+    names += tuple(sorted({row["witness"] for row in rows} - set(names)))
+    lines = [f"| | {' | '.join(f'`{subject}`' for subject in subjects)} |", "| --- |" + " ---: |" * len(subjects)]
+    for name in names:
+        cells = []
+        for subject in subjects:
+            verdicts, elements = at.get((subject, name), (0, 0))
+            cells.append(f"{verdicts} ({elements})" if elements else str(verdicts))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _battery() -> dict[str, Any]:
+    return json.loads((DATA / "judge-battery.json").read_text(encoding="utf-8"))
+
+
+def _battery_sum(key: str, at: int) -> int:
+    return sum(cell[at] for by_dtype in _battery()[key].values() for cell in by_dtype.values())
+
+
+def _battery_table(key: str) -> str:
+    """Classes of subjects, over all dtypes: how many were answered rightly, of how many."""
+    lines = ["| class | right | of |", "| --- | ---: | ---: |"]
+    for name, by_dtype in sorted(_battery()[key].items()):
+        right, of = (sum(cell[at] for cell in by_dtype.values()) for at in (0, 1))
+        lines.append(f"| {name} | {right} | {of} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _dial_table(name: str) -> str:
+    """The smallest relative bias found, in the best and in the worst of the programs."""
+    rows = [row for row in _battery()["dial"] if row["class"] == name]
+    sizes = sorted({row["elements"] for row in rows})
+    lines = [f"| dtype | {' | '.join(f'{size} elements' for size in sizes)} |", "| --- |" + " --- |" * len(sizes)]
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        cells = []
+        for size in sizes:
+            found = [row["smallest"] for row in rows if (row["dtype"], row["elements"]) == (dtype, size)]
+            numbers = [number for smallest in found for number in smallest.values()]
+            known = [number for number in numbers if number is not None]
+            worst = "none" if len(known) < len(numbers) else f"{max(known):g}"
+            cells.append(f"{min(known):g} to {worst}" if known else "none")
+        lines.append(f"| {dtype} | {' | '.join(cells)} |")
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def _of_sweep(key: str) -> str:

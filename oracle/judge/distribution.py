@@ -14,7 +14,7 @@ Four checks, each on what both sides must share whatever the seed:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -59,9 +59,11 @@ def _sample(tensor: Tensor) -> Tensor:
 
 
 def compare_distribution(
-    pair: LeafPair, leaves: LeavesOfRuns, builder: FindingsBuilder, *, before: LeafPair | None = None
+    pair: LeafPair, leaves: LeavesOfRuns, builder: FindingsBuilder, *, beside: Sequence[LeafPair] = ()
 ) -> bool:
-    """Whether one leaf's values may come from eager's distribution. `before` is the same leaf of the call before.
+    """Whether one leaf's values may come from eager's distribution.
+
+    `beside`: leaves with which it must have as much in common as in eager, such as the same of the call before.
 
     Elements need not be independent (`x + rand(())` shifts them all): with a run of eager under another seed, the subject is
     wrong only if eager agrees with itself.
@@ -71,26 +73,30 @@ def compare_distribution(
         return True
     builder.count(tensors=1)
     is_right = True
-    call, section, path = pair.place
     eager_parts, subject_parts = parts_of(pair.eager.value), parts_of(pair.subject.value)
     for position, ((suffix, eager), (_, subject)) in enumerate(zip(eager_parts, subject_parts, strict=False)):
         builder.count(elements=eager.numel(), witnesses={"distribution": eager.numel()})
 
-        def runs(source: Callable[[Place], Sequence[Leaf]], number: int, position: int = position) -> list[Tensor]:
-            return [part for leaf in source((number, section, path)) if (part := part_of(leaf, position)) is not None]
+        def runs(source: Callable[[Place], Sequence[Leaf]], of: LeafPair, position: int = position) -> list[Tensor]:
+            return [part for leaf in source(of.place) if (part := part_of(leaf, position)) is not None]
 
         symptom = _finite_symptom(eager, subject)
-        if symptom and _has_by_chance(subject, runs(leaves.many_seeds, call)):
+        if symptom and _has_by_chance(subject, runs(leaves.many_seeds, pair)):
             symptom = ""
         if not symptom:
             symptom = _distribution_symptom(eager, subject, part_of(leaves.other_seed(pair.place), position))
-            if symptom and _is_as_far_by_chance(eager, subject, runs(leaves.many_seeds, call)):
+            if symptom and _is_as_far_by_chance(eager, subject, runs(leaves.many_seeds, pair)):
                 symptom = ""
         for source in () if symptom else (leaves.few_seeds, leaves.many_seeds):  # what few runs say, many must confirm
-            earlier = None
-            if before is not None:
-                earlier = [part_of(before.subject, position), part_of(before.eager, position), *runs(source, call - 1)]
-            symptom = _exchange_symptom([subject, eager, *runs(source, call)], earlier)
+            others = {
+                _named(other, pair): [
+                    part_of(other.subject, position),
+                    part_of(other.eager, position),
+                    *runs(source, other),
+                ]
+                for other in beside
+            }
+            symptom = _exchange_symptom([subject, eager, *runs(source, pair)], others)
             if not symptom:
                 break
         if symptom:
@@ -99,8 +105,12 @@ def compare_distribution(
     return is_right
 
 
-def _exchange_symptom(tensors: Sequence[Tensor], before: Sequence[Tensor | None] | None) -> str:
-    """Of the subject's tensor, the first, among eager's. `before`: the same of the call before. Complex ones by their parts."""
+def _named(other: LeafPair, pair: LeafPair) -> str:
+    return "the call before" if other.call != pair.call else other.path
+
+
+def _exchange_symptom(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor | None]]) -> str:
+    """Of the subject's tensor, the first, among eager's; `others` as in `stands_out`. Complex numbers by their parts."""
 
     def comparable(found: Sequence[Tensor | None]) -> list[Tensor]:
         like = found[0]
@@ -111,10 +121,10 @@ def _exchange_symptom(tensors: Sequence[Tensor], before: Sequence[Tensor | None]
         ]
         return [torch.view_as_real(widen(other)) if like.is_complex() else other for other in same]
 
-    seen, earlier = comparable(tensors), comparable(before or [None])
-    if not seen:
-        return ""
-    return stands_out(seen, before=earlier if len(earlier) == len(seen) else None)
+    seen = comparable(tensors)
+    return (
+        stands_out(seen, {name: found for name, more in others.items() if (found := comparable(more))}) if seen else ""
+    )
 
 
 def _finite_symptom(eager: Tensor, subject: Tensor) -> str:

@@ -12,7 +12,7 @@ part: a factor of 1.01 on `rand_like(x) * x` needs the same numbers on both side
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,26 +24,28 @@ _DEVIATIONS = 8.0  # standard deviations of eager's own runs, and
 _TIMES = 2.0  # times the largest deviation among them
 _RARE = 10.0  # elements that may be beyond all runs of eager, though no run of eager has any
 _OF_RANKS = ("too large, or too small", "too far from 0, or too near")
-_BEYOND = "elements lie beyond all that eager gives there"
+_BEYOND = ("elements lie beyond all that eager gives there", "elements lie beyond all that eager gives anywhere")
+_NONE: Mapping[str, Sequence[Tensor]] = {}
 
 
-def stands_out(tensors: Sequence[Tensor], *, before: Sequence[Tensor] | None = None) -> str:
+def stands_out(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor]] = _NONE) -> str:
     """What makes the first tensor, the subject's, none of the others, which are eager's: to follow its path in a symptom.
 
-    "" if nothing does. Real tensors of one shape. `before`: those of the same runs in an earlier call, which drew other numbers.
+    "" if nothing does. Real tensors of one shape. `others` are more of what the same runs gave, by what they are called: as much
+    as these have in common with `tensors` in eager, they must have in the subject.
     """
     if len(tensors) <= FEWEST or tensors[0].numel() < _ENOUGH:
         return ""
     everything = _sampled(tensors)
     seen = _measured(everything, tensors[0].shape)
-    if before is not None and before[0].shape == tensors[0].shape:
-        seen["elements are too much like those of the call before"] = (
-            _ranks(everything) * _ranks(_sampled(before))
-        ).mean(1)
+    for name, more in others.items():
+        if len(more) == len(tensors) and more[0].shape == tensors[0].shape:
+            products = _ranks(everything) * _ranks(_sampled(more))
+            seen[f"elements are too much like those of {name}, or too little"] = products.mean(1)
     for what, numbers in seen.items():
-        mine, others = numbers[0].item(), numbers[1:]
-        center, deviation = others.median().item(), others.std().item()
-        furthest = (others - center).abs().max().item()
+        mine, eager = numbers[0].item(), numbers[1:]
+        center, deviation = eager.median().item(), eager.std().item()
+        furthest = (eager - center).abs().max().item()
         if abs(mine - center) > max(_DEVIATIONS * deviation, _TIMES * furthest, _least(what, everything.shape[1])):
             return f" is not drawn as eager draws: {what} ({mine:.3g}; {center:.3g} in eager, at most {furthest:.2g} from it)"
     return ""
@@ -51,7 +53,7 @@ def stands_out(tensors: Sequence[Tensor], *, before: Sequence[Tensor] | None = N
 
 def _least(what: str, elements: int) -> float:
     """What never stands out: six standard deviations of a mean of independent ranks, of their squares and products."""
-    if what == _BEYOND:
+    if what in _BEYOND:
         return _RARE / elements
     return (1.75 if what.endswith(_OF_RANKS) else 0.5) / elements**0.5
 
@@ -64,13 +66,10 @@ def _sampled(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _ranks(rows: Tensor) -> Tensor:
-    """Of each element among the same element of eager's other runs, from -0.5 to 0.5. Row 0 is the subject's.
-
-    The subject is ranked among all runs of eager but the last, so that each row is ranked among equally many.
-    """
+    """Of each element among the same element of eager's other runs, from -0.5 to 0.5. Row 0 is the subject's."""
     ranks = torch.empty_like(rows)
     for number, row in enumerate(rows):
-        others = torch.cat([rows[1:number], rows[number + 1 :]]) if number else rows[1:-1]
+        others = _without(rows, number)
         below, same = (others < row).sum(0), (others == row).sum(0)
         ranks[number] = (below + 0.5 * same) / len(others) - 0.5
     return ranks
@@ -85,7 +84,8 @@ def _measured(rows: Tensor, shape: torch.Size) -> dict[str, Tensor]:
         f"elements are {_OF_RANKS[1]}": (ranks * sign).mean(1),
         "elements are too often at the ends of what eager gives there, or too seldom": ranks.square().mean(1),
         "neighbouring elements are too much alike, or too little": (ranks[:, 1:] * ranks[:, :-1]).mean(1),
-        _BEYOND: torch.stack([_share_beyond(rows, number) for number in range(len(rows))]),
+        _BEYOND[0]: torch.stack([_share_beyond(rows, number) for number in range(len(rows))]),
+        _BEYOND[1]: torch.stack([_share_beyond_all(rows, number) for number in range(len(rows))]),
     }
     if len(shape) > 1 and shape[-1] > 1 and rows.shape[1] == shape.numel():
         by_row = ranks.reshape(len(rows), -1, shape[-1])
@@ -97,7 +97,18 @@ def _measured(rows: Tensor, shape: torch.Size) -> dict[str, Tensor]:
 def _share_beyond(rows: Tensor, number: int) -> Tensor:
     """Of elements further from the middle of eager's other runs than three times the width of these; where they are all equal,
     of those that are not equal to them but for a rounding."""
-    others = torch.cat([rows[1:number], rows[number + 1 :]]) if number else rows[1:-1]
+    others = _without(rows, number)
     low, high = others.amin(0), others.amax(0)
     allowed = 3 * (high - low) + 1e-2 * (low.abs() + high.abs())
     return ((rows[number] - (low + high) / 2).abs() > allowed).double().mean()
+
+
+def _share_beyond_all(rows: Tensor, number: int) -> Tensor:
+    """Of elements above the largest of all elements of eager's other runs, or below the smallest."""
+    others, row = _without(rows, number), rows[number]
+    return ((row > others.max()) | (row < others.min())).double().mean()
+
+
+def _without(rows: Tensor, number: int) -> Tensor:
+    """Eager's runs other than this one; for the subject's, row 0, all but the last, so that they are equally many."""
+    return torch.cat([rows[1:number], rows[number + 1 :]]) if number else rows[1:-1]

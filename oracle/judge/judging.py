@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from typing_extensions import assert_never
 
 from oracle.judge.alias import compare_aliases, compare_strides
@@ -35,6 +36,7 @@ from oracle.program import ComparePolicy
 from oracle.verdict import Status, Verdict, WorstElement, added_by_dtype
 
 _LEAST_SHARE = 0.5  # of the numbers that a program gives, those that must have said something for a `pass`
+_MOST_BESIDE = 4  # leaves of one shape that a random one is compared with
 _ALSO = 20  # further symptoms kept in a verdict; a wrong model has thousands
 
 
@@ -247,6 +249,7 @@ def _compare_call(
         )  # fmt: skip
     is_another_factor = False  # whether the outputs show a choice that a symmetry leaves
     ties: list[LeafPair] = []  # indices that show a choice among equal elements
+    drawn: list[LeafPair] = []  # leaves whose numbers are the subject's own
     for section in SECTIONS:
         expected, seen = getattr(eager, section.name), getattr(subject, section.name)
         if not expected and not seen:
@@ -257,7 +260,8 @@ def _compare_call(
         pairs = [pair for pair in _drop_undefined(pairs, policy, builder) if not settings.leaves_out(pair)]
         if settings.draws_own:
             for pair in pairs:
-                compare_distribution(pair, settings.leaves, builder, before=_same_leaf(before, pair))
+                compare_distribution(pair, settings.leaves, builder, beside=_beside(pair, drawn, before))
+                drawn.append(pair)
         elif section is OUTPUTS and policy.invariant:
             is_another_factor = _compare_up_to_symmetry(pairs, eager, subject, settings, builder)
         elif section is OUTPUTS and policy.index_outputs:
@@ -386,10 +390,18 @@ def _compare_tied_gradient(
         builder.explain(pair.call, f"{pair.path} was compared up to the choice among equal elements")
 
 
-def _same_leaf(calls: tuple[CallObservation, CallObservation] | None, pair: LeafPair) -> LeafPair | None:
-    """The leaf of the same section and path in other calls of eager and the subject."""
-    found = [leaf for call in calls or () for leaf in getattr(call, pair.section.name) if leaf.path == pair.path]
-    return replace(pair, call=pair.call - 1, eager=found[0], subject=found[1]) if len(found) == 2 else None
+def _beside(
+    pair: LeafPair, drawn: Sequence[LeafPair], before: tuple[CallObservation, CallObservation] | None
+) -> list[LeafPair]:
+    """The same leaf in the call before, and leaves of the same shape in this call."""
+    found = [leaf for call in before or () for leaf in getattr(call, pair.section.name) if leaf.path == pair.path]
+    earlier = [replace(pair, call=pair.call - 1, eager=found[0], subject=found[1])] if len(found) == 2 else []
+    alike = [
+        other
+        for other in drawn
+        if other.eager.facts and pair.eager.facts and other.eager.facts.shape == pair.eager.facts.shape
+    ]
+    return [other for other in (*earlier, *alike[-_MOST_BESIDE:]) if isinstance(other.subject.value, torch.Tensor)]
 
 
 def _leaf_at(call: CallObservation, path: str) -> Leaf | None:

@@ -63,7 +63,7 @@ def drawn(draw: Draw, seeds: range) -> list[Tensor]:
 def test_no_run_of_eager_stands_out(name: str, runs: int) -> None:
     for trial in range(5):
         first, second = (drawn(RIGHT[name], range(start, start + runs)) for start in (100 * trial, 100 * trial + 50))
-        assert stands_out(first, before=second) == ""
+        assert stands_out(first, {"the call before": second}) == ""
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -77,7 +77,15 @@ def test_a_wrong_run_stands_out(name: str) -> None:
 def test_the_draws_of_the_call_before_stand_out() -> None:
     now, before = (drawn(RIGHT["factor"], range(start, start + 17)) for start in (0, 100))
     now[0] = before[0]
-    assert "the call before" in stands_out(now, before=before)
+    assert "the call before" in stands_out(now, {"the call before": before})
+
+
+def test_what_two_outputs_share_in_eager_they_share_in_the_subject() -> None:
+    first = drawn(RIGHT["mask"], range(17))
+    second = [output * 3.0 for output in first]  # zeros where the first has them
+    assert stands_out(second, {"output[0]": first}) == ""
+    second[0] = RIGHT["mask"](torch.Generator().manual_seed(99)) * 3.0
+    assert "output[0]" in stands_out(second, {"output[0]": first})
 
 
 @pytest.mark.parametrize("count", [3, 8])
