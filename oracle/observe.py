@@ -21,7 +21,17 @@ import torch
 from oracle.build import PROGRAM_MODULE, Instance
 from oracle.flatten import RawLeaf, flatten
 from oracle.hygiene import rng_digest, seed_everything
-from oracle.outcome import AliasGraph, CallObservation, ExceptionFacts, Leaf, Outcome, Raised, Returned, TensorFacts
+from oracle.outcome import (
+    BEFORE_BACKWARD,
+    AliasGraph,
+    CallObservation,
+    ExceptionFacts,
+    Leaf,
+    Outcome,
+    Raised,
+    Returned,
+    TensorFacts,
+)
 
 TRACEBACK_LINES = 40
 DOUBLE_BACKWARD = "double backward"  # the phase
@@ -141,13 +151,12 @@ def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
 
 def _with_backward(after_call: str, after_backward: str) -> str:
     """Both states of the generators: a draw that a subject makes in backward, and eager in forward, shows in the first one."""
-    return after_call if after_call == after_backward else f"{after_backward} (before backward: {after_call})"
+    return after_call if after_call == after_backward else f"{after_backward}{BEFORE_BACKWARD}{after_call}"
 
 
 def without_backward(observed: CallObservation) -> CallObservation:
     """The call as it was before its backward."""
-    _, marker, digest = observed.rng_digest.partition("(before backward: ")
-    return replace(observed, gradients=(), rng_digest=digest.removesuffix(")") if marker else observed.rng_digest)
+    return replace(observed, gradients=(), rng_digest=observed.rng_after_call)
 
 
 def _synchronize(device: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+BEFORE_BACKWARD = " before backward: "  # between the two states in `CallObservation.rng_digest`
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFacts:
@@ -82,6 +84,12 @@ class CallObservation:
     aliases: AliasGraph
     rng_digest: str  # of all generator states after the call and, where its backward draws, after that too
     seconds: float  # the bare call, backward included
+
+    @property
+    def rng_after_call(self) -> str:
+        """Of all generator states after the call, before its backward."""
+        after_backward, _, after_call = self.rng_digest.partition(BEFORE_BACKWARD)
+        return after_call or after_backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -41,7 +41,8 @@ from oracle.tests.battery.programs import (
     Template,
     program_of,
 )
-from oracle.tests.battery.wrong import SIZES, own_stream
+from oracle.tests.battery.random_streams import own_stream
+from oracle.tests.battery.wrong import SIZES
 
 Mode = Callable[[], AbstractContextManager[Any]]
 aten = torch.ops.aten

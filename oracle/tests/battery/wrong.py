@@ -25,7 +25,9 @@ from oracle.tests.battery.entries import (
     replaced,
     result_changed,
 )
-from oracle.tests.battery.programs import FLOATS, NAMES, TO_FLOAT8, Template, program_of
+from oracle.tests.battery.programs import FLOATS, NAMES, TO_FLOAT8
+from oracle.tests.battery.random_streams import random_streams
+from oracle.tests.battery.unstable import times, unstable, unstable_elements, wrong_entry
 
 SIZES = (64, 1024, 65536)
 DIAL = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
@@ -33,119 +35,7 @@ FINE_DIAL = (1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15)  # float64 go
 DIALLED = ("mul", "softmax", "layer_norm", "matmul")
 
 
-def _entry(
-    kind: str, template: Template, name: str, wrap: Wrap, dtype: torch.dtype, size: int | None = None, **options: Any
-) -> Entry:
-    elements = template.size if size is None else size
-    return Entry(
-        kind=kind, name=name, program=template.name, dtype=dtype, size=elements, is_wrong=True,
-        case=program_of(template, dtype=dtype, size=elements), wrap=wrap, **options,
-    )  # fmt: skip
-
-
-# --------------------------------------------------------------------------------------------- unstable elements
-
-PERTURBED_RUNS = 24
-PERTURBATION = 2.0  # units of the last place by which each argument moves
-
-
-def unstable_elements(target: Target, args: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Of each leaf of the result: where it hangs on a rounding of the arguments, and by how much it moves there.
-
-    Of integers, flags and Python numbers that is where one run differs; of floats where runs lie 10% apart.
-    """
-    generator = torch.Generator().manual_seed(5)
-
-    def perturbed(value: Any) -> Any:
-        if not is_float(value):
-            return value
-        noise = (torch.rand(value.shape, generator=generator, dtype=torch.float64) * 2 - 1) * PERTURBATION
-        return (value.detach().double() * (1 + noise * torch.finfo(value.dtype).eps)).to(value.dtype)
-
-    with torch.no_grad():
-        honest = tree_flatten(target(*args))[0]
-        runs = [tree_flatten(target(*map(perturbed, args)))[0] for _ in range(PERTURBED_RUNS)]
-    found: list[tuple[Any, Any]] = []
-    for at, value in enumerate(honest):
-        if not isinstance(value, Tensor):
-            found.append((any(run[at] != value for run in runs), None))
-            continue
-        moves = torch.stack([(run[at].double() - value.double()).abs() for run in runs]).amax(0)
-        found.append((moves > 0.1 * value.double().abs() if is_float(value) else moves > 0, moves))
-    return found
-
-
-Answer = Callable[[Any, Any], Any]  # (the honest leaf, how far it moves) -> a wrong one, used where it is unstable
-
-
-def unstable_replaced(answer: Answer) -> Wrap:
-    def wrap(target: Target) -> Target:
-        def run(*args: Any) -> Any:
-            leaves, tree = tree_flatten(target(*args))
-            for at, (where, moves) in enumerate(unstable_elements(target, args)):
-                leaf = leaves[at]
-                if isinstance(leaf, Tensor) and leaf.dtype is not torch.bool:
-                    leaves[at] = torch.where(where, answer(leaf, moves), leaf).to(leaf.dtype)
-                elif not isinstance(leaf, (bool, Tensor)) and where:
-                    leaves[at] = type(leaf)(answer(leaf, moves))
-            return tree_unflatten(leaves, tree)
-
-        return run
-
-    return wrap
-
-
-def _worst_candidate(target: Target) -> Target:
-    """In range, and an index that no rounding takes: where the products are smallest."""
-
-    def run(a: Tensor, b: Tensor) -> Any:
-        index = target(a, b)
-        (where, _), = unstable_elements(target, (a, b))  # fmt: skip
-        return torch.where(where, (a * torch.softmax(b, -1)).argmin(-1), index)
-
-    return run
-
-
-def _huge(value: Any, moves: Any) -> Any:
-    return min(1e30, torch.finfo(value.dtype).max / 2) if isinstance(value, Tensor) else 1e30
-
-
-INDICES: dict[str, Answer] = {"index_123456": lambda v, m: 123456, "index_minus_1": lambda v, m: -1}
-INTEGERS: dict[str, Answer] = {"minus_999999": lambda v, m: -999999, "three_up": lambda v, m: v + 3}
-FLOAT_ANSWERS: dict[str, Answer] = {
-    "huge": _huge,
-    "nan": lambda v, m: torch.nan,
-    "hundred_moves_away": lambda v, m: v + 100 * m,
-}
-
-
-def unstable(kind: str = "unstable") -> Iterator[Entry]:
-    for dtype in FLOATS:
-        for program in ("argmax", "nearly_tied_argmax"):
-            for name, answer in INDICES.items():
-                yield _entry(kind, NAMES[program], name, unstable_replaced(answer), dtype, is_measured=True)
-        yield _entry(kind, NAMES["nearly_tied_argmax"], "not_a_candidate", _worst_candidate, dtype, is_measured=True)
-        for program in ("floor_of_sums", "round_of_sums", "bucketize", "searchsorted"):
-            for name, answer in INTEGERS.items():
-                yield _entry(kind, NAMES[program], name, unstable_replaced(answer), dtype, is_measured=True)
-        for program in ("square_root", "difference", "cancelling_sum"):
-            for name, answer in FLOAT_ANSWERS.items():
-                yield _entry(kind, NAMES[program], name, unstable_replaced(answer), dtype, is_measured=True)
-        yield _entry(kind, NAMES["mask"], "seven", unstable_replaced(lambda v, m: 7.0), dtype, is_measured=True)
-        yield _entry(
-            kind, NAMES["python_floor"], "999999", unstable_replaced(lambda v, m: 999999), dtype, is_measured=True
-        )
-        yield _entry(kind, NAMES["python_rest"], "huge", unstable_replaced(_huge), dtype, is_measured=True)
-
-
 # --------------------------------------------------------------------------------------------- low precision
-
-
-def times(factor: float) -> Change:
-    def change(value: Tensor) -> Tensor:
-        return (value.to(torch.float64) * factor).to(value.dtype)
-
-    return change
 
 
 def every_fourth(change: Change) -> Change:
@@ -211,7 +101,7 @@ def dialled() -> Iterator[Entry]:
         for size in SIZES:
             for program in DIALLED:
                 for d in (*DIAL, *(FINE_DIAL if dtype is torch.float64 else ())):
-                    yield _entry(
+                    yield wrong_entry(
                         "scaled", NAMES[program], f"times_1+{d:g}", outputs_changed(times(1 + d)), dtype, size,
                         dial=d, is_measured=True,
                     )  # fmt: skip
@@ -246,7 +136,7 @@ def biased() -> Iterator[Entry]:
         for size in SIZES:
             for program in DIALLED:
                 for d in (*DIAL, 3e-8, 1e-8):
-                    yield _entry(
+                    yield wrong_entry(
                         "biased", NAMES[program], f"times_1+{d:g}", biased_before_rounding(1 + d), dtype, size,
                         dial=d, is_measured=True,
                     )  # fmt: skip
@@ -262,11 +152,13 @@ def low_precision() -> Iterator[Entry]:
         for program in (*DIALLED, "sigmoid", "row_sum"):
             template = NAMES[program]
             for name, change in changes.items():
-                yield _entry("low_precision", template, name, outputs_changed(change), dtype, 1024, is_measured=True)
+                yield wrong_entry(
+                    "low_precision", template, name, outputs_changed(change), dtype, 1024, is_measured=True
+                )
             if dtype is not torch.float64:
-                yield _entry("low_precision", template, "truncation", truncating, dtype, 1024, is_measured=True)
+                yield wrong_entry("low_precision", template, "truncation", truncating, dtype, 1024, is_measured=True)
         for program in ("matmul", "row_sum"):
-            yield _entry(
+            yield wrong_entry(
                 "low_precision", NAMES[program], "narrow_accumulator", rounded_after_each_step, dtype, 1024,
                 is_measured=True,
             )  # fmt: skip
@@ -274,134 +166,19 @@ def low_precision() -> Iterator[Entry]:
         for dtype in template.dtypes:
             for size in SIZES:
                 up = outputs_changed(stepped(1))
-                yield _entry("low_precision", template, "fp8_one_up", up, dtype, size, is_measured=True)
+                yield wrong_entry("low_precision", template, "fp8_one_up", up, dtype, size, is_measured=True)
 
 
 def gradients() -> Iterator[Entry]:
     for dtype in FLOATS:
         for program in (*DIALLED, "sigmoid", "gelu"):
             for d in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
-                yield _entry(
+                yield wrong_entry(
                     "gradient", NAMES[program], f"times_1+{d:g}", gradients_changed(times(1 + d)), dtype,
                     dial=d, is_measured=True,
                 )  # fmt: skip
             up = gradients_changed(stepped(2))
-            yield _entry("gradient", NAMES[program], "up_2_ulp", up, dtype, is_measured=True)
-
-
-# --------------------------------------------------------------------------------------------- random numbers
-
-
-def own_stream(target: Target, *, number: int = 1) -> Target:
-    """The program under a generator seeded by a draw of eager's: what Inductor does. Each number is another stream."""
-
-    def run(*args: Any) -> Any:
-        seed = int(torch.randint(2**40, ()))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed + 11 * number)
-            return target(*args)
-
-    return run
-
-
-def own_stream_then(change: Change) -> Wrap:
-    return lambda target: outputs_changed(change)(own_stream(target))
-
-
-def same_draw_every_call(target: Target) -> Target:
-    def run(*args: Any) -> Any:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(3)
-            return target(*args)
-
-    return run
-
-
-def same_draw_in_every_row(target: Target) -> Target:
-    """One row of random numbers for all rows: of programs `f(draw, a)` that treat all elements of `a` alike."""
-
-    def run(a: Tensor) -> Tensor:
-        seed = int(torch.randint(2**40, ()))
-        rows = []
-        for row in a:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                rows.append(target(row))
-        return torch.stack(rows)
-
-    return run
-
-
-class _OtherMask(torch.autograd.Function):
-    """Dropout whose backward draws a mask of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, dropped: Tensor, p: float) -> Tensor:
-        ctx.p = p
-        return dropped.detach().clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return torch.nn.functional.dropout(grads[0], ctx.p), None, None
-
-
-def other_mask_in_backward(target: Target) -> Target:
-    dropped_by = own_stream(target)
-
-    def run(a: Tensor) -> Any:
-        return _OtherMask.apply(a, dropped_by(a.detach()), 0.3)
-
-    return run
-
-
-def _hundred_set(value: Tensor) -> Tensor:
-    flat = value.flatten().clone()
-    flat[:: max(flat.numel() // 100, 1)] = 5.0
-    return flat.reshape(value.shape)
-
-
-def _shuffled(value: Tensor) -> Tensor:
-    order = torch.randperm(value.numel(), generator=torch.Generator().manual_seed(1))
-    return value.flatten()[order].reshape(value.shape)
-
-
-def _nan_in_one(value: Tensor) -> Tensor:
-    flat = value.flatten().clone()
-    flat[7] = torch.nan
-    return flat.reshape(value.shape)
-
-
-def random_streams() -> Iterator[Entry]:
-    """With `rng="own"`."""
-    changes: dict[str, tuple[Change, tuple[str, ...]]] = {
-        "reversed": (lambda v: v.flip(0), ("small_noise", "noise_in_rows", "bernoulli", "dropout", "normal")),
-        "negated": (torch.neg, ("small_noise", "scaled_uniform", "dropout", "normal", "two_draws")),
-        "shuffled": (_shuffled, ("small_noise", "scaled_uniform", "bernoulli", "two_draws")),
-        "times_1.01": (times(1.01), ("small_noise", "scaled_uniform", "dropout", "normal")),
-        "hundred_elements_5": (_hundred_set, ("small_noise", "scaled_uniform", "bernoulli", "dropout", "normal")),
-        "one_nan": (_nan_in_one, ("small_noise", "scaled_uniform", "dropout")),
-        "without_noise": (lambda v: torch.linspace(-1, 1, v.numel(), dtype=v.dtype), ("small_noise", "normal")),
-        "half_the_noise": (
-            lambda v: (v.double() + torch.linspace(-1, 1, v.numel()).double()).div(2).to(v.dtype),
-            ("small_noise", "normal"),
-        ),
-    }
-    for dtype in (torch.float32, torch.bfloat16):
-        for name, (change, programs) in changes.items():
-            for program in programs:
-                yield _entry("random", NAMES[program], name, own_stream_then(change), dtype, rng="own")
-        for program in ("small_noise", "scaled_uniform", "dropout", "bernoulli"):
-            yield _entry("random", NAMES[program], "same_draw_every_call", same_draw_every_call, dtype, rng="own")
-        for program in ("noise_in_rows", "uniform_rows"):
-            yield _entry("random", NAMES[program], "same_draw_in_every_row", same_draw_in_every_row, dtype, rng="own")
-        yield _entry("random", NAMES["dropout"], "other_mask_in_backward", other_mask_in_backward, dtype, rng="own")
-        yield _entry(
-            "random", NAMES["two_draws"], "second_draw_is_the_first",
-            lambda target: result_changed(lambda r: (r[0], r[0] - torch.linspace(-1, 1, r[0].numel()).to(r[0].dtype)))(
-                own_stream(target)
-            ),
-            dtype, rng="own",
-        )  # fmt: skip
+            yield wrong_entry("gradient", NAMES[program], "up_2_ulp", up, dtype, is_measured=True)
 
 
 # --------------------------------------------------------------------------------------------- no digits left
@@ -413,7 +190,7 @@ def without_digits() -> Iterator[Entry]:
         for dtype in template.dtypes:
             for name, change in {"negated": torch.neg, "zeroed": torch.zeros_like, "times_3": times(3.0)}.items():
                 wrap = outputs_changed(change)
-                yield _entry("no_digits", template, name, wrap, dtype, may_skip=True, is_measured=True)
+                yield wrong_entry("no_digits", template, name, wrap, dtype, may_skip=True, is_measured=True)
     for program in ("overflow", "overflowing_exp"):
         for size in SIZES:
             for name, change in {
@@ -421,7 +198,7 @@ def without_digits() -> Iterator[Entry]:
                 "inf_to_minus_inf": lambda v: torch.where(torch.isinf(v), -torch.inf, v),
                 "inf_to_zero": lambda v: torch.where(torch.isinf(v), 0.0, v).to(v.dtype),
             }.items():
-                yield _entry(
+                yield wrong_entry(
                     "no_digits", NAMES[program], name, outputs_changed(change), torch.float16, size,
                     may_skip=True, is_measured=True,
                 )  # fmt: skip
@@ -544,7 +321,7 @@ def not_repeatable() -> Iterator[Entry]:
             for name, change in changes.items():
                 if name == "second_output_wrong" and program == "unfilled_rows":
                     continue
-                yield _entry("not_repeatable", NAMES[program], name, result_changed(change), dtype)
+                yield wrong_entry("not_repeatable", NAMES[program], name, result_changed(change), dtype)
 
 
 def _first_leaf(result: Any, change: Change) -> Any:
@@ -629,7 +406,7 @@ def plain() -> Iterator[Entry]:
     def on(program: str, spoilings: dict[str, Wrap], dtypes: Sequence[torch.dtype] = FLOATS) -> Iterator[Entry]:
         for dtype in dtypes:
             for name, wrap in spoilings.items():
-                yield _entry("plain", NAMES[program], name, wrap, dtype)
+                yield wrong_entry("plain", NAMES[program], name, wrap, dtype)
 
     half_off = {"one_element_half_off": outputs_changed(one_element(times(1.5)))}
     for program in ("mul", "softmax", "matmul", "row_sum", "conv", "embedding_sum"):
