@@ -8,33 +8,17 @@ from typing import NoReturn
 import pytest
 import torch
 
-from oracle.build import instantiate
-from oracle.case import EagerState
-from oracle.hygiene import snapshot
 from oracle.judge import Evidence, Runs, judge
 from oracle.judge.rounded import is_rounded_exception, is_rounded_size
-from oracle.observe import observe
 from oracle.outcome import Outcome
-from oracle.program import Program
 from oracle.tests.outcomes import raised, returned
-from oracle.verdict import Status, Verdict
+from oracle.tests.spoiled import verdict_on
+from oracle.verdict import Status
 
 UNIQUE = (
     "def inputs(call): return (torch.linspace(-3, 3, 300, dtype=torch.bfloat16),), {}\n"
     "def program(x): return torch.unique((x * 1.1 + 0.3) * 0.7)\n"
 )
-
-
-def judged(source: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Verdict:
-    """Of a subject that returns something else than eager."""
-    program = Program(name="t", source="import torch\n" + source)
-    state, before = EagerState(make=lambda: instantiate(program)), snapshot()
-    state.run(lambda stage: None, before)
-    assert state.first is not None
-    assert state.second is not None
-    subject = observe(state.make(), compile_target=lambda target: lambda *args: change(target(*args)))
-    runs = state.further_runs(lambda stage: None, before)
-    return judge(Evidence(eager=state.first, again=state.second, subject=subject, runs=runs))
 
 
 def unique_of(dtype: torch.dtype) -> torch.Tensor:
@@ -44,7 +28,7 @@ def unique_of(dtype: torch.dtype) -> torch.Tensor:
 
 def test_how_many_numbers_are_unique_may_hang_on_rounding() -> None:
     assert unique_of(torch.float32).shape != unique_of(torch.bfloat16).shape
-    verdict = judged(UNIQUE, lambda output: unique_of(torch.float32))
+    verdict = verdict_on(UNIQUE, lambda output: unique_of(torch.float32))
     assert verdict.status in (Status.PASS, Status.PASS_DUE_TO_SKIP)
     assert any("gives eager other sizes" in text for text in verdict.explained)
 
@@ -60,7 +44,7 @@ def test_how_many_numbers_are_unique_may_hang_on_rounding() -> None:
     ],
 )
 def test_other_sizes_and_other_differences_stay_findings(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    assert judged(UNIQUE, change).status is Status.FAIL_METADATA
+    assert verdict_on(UNIQUE, change).status is Status.FAIL_METADATA
 
 
 RESIZED = (
@@ -72,18 +56,18 @@ RESIZED = (
 @pytest.mark.parametrize("count", range(8, 15))
 def test_numbers_that_rounding_alone_tells_apart_may_be_one(count: int) -> None:
     """Of 10 numbers eager makes 18, and noise more: who rounds each of them once has 10, and nobody less."""
-    status = judged(RESIZED, lambda output: torch.linspace(0, 3, count)).status
+    status = verdict_on(RESIZED, lambda output: torch.linspace(0, 3, count)).status
     assert (status is Status.FAIL_METADATA) is (count < 10)
 
 
 def test_where_the_program_has_float64_numbers_nobody_knows_how_many_there_are() -> None:
     source = RESIZED.replace("arange(4.0)", "arange(4.0, dtype=torch.float64)")
-    assert judged(source, lambda output: output[:10].clone()).status is Status.FAIL_METADATA
+    assert verdict_on(source, lambda output: output[:10].clone()).status is Status.FAIL_METADATA
 
 
 def test_a_size_that_no_rounding_moves_is_owed() -> None:
     source = UNIQUE.replace("(x * 1.1 + 0.3) * 0.7", "x.floor()")
-    assert judged(source, lambda output: output[:-1]).status is Status.FAIL_METADATA
+    assert verdict_on(source, lambda output: output[:-1]).status is Status.FAIL_METADATA
 
 
 @pytest.mark.parametrize(
@@ -133,7 +117,7 @@ MESSAGE = "The size of tensor a ({}) must match the size of tensor b ({}) at non
     ],
 )
 def test_an_exception_that_eager_raises_as_it_rounds_is_no_finding(source: str, message: str, status: Status) -> None:
-    assert judged(source, lambda output: refuse(message)).status is status
+    assert verdict_on(source, lambda output: refuse(message)).status is status
 
 
 @pytest.mark.parametrize(

@@ -9,31 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import instantiate
-from oracle.case import EagerState
-from oracle.hygiene import snapshot
-from oracle.judge import Evidence, judge
 from oracle.judge.tolerance import TABLE
 from oracle.judge.values import GivenRuns, compare_values
 from oracle.judge.witnesses import Around, Beyond, Noise, NotFinite, Single, holds_integers
-from oracle.observe import observe
-from oracle.program import Program
 from oracle.tests.outcomes import judged, observation, returned, returned_calls
+from oracle.tests.spoiled import verdict_on
 from oracle.verdict import Status, Verdict
 
 REFUSED = (Status.FAIL_ACCURACY,)
-
-
-def verdict_on(source: str, change: Callable[[Any], Any]) -> Verdict:
-    """On a subject that does what eager does, and then changes the result."""
-    program = Program(name="t", source="import torch\n" + source)
-    state, before = EagerState(make=lambda: instantiate(program)), snapshot()
-    state.run(lambda stage: None, before)
-    assert state.first is not None
-    assert state.second is not None
-    subject = observe(state.make(), compile_target=lambda target: lambda *args: change(target(*args)))
-    runs = state.further_runs(lambda stage: None, before)
-    return judge(Evidence(eager=state.first, again=state.second, subject=subject, runs=runs))
 
 
 NEARLY_TIED = (
