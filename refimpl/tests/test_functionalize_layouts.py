@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -40,3 +41,22 @@ def test_results_of_lists_keep_the_strides_of_the_memory_that_was_written() -> N
     x, mask, out = torch.ones(1, 1), torch.ones(4, 3, dtype=torch.bool), torch.zeros(3, 4).t()
     graph = functionalize_graph(refimpl.make_fx(program)(x, mask, out)).graph_module
     assert [part.stride() for part in graph(x, mask, out.clone())] == [(1, 1), (1, 4)]
+
+
+@pytest.mark.parametrize("dims", [(1, 2, 0), (2, 0, 1), (-1, 0, 1), (2, 1, 0)])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 3, 3)])
+def test_a_write_through_permuted_dimensions_reaches_the_elements_behind_it(
+    shape: tuple[int, ...], dims: tuple[int, ...]
+) -> None:
+    """A cycle of three dimensions is not its own inverse; with equal sizes a mistake raises nothing."""
+
+    def program(x: Tensor) -> Tensor:
+        view = x.permute(dims)
+        view.mul_(torch.arange(1.0, 1 + view.numel()).reshape(view.shape))
+        return x + 1
+
+    x = torch.arange(1.0, 1 + math.prod(shape)).reshape(shape)
+    every_way: list[dict[str, Any]] = [{}, {"strategy": "scatter"}, {"keeps_views": False}]
+    for options in every_way:
+        graph = functionalize_graph(refimpl.make_fx(program)(x.clone()), **options).graph_module
+        assert torch.equal(graph(x.clone()), program(x.clone()))
