@@ -98,7 +98,7 @@ def exception_text(exception: ExceptionFacts) -> str:
 
 
 def _headline(message: str) -> str:
-    """The first line; and of a message that only announces another one (a compiler's, a wrapped exception's), that one."""
+    """The first line of a message. Where that only announces another error ("... raised:"), that error's line comes with it."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""

@@ -20,8 +20,9 @@ from torch import Tensor
 FEWEST = 8  # runs
 _ENOUGH = 32  # elements below which ranks of few runs say nothing
 _AT_MOST = 1 << 14  # elements looked at: of more, a sample spread evenly
-_DEVIATIONS = 8.0  # standard deviations of eager's own runs, and
-_TIMES = 2.0  # times the largest deviation among them
+# The subject stands out if it is further from eager's median than both of these:
+_DEVIATIONS = 8.0  # so many standard deviations of eager's runs
+_TIMES = 2.0  # so many times the distance of eager's furthest run
 _RARE = 10.0  # elements that may be beyond all runs of eager, though no run of eager has any
 _OF_RANKS = ("too large, or too small", "too far from 0, or too near")
 _BEYOND = ("elements lie beyond all that eager gives there", "elements lie beyond all that eager gives anywhere")
@@ -29,10 +30,10 @@ _NONE: Mapping[str, Sequence[Tensor]] = {}
 
 
 def stands_out(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor]] = _NONE) -> str:
-    """What makes the first tensor, the subject's, none of the others, which are eager's: to follow its path in a symptom.
+    """Why the first tensor, the subject's, cannot be one more of the others, which are eager's runs. "" if it can.
 
-    "" if nothing does. Real tensors of one shape. `others` are more of what the same runs gave, by what they are called: as much
-    as these have in common with `tensors` in eager, they must have in the subject.
+    All are real tensors of one shape. The text is to follow the tensor's path in a symptom. `others` holds, by name, another
+    tensor of each run, in the same order: the subject's two tensors must be as dependent on each other as eager's are.
     """
     if len(tensors) <= FEWEST or tensors[0].numel() < _ENOUGH:
         return ""
