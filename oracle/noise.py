@@ -6,7 +6,8 @@ follow: comparisons that flip, indices that swap, quotients that blow up. Those 
 
 Counterpart: Monte Carlo arithmetic (D. S. Parker, 1997), as in Verificarlo (Denis, de Oliveira Castro, Petit, 2016).
 Differs: the grain is the aten operator, not the floating-point instruction; operators that are exact functions of their
-inputs (`oracle.exact_ops`) are left alone, so a comparison of exact inputs never flips.
+inputs are left alone, so a comparison of exact inputs never flips. Which operators round, and by how much, is asked of their
+kernels (`oracle.kernel_facts`).
 """
 
 from __future__ import annotations
@@ -17,28 +18,10 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from oracle.composite import call_parts, is_composite
-from oracle.exact_ops import (
-    BOUNDED_DOMAIN_OPS,
-    BOUNDED_RESULTS,
-    CHOOSES_AMONG,
-    CONVERTS_BFLOAT16,
-    CONVERTS_FIRST,
-    EXACT_OPS,
-    FIRST_INPUT_MOVES,
-    FIRST_RESULT_MOVES,
-    INPUTS_STAY,
-    INTERPOLATES,
-    KEEPS_SIGN_OF_NAN,
-    LOGARITHMS_OF_SUMS,
-    RING_OPS,
-    ROUNDED_AS_FIRST_INPUT,
-    SATURATED_AT,
-    SATURATES,
-    WINDOWS,
-)
+from oracle.kernel_facts import KernelFacts, facts_of, is_plain_float, own_errors
 from oracle.magnitudes import MAGNITUDES, with_open_magnitudes
 from oracle.partial_sums import (
     BACKWARD_OF_NORMS,
@@ -49,7 +32,6 @@ from oracle.partial_sums import (
     with_open_rows,
     with_open_statistics,
 )
-from oracle.reduction_length import noise_factor
 
 _FLOAT8 = tuple(
     getattr(torch, name)
@@ -62,33 +44,30 @@ _MOVABLE = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, *_FLOAT8}
 )
 
+# Documented as a - a.div(b, rounding_mode="floor") * b: exact in eager, but a result that follows the formula is off by one
+# rounding of `a`, however small the result. Only the result is moved, by that much; moved inputs would jump by a whole `b`.
+_ROUNDED_AS_FIRST_INPUT = frozenset(["remainder"])
+# Distances by the largest difference: their backward looks for the difference that is equal to it.
+_DISTANCE = "_cdist_forward"
+_MADE_UNWRITTEN = ("empty", "new_empty")  # names of operators whose results nobody has written begin so
+_FREE_TERMS = 16  # so few terms are within one epsilon in any order
+_ERRORS = 4.0  # how many times the error that one run of a kernel shows is moved, where it is more than an epsilon
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpKind:
-    """What the noise does with one aten overload."""
+    """What the schema of an aten overload says, and what is proven of it by name."""
 
-    is_exact: bool
-    chooses_among: str = (
-        ""  # "elements", "elements and bounds", "elements and zero": which of 0 and -0 it gives is open
-    )
-    keeps_sign_of_nan: bool = False
-    converts_bfloat16: bool = False  # by way of float32, which keeps no sign of NaN
-    moves_inputs: bool = False
-    moves_first_input: bool = False
-    moves_first_result: bool = False  # and no other
-    is_ring: bool = False
-    interpolates: bool = False
+    is_left_alone: bool = False  # views, constants, random numbers, memory that nobody has written
     is_window: bool = False
-    converts_first: bool = False
-    is_logarithm_of_sum: bool = False
+    may_be_asked: bool = False  # kernels of other libraries may do more than compute
+    converts_first: bool = False  # its first operand is converted to the dtype asked for: this is what is added up
+    accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
+    rounds_as_first_input: bool = False
     is_linear_sum: bool = False
     is_magnitude: bool = False
     is_of_rows: bool = False
     is_backward_of_norm: bool = False
-    saturates: int | None = None  # where the argument of the sigmoid function in it stands
-    bounds: tuple[float, float] | None = None  # of the results, all of which are moved
-    rounds_as_first_input: bool = False
-    accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
     written: tuple[int | str, ...] = ()  # positions or names of the arguments the op writes to
     returns_written: bool = False
 
@@ -97,7 +76,9 @@ class RoundingNoise(TorchDispatchMode):
     """Within it, every inexact aten operator is moved by relative noise, uniform within one epsilon of the dtype.
 
     Copies of the float inputs and the float outputs of such an operator are each multiplied by
-    1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more (`oracle.reduction_length`).
+    1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more: one running sum errs by about the
+    square root of the number of its terms (N. J. Higham, The accuracy of floating point summation, 1993). A result whose kernel
+    errs by more than an epsilon moves by that. What rounds, and what a result depends on, is asked of the kernel.
     Zeros, infinities and NaNs stay, but for the signs of zeros that were added up, or chosen among zeros of both signs, and
     those of NaN that were computed: positive under seed 0, negative under 1, either after that. Nothing finite becomes
     infinite, other than sums that overflow in another order (`oracle.partial_sums`).
@@ -129,65 +110,109 @@ class RoundingNoise(TorchDispatchMode):
             with self:
                 return call_parts(func, args, kwargs)
         kind = _kind_of(func)
-        if kind.is_exact or _is_exact_call(func, args, kwargs):
-            is_open = self.scale and kind.chooses_among and _has_both_zeros((args, kwargs), kind.chooses_among)
-            result = func(*args, **kwargs)
-            if is_open:
-                result = self._with_either_zero(result, is_written=bool(kind.written))
-            if kind.is_magnitude and self.scale:
-                result = with_open_magnitudes(func, args, result)
-            return self._with_either_nan(result, kind) if self.scale else result
+        if kind.is_left_alone:
+            return func(*args, **kwargs)
+        if kind.is_window:
+            return self._window(func, args, kwargs)
         if kind.converts_first and self.scale:
             args = _converted(args, kwargs)
-        if (kind.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
+        facts = facts_of(func, args, kwargs) if kind.may_be_asked else _UNASKED
+        is_exact = facts.is_exact or _is_exact_distance(func, args) or _reads_packed(args)
+        if is_exact and not kind.rounds_as_first_input:
+            return self._exact(func, args, kwargs, kind, facts)
+        if (facts.is_ring or kind.rounds_as_first_input) and _is_small_integer_arithmetic((args, kwargs)):
             result = func(*args, **kwargs)
-            return self._with_open_zeros(result, kind) if self.scale else result
+            if kind.written or _are_small_integers(result, (args, kwargs)):
+                return self._with_open_zeros(result, kind) if self.scale else result
         self.moved_ops += 1
         if kind.rounds_as_first_input and self.scale:
             return self._moved_as_first_input(func, args, kwargs, is_written=bool(kind.written))
-        self._factor = noise_factor(func, args, kwargs)
+        self._factor = max(1.0, math.sqrt(facts.terms / _FREE_TERMS))
         self._flips_zeros = False
-        self._parts_largest = kind.is_linear_sum or kind.moves_first_input
-        if kind.moves_first_input:
-            args = (self._moved_input(args[0]), *args[1:])
-        if kind.moves_inputs:
-            kept = _memory_of_written_lists(args, kwargs, kind)
-            result = func(*self._moved_inputs(args, kind, kept), **self._moved_inputs(kwargs, kind, kept))
-        else:
-            result = func(*args, **kwargs)
-        if kind.is_linear_sum and self.scale:
-            result = with_open_overflows(func, args, kwargs, result)
-        if kind.moves_first_input and self.scale:
-            result = with_open_statistics(func, args, result)
-        if kind.is_magnitude and self.scale:
-            result = with_open_magnitudes(func, args, result)
-        if kind.is_of_rows and self.scale:
-            result = with_open_rows(func, args, result)
-        if kind.is_backward_of_norm and self.scale:
-            result = with_open_parameter_gradients(func, args, result)
+        self._parts_largest = kind.is_linear_sum or bool(facts.writes_unsaid)
+        moved_args, moved_kwargs = self._with_moved_inputs(args, kwargs, kind, facts)
+        result = _inside_domain(func, (args, kwargs), (moved_args, moved_kwargs), kind, facts)
+        errors = self._errors_of(func, moved_args, moved_kwargs, result) if self.scale and not kind.written else []
+        if self.scale:
+            result = _with_open_elements(func, args, kwargs, moved_args, kind, facts, result)
         self._flips_zeros, self._parts_largest = kind.accumulates, False
         for where in kind.written:
             target = args[where] if isinstance(where, int) and where < len(args) else kwargs.get(where)  # pyright: ignore
             for tensor in tree_leaves(target):
                 if _is_movable(tensor):
-                    tensor.copy_(_inside(self._moved(tensor), kind))
+                    tensor.copy_(_inside(self._moved(tensor), tensor, facts))
         if kind.returns_written:
             return result
-        if kind.interpolates and self.scale and isinstance(result, torch.Tensor):
-            result = self._moved_by_coordinates(result, args[0])
-        if kind.saturates is not None and self.scale and _is_movable(result):
-            return self._moved_by_saturation(self._moved(result), args[kind.saturates], args[0])
-        if kind.is_logarithm_of_sum and self.scale and _is_movable(result):
-            return self._moved_by_unit(self._moved(result))
-        if kind.is_window and self.scale and _is_movable(result) and not kind.written:
-            shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
-            return result.add_(shift, alpha=torch.finfo(result.dtype).eps * self.scale)
-        if kind.moves_first_result:
-            return (self._moved(result[0]), *result[1:])
-        inputs = {id(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
-        return tree_map(
-            lambda out: _inside(self._moved(out), kind) if _is_movable(out) and id(out) not in inputs else out, result
-        )
+        return self._with_moved_results(result, (args, kwargs), facts, errors)
+
+    def _window(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A window function is a difference of cosines: it moves by a rounding of 1, also where it is 0."""
+        result = func(*args, **kwargs)
+        self.moved_ops += 1
+        if not self.scale or not _is_movable(result):
+            return result
+        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
+        return result.add_(shift, alpha=torch.finfo(result.dtype).eps * self.scale)
+
+    def _exact(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: _OpKind, facts: KernelFacts
+    ) -> Any:
+        """The result of an operator that rounds nothing. The sign of a zero may be a choice, and that of NaN is open."""
+        is_open = self.scale and facts.chooses and _has_both_zeros(func, args, kwargs, facts)
+        result = func(*args, **kwargs)
+        if not self.scale:
+            return result
+        if is_open:
+            result = self._with_either_zero(result, is_written=bool(kind.written))
+        if kind.is_magnitude:
+            result = with_open_magnitudes(func, args, result)
+        return self._with_either_nan(result, kind, facts)
+
+    def _with_moved_inputs(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: _OpKind, facts: KernelFacts
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with moved copies of what is only read. All stay if what is written would be NaN where a moved operand
+        leaves the operator's domain."""
+        if not kind.may_be_asked or facts.has_edge or (kind.written and facts.has_domain):
+            return args, kwargs
+        leaves = tree_leaves((args, kwargs))
+        kept = _memory_of_written_lists(args, kwargs, kind) | {_memory(leaves[at]) for at in facts.writes_unsaid}
+        return self._moved_inputs(args, kind, kept), self._moved_inputs(kwargs, kind, kept)
+
+    def _with_moved_results(
+        self, result: Any, operands: Any, facts: KernelFacts, errors: list[torch.Tensor | None]
+    ) -> Any:
+        """Each float result moved, but for those that are exact, and the operands among them."""
+        read = {id(leaf) for leaf in tree_leaves(operands) if isinstance(leaf, torch.Tensor)}
+        leaves, spec = tree_flatten(result)
+        floats = [at for at, leaf in enumerate(leaves) if is_plain_float(leaf)]
+        exact = facts.exact if len(facts.exact) == len(floats) else (False,) * len(floats)
+        for number, at in enumerate(floats):
+            out = leaves[at]
+            if exact[number] or not _is_movable(out) or id(out) in read:
+                continue
+            error = errors[number] if number < len(errors) else None
+            moved = self._moved(out)
+            leaves[at] = _inside(moved if error is None else self._moved_by_errors(moved, out, error), out, facts)
+        return tree_unflatten(leaves, spec)
+
+    def _errors_of(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> list[torch.Tensor | None]:
+        """Of each float result the error of the kernel against float64, in the result's dtype; None where it is no more than an
+        epsilon anywhere. What a kernel computes on the way may be larger than what it gives: log(1 + x) has the error of 1.
+        """
+        found = own_errors(func, args, kwargs, result)
+        return [None if error is None else error * self.scale for error in found]
+
+    def _moved_by_errors(self, moved: torch.Tensor, out: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+        """Moved by a few times the error as well. What is no larger than its error is 0 under every other seed."""
+        shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
+        unit = _ERRORS * error
+        shift = shift * unit
+        if self.seed % 2 == 0:
+            shift = torch.where(out.abs() <= unit, -moved, shift)
+        return _put(out, torch.where(out.isfinite() & (unit > 0), moved + shift, moved), is_written=False)
 
     def _with_open_zeros(self, result: Any, kind: _OpKind) -> Any:
         """The result of an exact sum: nothing moves but the signs of zeros. What is written in place stays as it is."""
@@ -213,11 +238,15 @@ class RoundingNoise(TorchDispatchMode):
 
         return tree_map(flipped, result)
 
-    def _with_either_nan(self, result: Any, kind: _OpKind) -> Any:
-        """The result of an exact operator: unless it is told, each NaN in it gets the one sign or the other."""
-        if kind.keeps_sign_of_nan and not kind.converts_bfloat16:
+    def _with_either_nan(self, result: Any, kind: _OpKind, facts: KernelFacts) -> Any:
+        """The result of an exact operator: each NaN in it gets the one sign or the other, unless its sign is told.
+
+        Copies, negations and the like tell it (IEEE 754, 5.5.1). For anything else the standard leaves it open (6.3), and eager's
+        vector loops and the scalar ones at their ends differ in it. Of bfloat16 all that computes goes by way of float32.
+        """
+        if facts.moves and not facts.negates:
             return result
-        dtypes = {torch.bfloat16} if kind.keeps_sign_of_nan else _SIGNED_ZEROS
+        dtypes = {torch.bfloat16} if facts.moves else _SIGNED_ZEROS
 
         def flipped(out: Any) -> Any:
             if not _is_movable(out) or out.dtype not in dtypes or not bool(out.isnan().any()):
@@ -231,46 +260,6 @@ class RoundingNoise(TorchDispatchMode):
         """`moved` where `source` is a number, else NaN of the sign that this run gives it; `shift` is of both signs."""
         signs = torch.full_like(shift, 1.0 - 2.0 * self.seed) if self.seed < 2 else shift
         return torch.where(source.isnan(), torch.copysign(source, signs), moved)
-
-    def _moved_by_coordinates(self, result: torch.Tensor, source: Any) -> torch.Tensor:
-        """Moved by what an epsilon of the largest coordinate makes of the range of the values between which it lies.
-
-        Coordinates of half types are float32. Where nothing was found (0), nothing moves.
-        """
-        if not _is_movable(result) or not _is_movable(source) or result.is_complex() or source.numel() == 0:
-            return result
-        finite = source.detach().double().nan_to_num(0.0, 0.0, 0.0)
-        reach = float(finite.max().clamp_min(0.0) - finite.min().clamp_max(0.0))
-        extent = max([*result.shape[2:], *source.shape[2:]], default=1)
-        eps = torch.finfo(torch.float64 if result.dtype is torch.float64 else torch.float32).eps
-        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
-        moved = result.detach() + (shift.double() * (reach * extent * eps * self.scale)).to(result.dtype)
-        return torch.where(result.isfinite() & moved.isfinite() & (result != 0), moved, result)
-
-    def _moved_by_unit(self, result: torch.Tensor) -> torch.Tensor:
-        """Moved, in place, by what an epsilon of 1 is; below zero where it is zero, to zero under every other seed where it is no
-        more than that. Half types are computed in float32."""
-        if result.is_complex():
-            return result
-        eps = torch.finfo(torch.float64 if result.dtype is torch.float64 else torch.float32).eps
-        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
-        unit = eps * self.scale * self._factor
-        shift = torch.where(result == 0, -shift.abs(), shift) * unit
-        if self.seed % 2 == 0:
-            shift = torch.where((result.abs() <= unit) & (result != 0), -result, shift)
-        return result.add_(torch.where(result.isfinite(), shift, 0.0))
-
-    def _moved_by_saturation(self, result: torch.Tensor, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Moved, in place, by what an epsilon of the sigmoid function in it makes of the result; of the gradient, `first`, the
-        function's derivative 1 - t * t has the factor x (1 + x * x)."""
-        size = x.detach().abs().clamp_max(SATURATED_AT)
-        if first is not x:
-            size = first.detach().abs() * (1 + size * (1 + size * size) / 2)
-        eps = torch.finfo(torch.float64 if result.dtype is torch.float64 else torch.float32).eps
-        shift = torch.empty_like(result).uniform_(-1.0, 1.0, generator=self._generator(result.device))
-        shift = shift * size * (eps * self.scale)
-        is_inside = result.isfinite() & (x.abs() <= SATURATED_AT)
-        return result.add_(torch.where(is_inside, shift, 0.0))
 
     def _moved_as_first_input(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
@@ -366,11 +355,62 @@ class RoundingNoise(TorchDispatchMode):
         return self._generators[device]
 
 
-def _inside(moved: torch.Tensor, kind: _OpKind) -> torch.Tensor:
-    """Back to where results of the operator end; complex ones have no ends."""
-    if kind.bounds is None or moved.is_complex():
+def _with_open_elements(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    moved_args: tuple[Any, ...],
+    kind: _OpKind,
+    facts: KernelFacts,
+    result: Any,
+) -> Any:
+    """The result, with an infinity or NaN where another order of the same sums gives one."""
+    if kind.is_linear_sum:
+        result = with_open_overflows(func, args, kwargs, result)
+    if facts.writes_unsaid:
+        result = with_open_statistics(func, moved_args, result)
+    if kind.is_magnitude:
+        result = with_open_magnitudes(func, args, result)
+    if kind.is_of_rows:
+        result = with_open_rows(func, args, result)
+    if kind.is_backward_of_norm:
+        result = with_open_parameter_gradients(func, args, result)
+    return result
+
+
+def _inside(moved: torch.Tensor, out: torch.Tensor, facts: KernelFacts) -> torch.Tensor:
+    """A moved result back to where results of the operator end, if it was there; complex ones have no ends."""
+    low, high = facts.bounds
+    if (low, high) == (-math.inf, math.inf) or moved.is_complex() or moved.dtype in _FLOAT8:
         return moved
-    return _put(moved, moved.clamp(*kind.bounds), is_written=False)
+    inside = torch.where((moved < low) & (out >= low), low, torch.where((moved > high) & (out <= high), high, moved))
+    return _put(moved, inside, is_written=False)
+
+
+def _inside_domain(func: Any, operands: Any, moved_operands: Any, kind: _OpKind, facts: KernelFacts) -> Any:
+    """The result for moved operands; where these leave the operator's domain, that for the operands themselves.
+
+    Moved operands have left it where a result becomes NaN, or a number in place of NaN or an infinity, and has not overflowed: it
+    was, or would be, far from the largest number.
+    """
+    args, kwargs = moved_operands
+    if kind.written or not facts.has_domain or not kind.may_be_asked:
+        return func(*args, **kwargs)
+    plain = func(*operands[0], **operands[1])
+    try:
+        moved = func(*args, **kwargs)
+    except RuntimeError:
+        return plain
+
+    def chosen(mine: Any, its: Any) -> Any:
+        if not _is_movable(mine) or mine.shape != its.shape or mine.dtype in _FLOAT8:
+            return mine
+        has_overflowed = torch.where(its.isfinite(), its, mine).abs() > torch.finfo(mine.dtype).max / 64
+        has_left = (mine.isfinite() != its.isfinite()) & ~(has_overflowed & ~mine.isnan() & ~its.isnan())
+        has_left |= mine.isnan() != its.isnan()
+        return _put(mine, torch.where(has_left, its, mine), is_written=False) if bool(has_left.any()) else mine
+
+    return tree_map(chosen, moved, plain)
 
 
 def _put(out: torch.Tensor, value: torch.Tensor, is_written: bool) -> torch.Tensor:
@@ -383,7 +423,7 @@ def _put(out: torch.Tensor, value: torch.Tensor, is_written: bool) -> torch.Tens
 
 
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
-_NORM_ORDER_AT = {"aten::linalg_vector_norm": 1, "aten::norm": 1, "aten::_cdist_forward": 2, "aten::_cdist_backward": 3}
+_UNASKED = KernelFacts(exact=(False,))
 _KINDS: dict[Any, _OpKind] = {}
 
 
@@ -408,14 +448,19 @@ def _kind_of(func: Any) -> _OpKind:
 def _classify(func: Any) -> _OpKind:
     schema = getattr(func, "_schema", None)
     if schema is None:  # higher-order operators run their bodies through this mode
-        return _OpKind(is_exact=True, keeps_sign_of_nan=True)
+        return _OpKind(is_left_alone=True)
     namespace, _, full_name = schema.name.partition("::")
     name = full_name.rstrip("_") if not full_name.endswith("__") else full_name
-    is_view = any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
+    is_view = torch.Tag.inplace_view in func.tags or any(
+        result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
+    )
     # attention and recurrent kernels take a dropout probability, mostly zero; their masks do not depend on the values
     is_random = torch.Tag.nondeterministic_seeded in func.tags and "attention" not in name and "rnn" not in name
-    if is_view or is_random:
-        return _OpKind(is_exact=True, keeps_sign_of_nan=True)
+    takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    if namespace == "aten" and name.endswith("_window") and not takes_tensors:
+        return _OpKind(is_window=True)
+    if is_view or is_random or name.startswith(_MADE_UNWRITTEN) or not takes_tensors:
+        return _OpKind(is_left_alone=True)
     written: list[int | str] = []
     position = 0
     for argument in schema.arguments:
@@ -424,93 +469,64 @@ def _classify(func: Any) -> _OpKind:
             if not argument.kwarg_only:
                 written.append(position)
         position += 0 if argument.kwarg_only else 1
-    keeps_sign_of_nan = namespace == "aten" and name in KEEPS_SIGN_OF_NAN
-    if namespace == "aten" and name in EXACT_OPS:
-        return _OpKind(
-            is_exact=True,
-            chooses_among=CHOOSES_AMONG.get(name, ""),
-            keeps_sign_of_nan=keeps_sign_of_nan,
-            converts_bfloat16=name in CONVERTS_BFLOAT16,
-            is_magnitude=name in MAGNITUDES and not written,
-            written=tuple(written),
-        )
+    is_aten = namespace == "aten"
     return _OpKind(
-        is_exact=False,
-        chooses_among=CHOOSES_AMONG.get(name, "") if namespace == "aten" else "",
-        keeps_sign_of_nan=keeps_sign_of_nan,
-        # operators of other libraries may write to what their schema calls read-only
-        moves_inputs=namespace == "aten" and name not in BOUNDED_DOMAIN_OPS and name not in INPUTS_STAY,
-        moves_first_input=namespace == "aten" and name in FIRST_INPUT_MOVES,
-        moves_first_result=namespace == "aten" and name in FIRST_RESULT_MOVES,
-        is_ring=name in RING_OPS,
-        interpolates=namespace == "aten" and name in INTERPOLATES,
-        is_window=namespace == "aten" and name in WINDOWS,
+        may_be_asked=is_aten,
+        converts_first=is_aten
+        and name != "_to_copy"
+        and any(argument.name == "dtype" for argument in schema.arguments),
         accumulates=torch.Tag.pointwise not in func.tags,
-        converts_first=namespace == "aten" and name in CONVERTS_FIRST,
-        is_logarithm_of_sum=namespace == "aten" and name in LOGARITHMS_OF_SUMS and not written,
-        is_linear_sum=namespace == "aten" and name in LINEAR_SUMS and not written,
-        bounds=BOUNDED_RESULTS.get(name) if namespace == "aten" else None,
-        saturates=SATURATES.get(name) if namespace == "aten" and not written else None,
-        is_magnitude=namespace == "aten" and name in MAGNITUDES and not written,
-        is_of_rows=namespace == "aten" and name in OF_ROWS and not written,
-        is_backward_of_norm=namespace == "aten" and name in BACKWARD_OF_NORMS and not written,
-        rounds_as_first_input=namespace == "aten" and name in ROUNDED_AS_FIRST_INPUT,
+        rounds_as_first_input=is_aten and name in _ROUNDED_AS_FIRST_INPUT,
+        is_linear_sum=is_aten and name in LINEAR_SUMS and not written,
+        is_magnitude=is_aten and name in MAGNITUDES and not written,
+        is_of_rows=is_aten and name in OF_ROWS and not written,
+        is_backward_of_norm=is_aten and name in BACKWARD_OF_NORMS and not written,
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),
     )
 
 
+def _is_exact_distance(func: Any, args: tuple[Any, ...]) -> bool:
+    """Of the order infinity: the largest difference."""
+    return func._schema.name == f"aten::{_DISTANCE}" and args[2] == math.inf
+
+
+def _reads_packed(args: tuple[Any, ...]) -> bool:
+    """Whether an operand is quantised: what is computed from it is told by its integers."""
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_quantized for leaf in args)
+
+
 def _converted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments of an operator that begins with a conversion to another float dtype, after that."""
     dtype = kwargs.get("dtype")
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or args[0].layout is not torch.strided:
+    if (
+        not isinstance(dtype, torch.dtype)
+        or not dtype.is_floating_point
+        or not args
+        or not isinstance(args[0], torch.Tensor)
+    ):
         return args
-    return args if args[0].dtype == dtype else (args[0].detach().to(dtype), *args[1:])
+    if args[0].layout is not torch.strided or args[0].dtype == dtype:
+        return args
+    return (args[0].detach().to(dtype), *args[1:])
 
 
-def _has_both_zeros(values: Any, among: str) -> bool:
-    """Whether the float tensors, and the bounds or zero that they are compared with, hold 0 and -0."""
-    has_positive, has_negative = among == "elements and zero", False
-    for leaf in tree_leaves(values):
-        if isinstance(leaf, torch.Tensor):
-            if leaf.dtype not in _SIGNED_ZEROS or leaf.layout is not torch.strided:
-                continue
+def _has_both_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], facts: KernelFacts) -> bool:
+    """Whether what is chosen from holds 0 and -0: tensors, bounds that are numbers, and a zero of the operator's own."""
+    has_positive, has_negative = facts.chooses_zero, False
+    for leaf in tree_leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in _SIGNED_ZEROS and leaf.layout is torch.strided:
             zeros = leaf == 0
             signs = leaf.signbit()
             has_positive = has_positive or bool((zeros & ~signs).any())
             has_negative = has_negative or bool((zeros & signs).any())
-        elif among == "elements and bounds" and isinstance(leaf, (int, float)) and leaf == 0:
-            has_negative = has_negative or math.copysign(1.0, leaf) < 0
-            has_positive = has_positive or math.copysign(1.0, leaf) > 0
+    declared = zip(func._schema.arguments, args, strict=False)
+    named = ((argument, kwargs[argument.name]) for argument in func._schema.arguments if argument.name in kwargs)
+    for argument, value in (*declared, *named):
+        if "number" in str(argument.type) and isinstance(value, (int, float)) and value == 0:
+            has_negative = has_negative or math.copysign(1.0, value) < 0
+            has_positive = has_positive or math.copysign(1.0, value) > 0
     return has_positive and has_negative
-
-
-def _is_exact_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Operators that are exact for some arguments only."""
-    name = func._schema.name
-    if name in ("aten::div", "aten::div_", "aten::divide", "aten::divide_"):
-        return kwargs.get("rounding_mode") is not None
-    if name in ("aten::_to_copy", "aten::to"):
-        source, target = args[0].dtype, kwargs.get("dtype") or args[0].dtype
-        return not source.is_floating_point or not target.is_floating_point or _holds(target, source)
-    if name in _NORM_ORDER_AT:  # a maximum; the backward pass looks for the elements that are equal to it
-        order = args[_NORM_ORDER_AT[name]] if len(args) > _NORM_ORDER_AT[name] else 2
-        return order in (0, float("inf"), -float("inf"))
-    if name == "aten::pow" and len(args) > 1 and isinstance(args[1], (int, float)):
-        return args[1] in (0, 1)
-    if name in ("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put"):
-        return not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
-    if name in ("aten::scatter_reduce", "aten::scatter_reduce_", "aten::index_reduce", "aten::index_reduce_"):
-        return (args[4] if len(args) > 4 else kwargs.get("reduce")) in ("amax", "amin")
-    return False
-
-
-def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
-    """Whether every number of `narrow` is one of `wide`."""
-    if wide == narrow:
-        return True
-    a, b = torch.finfo(wide), torch.finfo(narrow)
-    return a.eps <= b.eps and a.max >= b.max and a.tiny <= b.tiny
 
 
 def _is_small_integer_arithmetic(values: Any) -> bool:
@@ -534,6 +550,17 @@ def _is_small_integer_arithmetic(values: Any) -> bool:
         elif (isinstance(leaf, float) and not leaf.is_integer()) or isinstance(leaf, complex):
             return False
     return bound * count * eps <= 1.0
+
+
+def _are_small_integers(result: Any, operands: Any) -> bool:
+    """Whether every number of a result is an integer that its dtype tells from its neighbours. Factors that are no tensors do not
+    count."""
+    factor = max([1.0, *(abs(leaf) for leaf in tree_leaves(operands) if isinstance(leaf, (int, float)))])
+    return all(
+        bool((leaf == leaf.trunc()).all()) and bool((leaf.abs() <= factor / torch.finfo(leaf.dtype).eps).all())
+        for leaf in tree_leaves(result)
+        if _is_movable(leaf) and not leaf.is_complex() and leaf.dtype not in _FLOAT8
+    )
 
 
 def _is_movable(value: Any) -> bool:

