@@ -258,7 +258,7 @@ def _live_program(
     program = Program(
         name=_name(fn),
         source="",
-        calls=default_plan(call, key=_name(fn), count=calls),
+        calls=default_plan(call, key=None, count=calls),
         seed=seed,
         is_module=is_module,
         dynamic=dynamic,

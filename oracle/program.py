@@ -145,15 +145,15 @@ class Program:
             ) from error
 
 
-def default_plan(call: Call, *, key: str, count: int = 3) -> tuple[Call, ...]:
+def default_plan(call: Call, *, key: str | None, count: int = 3) -> tuple[Call, ...]:
     """The call, then again on other values: what a compiler kept of the call before shows, and what it gave back too early.
 
-    `key` says which program it is: of those with a backward, one in `TWICE_DIFFERENTIATED` has gradients of its gradients in
-    the last call.
+    `key` says which of many programs it is: of those with a backward, one in `TWICE_DIFFERENTIATED` has gradients of its
+    gradients in the last call. None: it is the only one, and has them.
     """
     later = [replace(call, values="moved") for _ in range(count - 1)]
-    share = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "little") % TWICE_DIFFERENTIATED
-    if call.backward and count > 2 and share == 0:
+    digest = b"" if key is None else hashlib.blake2b(key.encode(), digest_size=4).digest()
+    if call.backward and count > 2 and int.from_bytes(digest, "little") % TWICE_DIFFERENTIATED == 0:
         later[-1] = replace(later[-1], double_backward=True)
     return (call, *later)
 

@@ -6,8 +6,8 @@ element, which is uniform whatever the distribution, and the ranks of all elemen
 subject's number may be far out only as far as those of eager's own runs are.
 
 That sees what a comparison of two samples does not: elements in another order or of the other sign, one draw shared by
-neighbours, by rows or by calls, a few elements of a wrong value. It does not see an error that is small beside the random
-part: a factor of 1.01 on `rand_like(x) * x` needs the same numbers on both sides.
+neighbours, by rows or by calls, a few elements of a wrong value, or of one value. It does not see an error that is small
+beside the random part: a factor of 1.01 on `rand_like(x) * x` needs the same numbers on both sides.
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ _AT_MOST = 1 << 14  # elements looked at: of more, a sample spread evenly
 # The subject stands out if it is further from eager's median than both of these:
 _DEVIATIONS = 8.0  # so many standard deviations of eager's runs
 _TIMES = 2.0  # so many times the distance of eager's furthest run
-_RARE = 10.0  # elements that may be beyond all runs of eager, though no run of eager has any
+_RARE = 10.0  # elements that may be beyond all runs of eager, or alike, though in no run of eager any are
 _OF_RANKS = ("too large, or too small", "too far from 0, or too near")
 _BEYOND = ("elements lie beyond all that eager gives there", "elements lie beyond all that eager gives anywhere")
+_REPEATED = "too many elements are the same number"
+_TAILS = (
+    "elements are too often among the largest, or too seldom",
+    "elements are too often among the smallest, or too seldom",
+)
+_TAIL = 1e-3  # share of eager's elements that are the largest, or the smallest
+_HARDLY = 1e-2  # share of repeated numbers from which on a format has so few that how many repeat is its generator's
 _NONE: Mapping[str, Sequence[Tensor]] = {}
 
 
@@ -38,14 +45,17 @@ def stands_out(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor]]
     if len(tensors) <= FEWEST or tensors[0].numel() < _ENOUGH:
         return ""
     everything = _sampled(tensors)
-    seen = _measured(everything, tensors[0].shape)
+    ranks = _ranks(everything)
+    seen = _measured(everything, ranks, tensors[0].shape)
     for name, more in others.items():
         if len(more) == len(tensors) and more[0].shape == tensors[0].shape:
-            products = _ranks(everything) * _ranks(_sampled(more))
+            products = ranks * _ranks(_sampled(more))
             seen[f"elements are too much like those of {name}, or too little"] = products.mean(1)
     for what, numbers in seen.items():
         mine, eager = numbers[0].item(), numbers[1:]
         center, deviation = eager.median().item(), eager.std().item()
+        if what == _REPEATED and center > _HARDLY:
+            continue
         furthest = (eager - center).abs().max().item()
         if abs(mine - center) > max(_DEVIATIONS * deviation, _TIMES * furthest, _least(what, everything.shape[1])):
             return f" is not drawn as eager draws: {what} ({mine:.3g}; {center:.3g} in eager, at most {furthest:.2g} from it)"
@@ -54,7 +64,7 @@ def stands_out(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor]]
 
 def _least(what: str, elements: int) -> float:
     """What never stands out: six standard deviations of a mean of independent ranks, of their squares and products."""
-    if what in _BEYOND:
+    if what in (*_BEYOND, *_TAILS, _REPEATED):
         return _RARE / elements
     return (1.75 if what.endswith(_OF_RANKS) else 0.5) / elements**0.5
 
@@ -76,9 +86,8 @@ def _ranks(rows: Tensor) -> Tensor:
     return ranks
 
 
-def _measured(rows: Tensor, shape: torch.Size) -> dict[str, Tensor]:
+def _measured(rows: Tensor, ranks: Tensor, shape: torch.Size) -> dict[str, Tensor]:
     """Numbers that sum up each row, by what a number that stands out means."""
-    ranks = _ranks(rows)
     sign = rows[1:].mean(0).sign()
     measured = {
         f"elements are {_OF_RANKS[0]}": ranks.mean(1),
@@ -87,6 +96,8 @@ def _measured(rows: Tensor, shape: torch.Size) -> dict[str, Tensor]:
         "neighbouring elements are too much alike, or too little": (ranks[:, 1:] * ranks[:, :-1]).mean(1),
         _BEYOND[0]: torch.stack([_share_beyond(rows, number) for number in range(len(rows))]),
         _BEYOND[1]: torch.stack([_share_beyond_all(rows, number) for number in range(len(rows))]),
+        _REPEATED: _share_of_repeated(rows),
+        **dict(zip(_TAILS, _shares_of_tails(rows), strict=True)),
     }
     if len(shape) > 1 and shape[-1] > 1 and rows.shape[1] == shape.numel():
         by_row = ranks.reshape(len(rows), -1, shape[-1])
@@ -108,6 +119,20 @@ def _share_beyond_all(rows: Tensor, number: int) -> Tensor:
     """Of elements above the largest of all elements of eager's other runs, or below the smallest."""
     others, row = _without(rows, number), rows[number]
     return ((row > others.max()) | (row < others.min())).double().mean()
+
+
+def _share_of_repeated(rows: Tensor) -> Tensor:
+    """Of elements whose number more than `_RARE` elements are: none of most draws, those of dropout that are 0."""
+    values = rows.float().sort(1).values
+    return (values[:, int(_RARE) :] == values[:, : -int(_RARE)]).double().mean(1)
+
+
+def _shares_of_tails(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Of elements that lie beyond all but a thousandth of eager's elements, on either side."""
+    eager = rows[1:].flatten().float()
+    count = max(1, round(_TAIL * eager.numel()))
+    high, low = eager.topk(count).values[-1], eager.topk(count, largest=False).values[-1]
+    return (rows > high).double().mean(1), (rows < low).double().mean(1)
 
 
 def _without(rows: Tensor, number: int) -> Tensor:

@@ -22,8 +22,8 @@ X = torch.linspace(-2, 3, 40 * 50).reshape(40, 50)[:, torch.randperm(50, generat
 Draw = Callable[[torch.Generator], Tensor]
 
 
-def filled(tensor: Tensor, at: Tensor) -> Tensor:
-    return tensor.reshape(-1).index_fill(0, at, 5.0).reshape(tensor.shape)
+def filled(tensor: Tensor, at: Tensor, value: float = 5.0) -> Tensor:
+    return tensor.reshape(-1).index_fill(0, at, value).reshape(tensor.shape)
 
 
 RIGHT: dict[str, Draw] = {
@@ -38,6 +38,8 @@ RIGHT: dict[str, Draw] = {
     "walk": lambda g: torch.randn(X.shape, generator=g).cumsum(-1),
     "integers": lambda g: torch.randint(0, 5, X.shape, generator=g),
     "no draw": lambda g: X * 2,
+    "normal numbers": lambda g: torch.randn(X.shape, generator=g),
+    "numbers of few digits": lambda g: torch.rand(X.shape, generator=g).bfloat16(),
 }
 WRONG: dict[str, tuple[str, Callable[[Draw, torch.Generator], Tensor]]] = {
     "rows reversed": ("noise", lambda draw, g: draw(g).flip(0)),
@@ -50,6 +52,8 @@ WRONG: dict[str, tuple[str, Callable[[Draw, torch.Generator], Tensor]]] = {
     "the same draw in each row": ("factor", lambda draw, g: X * torch.rand(50, generator=g)),
     "the same draw everywhere": ("factor", lambda draw, g: X * torch.rand((), generator=g)),
     "neighbours alike": ("factor", lambda draw, g: X * torch.rand(40, 25, generator=g).repeat_interleave(2, -1)),
+    "40 elements of 4": ("normal numbers", lambda draw, g: filled(draw(g), torch.arange(40), 4.0)),
+    "30 elements of one ordinary number": ("normal numbers", lambda draw, g: filled(draw(g), torch.arange(30), 0.3)),
     "what is not random": ("no draw", lambda draw, g: filled(draw(g), torch.arange(30))),
 }  # fmt: skip
 
@@ -72,6 +76,13 @@ def test_a_wrong_run_stands_out(name: str) -> None:
     for trial in range(3):
         runs = drawn(RIGHT[base], range(100 * trial, 100 * trial + 17))
         assert stands_out([spoil(RIGHT[base], torch.Generator().manual_seed(7000 + trial)), *runs]) != ""
+
+
+def test_a_generator_of_more_digits_than_eagers_does_not_stand_out() -> None:
+    """In a format of few digits, how many numbers are the same is the generator's choice."""
+    eager = drawn(RIGHT["numbers of few digits"], range(40))
+    finer = torch.rand(X.shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64).bfloat16()
+    assert stands_out([finer, *eager]) == ""
 
 
 def test_the_draws_of_the_call_before_stand_out() -> None:
