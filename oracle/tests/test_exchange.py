@@ -114,7 +114,7 @@ FACTOR = (
 FALLBACK = {"torch._inductor.config.fallback_random": True}
 
 
-def verdict_on(change: Callable[[Tensor], Tensor], *, by_values: bool) -> Verdict:
+def verdict_on(change: Callable[[Tensor], Tensor], *, by_values: bool, source: str = FACTOR) -> Verdict:
     """On a subject that draws other numbers than eager, but for a run in which it is told to draw eager's."""
 
     def backend(graph: Callable[..., tuple[Tensor, ...]], example_inputs: list[Tensor]) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ def verdict_on(change: Callable[[Tensor], Tensor], *, by_values: bool) -> Verdic
 
     given = of_callable(backend)
     given.spec = replace(given.spec, rng="own", eager_stream=FALLBACK if by_values else {})
-    program = Program(name="t", source="import torch\n" + FACTOR, calls=(Call(), Call()))
+    program = Program(name="t", source="import torch\n" + source, calls=(Call(), Call()))
     return judge_subject(
         eager=EagerState(make=lambda: instantiate(program)), subject=given, options=CaseOptions()
     ).verdict
@@ -154,3 +154,23 @@ def test_what_a_subjects_option_says_holds_for_its_stream() -> None:
     assert resolve("inductor").eager_stream == FALLBACK
     assert resolve("inductor[options.fallback_random=True]").eager_stream == {}
     assert load(resolve("aot_eager")).spec.eager_stream == {}
+
+
+BESIDE = (
+    "def inputs(call): return (torch.linspace(-2, 3, 900).reshape(30, 30),), {}\n"
+    "def program(x): return torch.rand(30), torch.nn.functional.layer_norm(x, (30,))\n"
+)
+
+
+@pytest.mark.parametrize(("factor", "is_found"), [(1.0, False), (1 + 2**-23, False), (1.01, True), (-1.0, True)])
+def test_what_is_not_random_beside_what_is_may_be_rounded_otherwise_and_no_more(
+    factor: float, *, is_found: bool
+) -> None:
+    verdict = verdict_on(
+        lambda output: output * factor if output.dim() == 2 else output, by_values=False, source=BESIDE
+    )
+    assert verdict.status.is_finding is is_found, verdict.symptom
+    if is_found:
+        assert "output[1]" in verdict.symptom
+    else:
+        assert dict(verdict.witnesses)["bits" if factor == 1 else "close"] > 0
