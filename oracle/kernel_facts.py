@@ -54,20 +54,16 @@ class KernelFacts:
 
     exact: tuple[bool, ...]  # of each float result, written ones first: the kernel gives the same numbers in float64
     is_ring: bool = False  # sums and products: of integers it gives the same numbers in float64
-    moves: bool = (
-        False  # each result is one of the operands, or its negative, at a place that does not depend on numbers
-    )
-    chooses: bool = False  # each result is one of the operands, and numbers decide which
+    moves: bool = False  # each result is an operand, or its negative, and no number decides which
+    chooses: bool = False  # each result is an operand, and numbers decide which
     chooses_zero: bool = False  # 0 is among what is chosen from, though it is no operand
     has_domain: bool = False  # some numbers of ordinary size give NaN, an infinity or an error
-    has_edge: bool = (
-        False  # and others of the same sign do not, or a pole is no 0: rounding an operand may cross this edge
-    )
+    has_edge: bool = False  # and others of the same sign do not: a rounding of an operand may cross this edge
     negates: bool = False  # of those that move: some results have the other sign, or none
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of all results
     writes_unsaid: frozenset[int] = (
         frozenset()
-    )  # places, among the leaves of the arguments, that the schema calls read-only
+    )  # places, among the leaves of the arguments, of what is not said to be written
     terms: float = 1.0  # how many operands of one tensor an element of a result depends on
 
     @property
@@ -225,12 +221,8 @@ class _Asked:
     def on_operands(self) -> tuple[list[Tensor] | None, list[Tensor] | None]:
         """Results on the call's own numbers, in the dtype that is asked about and in float64; literals stay as they are."""
         self.literal = _unchanged
-        return self._both(
-            [
-                self.leaves[at].detach().to(self.narrower.get(self.leaves[at].dtype, self.leaves[at].dtype))
-                for at in self.floats
-            ]
-        )
+        operands = [self.leaves[at].detach() for at in self.floats]
+        return self._both([operand.to(self.narrower.get(operand.dtype, operand.dtype)) for operand in operands])
 
     # -- runs
 
