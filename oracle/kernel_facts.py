@@ -61,9 +61,7 @@ class KernelFacts:
     has_edge: bool = False  # and others of the same sign do not: a rounding of an operand may cross this edge
     negates: bool = False  # of those that move: some results have the other sign, or none
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of all results
-    writes_unsaid: frozenset[int] = (
-        frozenset()
-    )  # places, among the leaves of the arguments, of what is not said to be written
+    writes_unsaid: frozenset[int] = frozenset()  # places, among the leaves of the arguments, that no schema says
     terms: float = 1.0  # how many operands of one tensor an element of a result depends on
 
     @property
