@@ -321,10 +321,13 @@ def up_to_signs() -> ComparePolicy:
 
 def test_where_a_symmetry_leaves_a_choice_gradients_are_counted_and_not_compared() -> None:
     q, r = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))
-    eager = returned(q, r, gradients={"args[0]": q, "args[1]": None})
-    verdict = judged(eager, returned(-q, -r, gradients={"args[0]": -q, "args[1]": None}), policy=up_to_signs())
+    eager, subject = (
+        returned(sign * q, sign * r, gradients={"args[0]": sign * q, "args[1]": None, "args[2]": sign * r})
+        for sign in (1, -1)
+    )
+    verdict = judged(eager, subject, policy=up_to_signs())
     assert verdict.status is Status.PASS
-    assert (verdict.compared.tensors, verdict.compared.elements) == (3, 18)
+    assert (verdict.compared.tensors, verdict.compared.elements) == (4, 18)
 
 
 def test_where_outputs_differ_beyond_a_symmetry_gradients_are_compared() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -83,6 +84,8 @@ def test_a_size_that_no_rounding_moves_is_owed() -> None:
         ((3,), None, [[(3,)]], False),
         ((3, 5), None, [[(3, 4, 1), (5,)]], False),
         ((3, 5), None, [], False),
+        ((3, 5), (3,), [[(3, 6)]], True),
+        ((3, 9), (3, 9, 1), [[(3, 5)]], False),
     ],
 )
 def test_a_size_lies_among_eagers_own(
@@ -137,6 +140,13 @@ def test_an_exception_needs_fp64_and_noise_and_nothing_without(
 ) -> None:
     seen = raised(ValueError("of 2")).exception
     assert is_rounded_exception(seen, Runs(truth=lambda: truth, noise=lambda: noise, still=lambda: still)) is is_excused
+
+
+def test_memory_that_runs_out_is_no_rounding() -> None:
+    seen = raised(ValueError("of 2")).exception
+    runs = Runs(truth=lambda: raised(ValueError("of 3")), noise=lambda: [raised(ValueError("of 4"))])
+    assert is_rounded_exception(seen, runs)
+    assert not is_rounded_exception(replace(seen, is_out_of_memory=True), runs)
 
 
 @pytest.mark.parametrize(("still", "status"), [(4, Status.PASS_DUE_TO_SKIP), (6, Status.FAIL_METADATA)])
