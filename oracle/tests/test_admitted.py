@@ -229,6 +229,7 @@ def test_loud_noise_admits_nothing_where_it_moves_nothing() -> None:
         (INF, [1.0625, 0.9375, 1.0, 1.0], [0.51, 1e30], [0.49]),
         (-INF, [1.0625, 0.9375, 1.0, 1.0], [1.49, -1e30], [1.51]),
         (INF, [INF, -INF, NAN, INF], [-INF, NAN], [1.0, 0.0]),
+        (NAN, [1.0, 1.125, 0.875, -INF], [1.99, -1e30, -INF], [2.01, 1e30]),
     ],
 )
 def test_where_some_runs_have_no_number_the_others_say_which_it_may_be(

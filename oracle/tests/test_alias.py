@@ -135,6 +135,23 @@ def test_strides_of_views_are_owed_unless_the_policy_says_otherwise(strides: Any
         assert symptoms(verdict) == ["call 0: output.stride() in the storage it shares is (1, 2), but should be (2, 1)"]
 
 
+@pytest.mark.parametrize(("is_of_input", "status"), [(True, Status.FAIL_STRIDE), (False, Status.PASS)])
+def test_a_policy_on_views_is_one_on_views_of_inputs(is_of_input: bool, status: Status) -> None:
+    base = torch.zeros(4)
+    views, transposed = (base.view(2, 2), base[:2]), (base.view(2, 2).t(), base[:2])
+    policy = ComparePolicy(strides="views", aliases=False, reason="test")
+    args = (base,) if is_of_input else ()
+    assert judged(returned(*views, args=args), returned(*transposed, args=args), policy=policy).status is status
+
+
+def test_a_tensor_of_another_layout_has_no_strides_to_compare() -> None:
+    dense = torch.eye(3)
+    for eager, subject in ((dense, dense.to_sparse()), (dense.to_sparse(), dense)):
+        verdict = judged(returned(eager), returned(subject))
+        assert verdict.status is Status.FAIL_METADATA
+        assert not any("stride()" in text for text in symptoms(verdict))
+
+
 def test_a_sparse_tensor_beside_views_has_no_place_in_a_storage() -> None:
     base = torch.zeros(4)
     dense, sparse = torch.ones(2), torch.ones(2).to_sparse()

@@ -134,9 +134,28 @@ def test_a_complex_number_counts_its_worse_part():
 def test_nan_is_infinitely_far_from_numbers_and_not_from_nan():
     a, b = torch.tensor([math.nan, math.nan]), torch.tensor([math.nan, 1.0])
     assert ulp_distance(a, b).tolist() == [0.0, math.inf]
+    assert ulp_distance(b, a).tolist() == [0.0, math.inf]
 
 
-def test_different_dtypes_have_no_distance():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.complex32], ids=str)
+def test_the_largest_distance_is_that_of_elements_that_are_finite_on_both_sides(dtype):
+    one, special = torch.ones(3).to(dtype), torch.tensor([1.0, math.inf, math.nan]).to(dtype)
+    assert max_ulp(special, special) == 0
+    assert max_ulp(special, one) == 0
+    moved = torch.tensor([1 + 2 * TABLE[dtype].eps, 1.0, 1.0]).to(dtype)
+    assert max_ulp(special, moved) == 2
+
+
+def test_distances_of_complex_numbers_have_their_shape():
+    a = torch.zeros(2, 3, dtype=torch.complex64)
+    b = a.clone()
+    b[1, 2] = 2.0**-149 * 1j
+    assert ulp_distance(a, b).tolist() == [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_different_dtypes_and_integers_have_no_distance():
+    with pytest.raises(TypeError, match="should be one float dtype"):
+        ulp_distance(torch.ones(1, dtype=torch.int32), torch.ones(1, dtype=torch.int32))
     with pytest.raises(TypeError, match="should be one float dtype"):
         ulp_distance(torch.ones(1), torch.ones(1, dtype=torch.float64))
 

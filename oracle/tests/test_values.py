@@ -139,6 +139,22 @@ def test_the_worst_of_unsigned_integers_is_not_that_of_their_bits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "number"), [(torch.uint16, 60000), (torch.uint32, 2**31 + 5), (torch.uint64, 2**63 + 5)]
+)
+def test_unsigned_integers_are_shown_as_such(dtype: torch.dtype, number: int) -> None:
+    report = compare_values(torch.zeros(1, dtype=dtype), torch.tensor([number], dtype=dtype))
+    assert report.detail.startswith(f"[0] is {number}, but should be 0 ")
+
+
+def test_numbers_that_are_negated_when_they_are_read_have_the_bits_of_others() -> None:
+    z = torch.tensor([1 + 2j, 3 - 4j, 0 + 0j])
+    lazy = z.conj().imag
+    assert lazy.is_neg()
+    assert compare_values(lazy, -z.imag).witnesses == {"bits": 3}
+    assert not compare_values(lazy, z.imag.clone()).is_right
+
+
+@pytest.mark.parametrize(
     "run",
     [torch.tensor([3.0, 0.0]), torch.tensor([3, 0], dtype=torch.int32), torch.tensor([3]), torch.tensor([[3, 0]])],
     ids=["float", "shorter integer", "fewer elements", "more dimensions"],
