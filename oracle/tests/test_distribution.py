@@ -228,3 +228,20 @@ def test_masks_that_one_run_of_eager_has_otherwise_are_explained() -> None:
     assert verdict.explained[-1] == (
         "call 0: the zeros of output and of grad of args[0] coincide under some seeds only, in eager too"
     )
+
+
+def test_a_mask_that_is_not_there_is_told_as_such() -> None:
+    one, two, three = mask_of(1), mask_of(2), mask_of(3)
+    eager = masked(one, one)
+    for subject in (masked(two, None), returned(None, gradients={"args[0]": three}), masked(two.int(), three)):
+        verdict = judged_masks(eager, subject)
+        assert verdict.status in (Status.FAIL_METADATA, Status.FAIL_GRAD)
+        assert not any("mask of the gradient" in text for text in (verdict.symptom, *verdict.also))
+    shorter = judged_masks(eager, masked(two, three[:100]))
+    assert not any("mask of the gradient" in text for text in (shorter.symptom, *shorter.also))
+
+
+def test_a_run_without_a_mask_says_nothing_of_chance() -> None:
+    one, two, three = mask_of(1), mask_of(2), mask_of(3)
+    for run in (masked(two, None), masked(two.int(), three), masked(two, three.int())):
+        assert judged_masks(masked(one, one), masked(two, three), run).status is Status.FAIL_GRAD

@@ -100,3 +100,39 @@ def test_the_sign_of_a_zero_among_gradients_of_ties_is_not_owed() -> None:
     eager = returned(torch.tensor([0]), args=(x,), gradients={"args[0]": torch.zeros(3)})
     subject = returned(torch.tensor([2]), args=(x,), gradients={"args[0]": -torch.zeros(3)})
     assert judged_index(eager, subject, 0).status is Status.PASS
+
+
+# -------------------------------------------------------------------------------------------------- triangles and collections
+
+
+def test_a_triangle_without_its_rotation_is_compared_up_to_the_signs_of_its_rows() -> None:
+    r, none = torch.linalg.qr(seeded(5, 3)).R, torch.zeros(0)
+    signs = torch.tensor([1.0, -1, -1]).unsqueeze(-1)
+    eager, policy = returned(none, r), up_to("qr")
+    rounded = signs * r * (1 + 2**-22)
+    assert judged(eager, returned(none, rounded), policy=policy).status is Status.PASS
+    assert judged(eager, returned(none, signs * r * 1.001), policy=policy).status is Status.FAIL_ACCURACY
+    full = rounded.clone()
+    full[2, 0] = 1e-3
+    assert judged(eager, returned(none, full), policy=policy).status is Status.FAIL_ACCURACY
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.complex64, torch.int64, torch.bool], ids=str)
+def test_collections_of_every_dtype_may_come_in_another_order(dtype: torch.dtype) -> None:
+    rows = torch.tensor([[1, 0], [1, 1], [0, 1], [0, 0]]).to(dtype)
+    counts, order, single = torch.arange(4), torch.tensor([2, 0, 3, 1]), torch.tensor(7)
+    eager, policy = returned(rows, counts, single), up_to("order")
+    assert judged(eager, returned(rows[order], counts[order], single), policy=policy).status is Status.PASS
+    for wrong in (
+        returned(rows[order], counts, single),
+        returned(rows[order], counts[order], single + 1),
+        returned(rows[order].flip(1), counts[order], single),
+    ):
+        assert judged(eager, wrong, policy=policy).status is Status.FAIL_ACCURACY
+
+
+def test_collections_of_other_lengths_are_ordered_by_themselves_and_empty_ones_are_equal() -> None:
+    one, two, none = torch.arange(3), torch.arange(5), torch.zeros(0, 2)
+    eager, policy = returned(one, two, none), up_to("order")
+    assert judged(eager, returned(one.flip(0), two.roll(1), none.clone()), policy=policy).status is Status.PASS
+    assert judged(eager, returned(one.flip(0), two + 1, none.clone()), policy=policy).status is Status.FAIL_ACCURACY
