@@ -171,7 +171,7 @@ def test_a_distribution_is_asked_for_beside_numbers_that_are_not_finite_by_chanc
 # -------------------------------------------------------------------------------------------------------------------- masks
 
 
-def masked(output: Tensor, gradient: Tensor, **more: Any) -> Returned:
+def masked(output: Tensor, gradient: Tensor | None, **more: Any) -> Returned:
     return returned(output, gradients={"args[0]": gradient, **more})
 
 

@@ -149,7 +149,7 @@ def test_the_largest_distance_is_that_of_elements_that_are_finite_on_both_sides(
 def test_distances_of_complex_numbers_have_their_shape():
     a = torch.zeros(2, 3, dtype=torch.complex64)
     b = a.clone()
-    b[1, 2] = 2.0**-149 * 1j
+    torch.view_as_real(b)[1, 2, 1] = 2.0**-149
     assert ulp_distance(a, b).tolist() == [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
 
 
@@ -166,6 +166,8 @@ def test_every_row_of_the_tolerance_table_has_a_reason_and_describes_its_dtype(d
     assert len(row.reason) > 30
     ones = torch.tensor([1.0, 1.0 + row.eps], dtype=torch.float64).to(dtype)
     assert abs(ones[1].to(torch.complex128).item() - 1.0) == row.eps
+    assert row.smallest_normal == torch.finfo(dtype).smallest_normal
+    assert row.tiny == (0.0 if dtype is torch.float8_e8m0fnu else row.smallest_normal * row.eps)
     assert row.rtol <= 0.25
     assert row.rmse <= row.k
     assert row.rmse_factor(1) == row.k

@@ -192,12 +192,13 @@ def test_a_systematic_error_that_another_kernel_excuses_is_told() -> None:
 def test_python_numbers_are_excused_by_eagers_other_runs(expected: Any, seen: Any) -> None:
     eager, subject = returned(X, expected), returned(X, seen)
     assert judged(eager, subject).status is Status.FAIL_ACCURACY
-    for runs in (
+    given: list[dict[str, Any]] = [
         {"truth": returned(X.double(), seen)},
         {"noise": [returned(X, seen)]},
         {"loud_noise": [returned(X, seen)], "noise": [eager]},
         {"other_kernels": lambda name: returned(X, seen)},
-    ):
+    ]
+    for runs in given:
         assert judged(eager, subject, **runs).status is Status.PASS, runs
     still = judged(eager, subject, noise=[returned(X, seen)], still=lambda: returned(X, seen))
     assert still.status is Status.FAIL_ACCURACY, "the mode gives it, and noise moves it no further"
