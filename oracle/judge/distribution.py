@@ -60,8 +60,8 @@ def _sample(tensor: Tensor) -> Tensor:
 
 def compare_distribution(
     pair: LeafPair, leaves: LeavesOfRuns, builder: FindingsBuilder, *, beside: Sequence[LeafPair] = ()
-) -> bool:
-    """Whether one leaf's values may come from eager's distribution.
+) -> None:
+    """Whether one leaf's values may come from eager's distribution; says in `builder` where they may not.
 
     `beside`: leaves with which it must have as much in common as in eager, such as the same of the call before.
 
@@ -73,16 +73,15 @@ def compare_distribution(
     """
     if pair.eager.facts is None:
         builder.count(others=1)
-        return True
+        return
     if _is_the_same_under_every_seed(pair, leaves):
         by_values = FindingsBuilder()
         if compare_pair(pair, runs=leaves, builder=by_values):
             builder.take_counts(by_values)
             builder.explained += by_values.explained
             builder.saw_ulp(by_values.max_ulp)
-            return True
+            return
     builder.count(tensors=1)
-    is_right = True
     eager_parts, subject_parts = parts_of(pair.eager.value), parts_of(pair.subject.value)
     for position, ((suffix, eager), (_, subject)) in enumerate(zip(eager_parts, subject_parts, strict=False)):
         builder.count(elements=eager.numel(), witnesses={"distribution": eager.numel()})
@@ -110,9 +109,7 @@ def compare_distribution(
             if not symptom:
                 break
         if symptom:
-            is_right = False
             builder.add(pair.section.severity, pair.section.status, pair.call, f"{pair.path}{suffix}{symptom}")
-    return is_right
 
 
 def _is_the_same_under_every_seed(pair: LeafPair, leaves: LeavesOfRuns) -> bool:
@@ -191,10 +188,13 @@ def _distribution_symptom(eager: Tensor, subject: Tensor, other: Tensor | None) 
 def _is_as_far_by_chance(eager: Tensor, subject: Tensor, runs: Sequence[Tensor]) -> bool:
     """Whether eager's runs under many seeds differ from its first as much as the subject's does. Runs of independent elements do
     so once in a million; of elements that share a few random numbers, as where whole channels drop out, any may."""
-    for _, left, right, _ in _real_parts(eager, subject, None):
+    for name, left, right, _ in _real_parts(eager, subject, None):
         distance, scaled = kolmogorov_smirnov(left, right)
         others = [
-            kolmogorov_smirnov(left, third)[0] for run in runs for _, _, third, _ in _real_parts(eager, run, None)
+            kolmogorov_smirnov(left, third)[0]
+            for run in runs
+            for part, _, third, _ in _real_parts(eager, run, None)
+            if part == name
         ]
         if scaled > _CRITICAL and distance > _AS_FAR * max(others, default=0.0):
             return False

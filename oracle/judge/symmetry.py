@@ -124,7 +124,9 @@ def _eigenvectors(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
     common = torch.complex128 if any(t.is_complex() for t in (le, ve, ls, vs)) else torch.float64
     le, ve, ls, vs = (t.to(common) for t in (le, ve, ls, vs))
     side = max(*ve.shape[-2:], 1)
-    if ve.numel() == 0 or not bool(ve.isfinite().all()):
+    is_finite = (ve.isfinite() & le.isfinite().unsqueeze(-2)).all(-1).all(-1)  # of each matrix
+    le, ve, ls, vs = (t[is_finite] for t in (le, ve, ls, vs))
+    if ve.numel() == 0:
         return ""
     if _is_orthonormal(ve, row):
         if (message := _spectrum_symptom("eigenvalues", le, ls, row, side)) != "":

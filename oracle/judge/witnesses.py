@@ -85,8 +85,6 @@ class Beyond:
     where: Tensor
 
     def holds(self, numbers: Tensor) -> Tensor:
-        if numbers.is_complex():
-            return torch.zeros_like(self.where)
         return self.where & numbers.isfinite() & ((numbers - self.start) * self.sign >= 0)
 
 
@@ -235,8 +233,6 @@ class Noise(Witness):
         return f"that differ by no more than {self.factor:g} times what rounding noise in eager moves them"
 
     def admitted(self, asked: Asked) -> Admitted:
-        if not self.runs:
-            return Admitted()
         e, atol = asked.eager, asked.whole.atol
         spread, is_open = spread_of(self.runs, asked.at, e)
         moves = spread > 0

@@ -117,7 +117,6 @@ def test_of_complex_numbers_both_parts_have_a_distribution(turn: complex) -> Non
     assert verdict_on(eager, eager + 300 * turn, many_seeds=[eager + 250 * turn]).status is Status.PASS
 
 
-@pytest.mark.xfail(reason="a part of a complex number is compared with both parts of eager's other runs")
 @pytest.mark.parametrize("turn", [1, 1j])
 def test_how_far_one_part_of_a_complex_number_moves_excuses_nothing_in_the_other(turn: complex) -> None:
     eager = torch.complex(EVEN, EVEN + 5000)
