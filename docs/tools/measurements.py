@@ -83,6 +83,7 @@ def tables() -> dict[str, Callable[[], str]]:
     """How each table is made, by its key."""
     return {
         "judge.witnesses": _witness_table,
+        "judge.campaigns": _campaign_table,
         "judge.wrong": lambda: _battery_table("wrong_found"),
         "judge.right": lambda: _battery_table("right_passed"),
         "judge.dial": lambda: _dial_table("scaled"),
@@ -110,6 +111,17 @@ def _witness_table() -> str:
             verdicts, elements = at.get((subject, name), (0, 0))
             cells.append(f"{verdicts} ({elements})" if elements else str(verdicts))
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _campaign_table() -> str:
+    """A row for each run of right subjects and of stock torch: how many findings were looked at, and were the judge's own."""
+    lines = [
+        "| what ran | cases | findings not in the ledger | of these false alarms |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for row in rows_of("judge-campaigns.csv"):
+        lines.append(f"| {row['what']} | {row['cases']} | {row['findings']} | {row['false_alarms']} |")
     return "\n" + "\n".join(lines) + "\n"
 
 
