@@ -4,8 +4,9 @@ A tolerance bounds single elements, and so it admits a bfloat16 result that is 1
 rounding is the error of many elements taken together, in units of the last place (ULP), beside eager's own error. Three rules:
 
 - **bias**: the errors of honest rounding have both signs. The mean error, and the mean error away from zero, must not be
-  larger than eager's by more than a tenth of an ULP and five standard errors. In formats of few digits (float16 and shorter)
-  the second is a slope over the significand, since a relative error is twice as many ULPs at 1.99 as at 1.0;
+  larger than eager's by more than a tenth of an ULP and five standard errors; a larger one of up to 0.4 ULP is advisory in
+  float32, where good functions have it. In formats of few digits (float16 and shorter) the second is a slope over the
+  significand, since a relative error is twice as many ULPs at 1.99 as at 1.0;
 - **spread**: what is left of the errors without that mean must not typically be twice eager's (three times in float32, where that
   is advisory: a compiler may use a coarser exponential);
 - **exactness**: where eager gives exactly what fp64 gives, everywhere, so must the subject; and it must not have cleared low bits
@@ -43,6 +44,9 @@ FEWEST = 32  # distinct truths below which nothing is said
 SAMPLE = 1 << 14  # elements looked at, of larger tensors
 BIAS_ALLOWANCE = 0.1  # ULP by which a bias may be larger than eager's, whatever the number of elements
 BIAS_ALLOWANCE_FROM_EAGER = 1.0  # the same where there is no truth
+# How much larger a bias of float32 is advisory: good functions have a part of an ULP (Inductor's expm1 0.2, a product with 0.001
+# in place of a quotient by 1000 0.4). Three of 2 400 random programs on Inductor had such a bias, and none a larger one.
+BIAS_OF_FUNCTIONS = 0.3
 STANDARD_ERRORS = 5.0
 _CHANCE = 3e-7  # probability of five standard errors, one-sided
 _FEW_DIGITS = 2.0**-10  # eps from which a dtype is one of few digits
@@ -384,13 +388,13 @@ class _Measured:
             eager=n_eff * eager.growth,
             variance=(n_eff * growth_error) ** 2,
         )
-        rule, detail, limit = (
-            self._bias(subject, eager, growth_error) or self._too_wide(subject, eager) or (None, "", None)
+        rule, detail, limit, is_small = (
+            self._bias(subject, eager, growth_error) or self._too_wide(subject, eager) or (None, "", None, False)
         )
         return SystematicReport(
             rule=rule,
             detail=detail,
-            is_advisory=rule is Rule.SPREAD and not self.sides.has_few_digits,
+            is_advisory=is_small and not self.sides.has_few_digits,
             n_eff=n_eff,
             subject=subject,
             eager=eager,
@@ -399,16 +403,23 @@ class _Measured:
             abstained="" if self.sides.has_truth else "no wider dtype: errors are measured from eager",
         )
 
-    def _bias(self, subject: ErrorFigures, eager: ErrorFigures, growth_error: float) -> tuple[Rule, str, float] | None:
+    def _bias(
+        self, subject: ErrorFigures, eager: ErrorFigures, growth_error: float
+    ) -> tuple[Rule, str, float, bool] | None:
+        """The larger of the two biases beyond its limit, and whether it is one that good functions have."""
         allowance = BIAS_ALLOWANCE if self.sides.has_truth else BIAS_ALLOWANCE_FROM_EAGER
+        beyond: list[tuple[float, str, float]] = []
         for mine, its, error, words in (
             (subject.growth, eager.growth, growth_error, ("away from zero", "towards zero")),
             (subject.shift, eager.shift, self._standard_error("_shift"), ("too large", "too small")),
         ):
             limit = abs(its) + allowance + STANDARD_ERRORS * error
             if abs(mine) > limit:
-                return Rule.BIAS, self._bias_text(mine, its, limit, words[mine < 0]), limit
-        return None
+                beyond.append((abs(mine) - limit, self._bias_text(mine, its, limit, words[mine < 0]), limit))
+        if not beyond:
+            return None
+        excess, text, limit = max(beyond, key=lambda one: one[0])
+        return Rule.BIAS, text, limit, self.sides.has_truth and excess <= BIAS_OF_FUNCTIONS
 
     def _bias_text(self, mine: float, its: float, limit: float, word: str) -> str:
         unit = "ulp" if float(self.moved.mean()) < 1.5 else "times its rounding noise"
@@ -418,7 +429,7 @@ class _Measured:
             f"elements{against} (limit {limit:.2g})"
         )
 
-    def _too_wide(self, subject: ErrorFigures, eager: ErrorFigures) -> tuple[Rule, str, float] | None:
+    def _too_wide(self, subject: ErrorFigures, eager: ErrorFigures) -> tuple[Rule, str, float, bool] | None:
         if not self.sides.has_truth:
             return None
         if self.sides.has_few_digits:
@@ -428,7 +439,7 @@ class _Measured:
         if subject.spread <= limit or (self.sides.has_few_digits and not self._is_wider_than(limit)):
             return None
         detail = f" has {name} {subject.spread:.2g} ulp, eager {eager.spread:.2g} (limit {limit:.2g})"
-        return Rule.SPREAD, f"{detail}, in {_count(self.subject.numel())} elements", limit
+        return Rule.SPREAD, f"{detail}, in {_count(self.subject.numel())} elements", limit, True
 
 
 def _count(number: int) -> str:
