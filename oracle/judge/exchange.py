@@ -88,7 +88,8 @@ def _ranks(rows: Tensor) -> Tensor:
 
 def _measured(rows: Tensor, ranks: Tensor, shape: torch.Size) -> dict[str, Tensor]:
     """Numbers that sum up each row, by what a number that stands out means."""
-    sign = rows[1:].mean(0).sign()
+    # of the runs that the ranks are among: numbers around 0 would else lie otherwise to a mean that they are part of
+    sign = torch.stack([_without(rows, number).mean(0).sign() for number in range(len(rows))])
     measured = {
         f"elements are {_OF_RANKS[0]}": ranks.mean(1),
         f"elements are {_OF_RANKS[1]}": (ranks * sign).mean(1),
