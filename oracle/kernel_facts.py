@@ -400,8 +400,10 @@ class _Asked:
         return low, high
 
     def _terms(self, *, is_ring: bool) -> float:
-        """The mean over elements of a result, by how many of them change with one operand. Of sums also the largest: what an
-        element is where all operands are 1."""
+        """How many operands one element of a result depends on: a mean, counted by changing one operand at a time.
+
+        Of sums the largest number of any element as well: it is what the element is where all operands are 1.
+        """
         numbers = self._numbers(0)
         plain, most = self._run(numbers), 1.0
         if plain is None:

@@ -239,9 +239,9 @@ class RoundingNoise(TorchDispatchMode):
         return tree_map(flipped, result)
 
     def _with_either_nan(self, result: Any, kind: _OpKind, facts: KernelFacts) -> Any:
-        """The result of an exact operator: each NaN in it gets the one sign or the other, unless its sign is told.
+        """The result of an exact operator. Noise draws the sign of each NaN in it, unless the operator defines that sign.
 
-        Copies, negations and the like tell it (IEEE 754, 5.5.1). For anything else the standard leaves it open (6.3), and eager's
+        Copies, negations and the like define it (IEEE 754, 5.5.1). For anything else it is open (6.3), and eager's
         vector loops and the scalar ones at their ends differ in it. Of bfloat16 all that computes goes by way of float32.
         """
         if facts.moves and not facts.negates:

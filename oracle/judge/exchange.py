@@ -31,7 +31,7 @@ _TAILS = (
     "elements are too often among the largest, or too seldom",
     "elements are too often among the smallest, or too seldom",
 )
-_TAIL = 1e-3  # share of eager's elements that are the largest, or the smallest
+_TAIL = 1e-3  # the largest thousandth of eager's elements is one tail, the smallest thousandth the other
 _HARDLY = 1e-2  # share of repeated numbers from which on a format has so few that how many repeat is its generator's
 _NONE: Mapping[str, Sequence[Tensor]] = {}
 
