@@ -97,8 +97,11 @@ class NotTracked(RefimplError, RuntimeError):
     """
 
     def __init__(self, value: object) -> None:
+        # Printing a tensor runs operators: here they would go through the trace that has just failed.
+        is_tensor = isinstance(value, torch.Tensor)
+        seen = f"a tensor of {value.dtype} and shape {tuple(value.shape)}" if is_tensor else str(value)
         super().__init__(
-            f"{value} ({type(value).__name__}) is not tracked with proxy for the running trace\n"
+            f"{seen} ({type(value).__name__}) is not tracked with proxy for the running trace\n"
             "  expected: inputs of the traced function and what it computes from them\n"
             "  what to do: pass it as an input; a number made while tracing was disabled cannot be used after"
         )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
 from refimpl.errors import BadDecomposition, NotTracked, UntracedSideEffect
@@ -72,6 +73,18 @@ def test_a_fake_tensor_from_elsewhere_is_not_taken_for_a_constant(mode: str) -> 
     foreign = FakeTensorMode().from_tensor(torch.ones(3))
     with pytest.raises(NotTracked, match="pass it as an input"):
         refimpl.make_fx(lambda x: x + foreign, tracing_mode=mode)(torch.ones(3))
+
+
+class _NoOperators(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{func} was called")
+
+
+def test_the_error_about_an_untracked_tensor_runs_no_operators() -> None:
+    tensor = torch.ones(2, 3)
+    with _NoOperators():
+        error = NotTracked(tensor)
+    assert "a tensor of torch.float32 and shape (2, 3) (Tensor) is not tracked with proxy for" in str(error)
 
 
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
