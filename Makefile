@@ -22,7 +22,7 @@ READY    = $(VENV)/.ready
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test lint fix accept bench battery check gpu processors versions clean compiler-check FORCE
+.PHONY: help setup sweep test lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,10 @@ bench: $(READY) compiler-check  ## every benchmark of every package, one after t
 
 battery: $(READY)  ## the judge's two error rates: wrong subjects found, right ones passed, the smallest bias found (ARGS=...)
 	@$(BIN)/python -m oracle.tests.battery.run $(ARGS)
+
+BASE ?= HEAD
+steady: $(READY)  ## what refimpl gives for a fixed corpus, here and at the commit BASE; every difference (docs/steady.md)
+	@PYTHONHASHSEED=0 $(BIN)/python -m suites.steady against $(BASE) $(ARGS)
 
 check: lint test  ## lint, test, and the slow tests and those for a GPU
 	@$(PYTEST) -m "slow or gpu" $(ARGS) || [ $$? -eq 5 ]  # 5: there are none

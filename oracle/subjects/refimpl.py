@@ -30,6 +30,7 @@ from refimpl.backends.registry import Backend, lookup_backend
 from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
+from refimpl.capture.segment import Segment
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
@@ -82,12 +83,54 @@ def _table(parts: Sequence[str]) -> dict[str, str]:
     return {upstream: ours for part in parts for upstream, ours in refimpl.SUBSTITUTION_PARTS[part].items()}
 
 
+class Transcript:
+    """What a subject compiled since its last `reset`, as text, in order. Nothing is written before `is_kept` is set: printing
+    takes time."""
+
+    def __init__(self) -> None:
+        self.is_kept = False
+        self._texts: list[tuple[str, str]] = []
+
+    def clear(self) -> None:
+        self._texts.clear()
+
+    def add_graph(self, graph_module: torch.fx.GraphModule) -> None:
+        """A graph with the dtype, shape and strides of every tensor in it."""
+        if self.is_kept:
+            text = graph_module.print_readable(print_output=False, include_stride=True)
+            self._texts.append(("graphs", "\n".join(line.rstrip() for line in text.splitlines())))
+
+    def add(self, kind: str, text: str) -> None:
+        """Another text of this kind."""
+        if self.is_kept:
+            self._texts.append((kind, text))
+
+    def by_kind(self) -> dict[str, str]:
+        """Kind ("graphs", "guards", "kernels", "programs") -> its texts, one below the other."""
+        kinds = dict.fromkeys(kind for kind, _ in self._texts)
+        return {kind: "\n\n".join(text for each, text in self._texts if each == kind) for kind in kinds}
+
+
 class RefimplMakeFx(GraphTracedSubject):
     """refimpl's make_fx, in real, fake or symbolic mode."""
 
+    def __init__(self, spec: SubjectSpec) -> None:
+        super().__init__(spec)
+        self.transcript = Transcript()
+
+    def reset(self) -> None:
+        super().reset()
+        self.transcript.clear()
+
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
         mode = self.spec.options.get("mode", "real")
-        return refimpl.make_fx(flat_function(flat), tracing_mode=mode, _allow_non_fake_inputs=mode != "real")(*tensors)
+        traced = refimpl.make_fx(flat_function(flat), tracing_mode=mode, _allow_non_fake_inputs=mode != "real")(
+            *tensors
+        )
+        self.transcript.add_graph(traced)
+        if traced.shape_env is not None:
+            self.transcript.add("guards", "\n".join(str(guard.expr) for guard in traced.shape_env.guards))
+        return traced
 
 
 class RefimplFunctionalized:
@@ -121,14 +164,17 @@ class RefimplAot:
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
+        self.transcript = Transcript()
         self._graphs = 0
 
     def reset(self) -> None:
         self._graphs = 0
+        self.transcript.clear()
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         def run_as_it_is(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             self._graphs += 1
+            self.transcript.add_graph(graph_module)
             return graph_module
 
         return compile_aot(
@@ -166,13 +212,21 @@ class KernelCompilerState:
                 do=error.do,
             ) from error
         self.made: list[CompiledGraph] = []
+        self.transcript = Transcript()
+
+    def reset(self) -> None:
+        """Forget what was compiled."""
+        self.made.clear()
+        self.transcript.clear()
 
     def compile(
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CodegenOptions | None = None
     ) -> CompiledGraph:
         """One graph."""
+        self.transcript.add_graph(graph_module)
         made = compile_graph(graph_module, example_inputs, level=self._level, options=options or self.options)
         self.made.append(made)
+        self.transcript.add("kernels", made.source)
         return made
 
     def counted(self, counters: Counters) -> Counters:
@@ -192,16 +246,21 @@ class RefimplCodegen:
         self.spec = spec
         self._graphs = 0
         self._kernels = None if spec.kind == "refimpl.decomposed" else KernelCompilerState(spec)
+        self.transcript = Transcript() if self._kernels is None else self._kernels.transcript
 
     def reset(self) -> None:
         self._graphs = 0
+        self.transcript.clear()
         if self._kernels is not None:
-            self._kernels.made.clear()
+            self._kernels.reset()
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         def compile_one(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
             self._graphs += 1
-            return graph_module if self._kernels is None else self._kernels.compile(graph_module, example_inputs)
+            if self._kernels is not None:
+                return self._kernels.compile(graph_module, example_inputs)
+            self.transcript.add_graph(graph_module)
+            return graph_module
 
         options = CodegenOptions() if self._kernels is None else self._kernels.options
         return compile_aot(
@@ -224,11 +283,13 @@ class RefimplCapture:
         self.spec = spec
         self._options: list[CaptureOptions] = []
         self._kernels = KernelCompilerState(spec) if spec.kind == "triton" else None
+        self.transcript = Transcript() if self._kernels is None else self._kernels.transcript
 
     def reset(self) -> None:
         self._options.clear()
+        self.transcript.clear()
         if self._kernels is not None:
-            self._kernels.made.clear()
+            self._kernels.reset()
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         options = self.spec.options
@@ -246,27 +307,42 @@ class RefimplCapture:
         return lookup_backend(BACKENDS.get(self.spec.kind) or self.spec.options.get("backend", "eager"))
 
     def counters(self) -> Counters:
-        segments = [
-            segment
-            for options in self._options
-            for function in options.functions.values()
-            for segment in function.cache.segments()
-        ]
+        segments = self._segments()
         counters = Counters(
             graphs=sum(segment.graph is not None for segment in segments),
             graph_breaks=sum(segment.reason is not None for segment in segments),
         )
         return counters if self._kernels is None else self._kernels.counted(counters)
 
+    def note_segments(self) -> None:
+        """Add the captured graphs, their guards, and where capture stopped to the transcript."""
+        for segment in self._segments():
+            if segment.graph is not None:
+                self.transcript.add_graph(segment.graph)
+            self.transcript.add(
+                "guards", "\n".join([*map(str, segment.guards), f"then: {segment.reason or 'returns'}"])
+            )
+
+    def _segments(self) -> list[Segment]:
+        functions = [function for options in self._options for function in options.functions.values()]
+        return [segment for function in functions for segment in function.cache.segments()]
+
 
 class RefimplExport(Export):
     """refimpl.export, strict or not, and the exported program's module; put through what the options say before."""
 
+    def __init__(self, spec: SubjectSpec) -> None:
+        super().__init__(spec)
+        self.transcript = Transcript()
+
     def reset(self) -> None:
         self._exports = 0
+        self.transcript.clear()
 
     def export(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
-        return export(module, args, kwargs, **options)
+        program = export(module, args, kwargs, **options)
+        self.transcript.add("programs", str(program))
+        return program
 
     def loaded(self, program: Any) -> Any:
         file = io.BytesIO()

@@ -1,0 +1,51 @@
+"""Steady: what refimpl gives for a fixed corpus of programs, recorded and compared, so that a change of form that
+changes behaviour shows. `make steady` is the command. Torch-free at this level: workers trace, the parent stores and compares.
+
+A recording has, for each program and subject, the verdict of the judge and texts by kind: graphs with the metadata of every
+tensor, guards, kernels, exported programs. Refusals are verdicts. What two runs of the same code print differently (addresses,
+numbers of instances) is normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_KERNELS = "triton"  # capture, AOT autograd and the code generator: captured graphs, guards, decomposed graphs, kernels
+_PARTITIONED = "refimpl.partitioned"  # AOT autograd without capture and decompositions
+_SYMBOLIC = "refimpl.make_fx[mode=symbolic]"
+_EXPORTS = ("refimpl.export", "refimpl.export[strict=false]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Programs of one suite on subjects. `dtypes` and `directions` are as the option of `sweep`; empty: the suite's own."""
+
+    suite: str
+    subjects: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    directions: tuple[str, ...] = ()
+    max_samples: int | None = None
+
+
+CORPUS: tuple[Part, ...] = (
+    Part(suite="features", subjects=(_KERNELS, _PARTITIONED, *_EXPORTS)),
+    Part(suite="regressions", subjects=(_KERNELS, _PARTITIONED, *_EXPORTS)),
+    Part(suite="mutations", subjects=(_KERNELS, _PARTITIONED)),
+    Part(suite="exports", subjects=_EXPORTS),
+    Part(suite="models", subjects=(_PARTITIONED,), directions=("forward", "backward")),
+    Part(
+        suite="opinfo", subjects=(_KERNELS, _SYMBOLIC), tags=("sample",), dtypes=("float32",), directions=("backward",),
+        max_samples=2,
+    ),
+    Part(
+        suite="opinfo", subjects=(_KERNELS, _SYMBOLIC), tags=("sample",), dtypes=("bfloat16", "complex64", "int64", "bool"),
+        directions=("forward",), max_samples=2,
+    ),
+)  # fmt: skip
+DRAWN_SUBJECTS = (_KERNELS, _PARTITIONED)
+DRAWN = 2000  # programs of the fuzzer, of this seed
+DRAWN_SEED = 27
+
+Texts = Mapping[str, str]  # kind -> text

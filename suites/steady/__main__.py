@@ -1,0 +1,227 @@
+"""`make steady`: record what refimpl gives for the corpus, here and at another commit, and list every difference.
+
+`python -m suites.steady record FILE` records the tree that it runs in; `compare OLD NEW` lists the differences of two recordings;
+`against COMMIT` does both, with a recording of that commit, made in a worktree of its own the first time and kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+
+from oracle.errors import UsageError
+from oracle.isolate import Completed, Pool, Task
+from suites.base import Selection
+from suites.planning import make_plan
+from suites.steady import CORPUS, DRAWN, DRAWN_SEED, DRAWN_SUBJECTS
+from suites.steady.comparing import TextsOfCases, compare
+from suites.steady.recording import Recording, opened
+from suites.traces.commands import how_it_ended
+
+FOLDER = Path("build/steady")
+_PRELOAD = ("torch", "oracle.case", "suites.steady.worker")
+_TIMEOUT_S = 300.0
+_MEMORY_BYTES = 6 * 2**30
+_LINE_EVERY_S = 20.0
+_DRAWN_IN_ONE_TASK = 100
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+@app.command()
+def record(
+    file: Annotated[Path, typer.Argument(help="The recording to make; a file there is replaced.")],
+    like: Annotated[Path | None, typer.Option(help="Take the drawn programs of this recording.")] = None,
+    match: Annotated[list[str] | None, typer.Option(help="Glob on cases; repeatable. Default: all.")] = None,
+    drawn: Annotated[int, typer.Option(help="So many drawn programs.")] = DRAWN,
+    workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
+) -> None:
+    """Run the corpus in this tree and store its texts."""
+    started = time.monotonic()
+    partial = file.with_name(f"{file.name}.part")
+    partial.unlink(missing_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    given = _drawn_of(like) if like else {}
+    with Pool(workers=workers or len(os.sched_getaffinity(0)), preload=_PRELOAD) as pool, opened(partial) as recording:
+        globs = match or ["*"]
+        programs = _planned(pool, globs)
+        if any(fnmatchcase("drawn", glob.split("/")[0]) for glob in globs):
+            programs |= given or _draw(pool, drawn)
+        cases = list(_cases(programs, globs))
+        if not cases:
+            raise UsageError(
+                seen=f"no case matches {', '.join(globs)}", expected="a glob on suite/program@subject",
+                do="write for example --match 'features/*' or --match '*@triton'",
+            )  # fmt: skip
+        for name, program in programs.items():
+            if name.startswith("drawn/"):
+                recording.add_drawn(name, program["program"])
+        _run(pool, cases, recording)
+    partial.replace(file)
+    err.print(f"recorded in {time.monotonic() - started:.0f} s: {file}")
+
+
+@app.command("compare")
+def compare_recordings(
+    old: Annotated[Path, typer.Argument(help="The recording before.")],
+    new: Annotated[Path, typer.Argument(help="The recording after.")],
+) -> None:
+    """List the differences of two recordings; exit code 1 where there are any."""
+    before, after = _texts(old), _texts(new)
+    changes = compare(before, after)
+    for change in changes:
+        print(change, end="\n\n")
+    cases = {case_id for change in changes for case_id in change.cases}
+    total = len({case_id for case_id, _ in after})
+    print(f"{total} cases, {len(after)} texts: {len(cases)} cases differ, by {len(changes)} different changes")
+    raise typer.Exit(1 if changes else 0)
+
+
+@app.command()
+def against(
+    commit: Annotated[str, typer.Argument(help="What to compare with: a commit, branch or tag.")],
+    match: Annotated[list[str] | None, typer.Option(help="Glob on cases; repeatable. Default: all.")] = None,
+) -> None:
+    """Record this tree and, unless that was done before, the commit; list the differences."""
+    sha = _git("rev-parse", "--verify", f"{commit}^{{commit}}")[:12]
+    suffix = "" if not match else "-part"
+    old, new = FOLDER / f"{sha}{suffix}.db", FOLDER / f"now{suffix}.db"
+    words = [word for glob in match or [] for word in ("--match", glob)]
+    if match or not old.exists():
+        _record_commit(sha, old, words)
+    record(new, like=old, match=match, drawn=DRAWN, workers=None)
+    compare_recordings(old, new)
+
+
+def _record_commit(sha: str, file: Path, words: Sequence[str]) -> None:
+    """In a worktree of that commit, with this Python. Raises UsageError for a commit without this package."""
+    tree = FOLDER.resolve() / f"tree-{sha}"
+    shutil.rmtree(tree, ignore_errors=True)
+    _git("worktree", "prune")
+    _git("worktree", "add", "--detach", str(tree), sha)
+    try:
+        if not (tree / "suites/steady").is_dir():
+            raise UsageError(
+                seen=f"commit {sha} without suites/steady",
+                expected="a commit that can record itself",
+                do="name a later one",
+            )
+        err.print(f"recording {sha}")
+        command = [sys.executable, "-m", "suites.steady", "record", str(file.resolve()), *words]
+        subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=True)
+    finally:
+        _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*words: str) -> str:
+    """What git prints. Raises UsageError with its complaint."""
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(
+            seen=f"git {' '.join(words)}: {done.stderr.strip()}", expected="a commit", do="name another one"
+        )
+    return done.stdout.strip()
+
+
+def _planned(pool: Pool, globs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """suite/name -> program and subjects, of the suites that a glob may match."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in CORPUS:
+        if not any(fnmatchcase(part.suite, glob.split("/")[0]) for glob in globs):
+            continue
+        selection = Selection(
+            tags=part.tags, dtypes=part.dtypes, directions=part.directions, max_samples=part.max_samples
+        )
+        for case in make_plan(part.suite, selection, subjects=("",), pool=pool).cases:
+            if not case.name.endswith("/unplannable"):
+                name = f"{case.suite}/{case.name}"
+                found[name] = {
+                    "program": case.program,
+                    "subjects": part.subjects,
+                    "group": f"{case.suite}/{case.group}",
+                }
+    return found
+
+
+def _draw(pool: Pool, count: int) -> dict[str, dict[str, Any]]:
+    """The drawn programs. Raises UsageError where the fuzzer cannot draw them."""
+    tasks = [
+        Task(
+            key=f"draw {first}",
+            function="suites.steady.worker:draw",
+            payload={"seed": DRAWN_SEED, "numbers": list(range(first, min(first + _DRAWN_IN_ONE_TASK, count)))},
+            group="draw",
+            timeout_s=_TIMEOUT_S,
+            memory_bytes=_MEMORY_BYTES,
+        )
+        for first in range(0, count, _DRAWN_IN_ONE_TASK)
+    ]
+    programs: list[dict[str, Any]] = []
+    for result in pool.run(tasks):
+        if not isinstance(result.end, Completed):
+            raise UsageError(seen=f"{result.task.key}: {result.end}", expected="drawn programs", do="mend the fuzzer")
+        programs += cast("dict[str, Any]", result.end.value)["programs"]
+    return {program["name"]: _drawn_entry(program) for program in sorted(programs, key=lambda one: one["name"])}
+
+
+def _drawn_of(file: Path) -> dict[str, dict[str, Any]]:
+    with opened(file) as recording:
+        return {name: _drawn_entry(program) for name, program in recording.drawn().items()}
+
+
+def _drawn_entry(program: dict[str, Any]) -> dict[str, Any]:
+    return {"program": program, "subjects": DRAWN_SUBJECTS, "group": program["name"]}
+
+
+def _cases(programs: dict[str, dict[str, Any]], match: Sequence[str]) -> Iterator[Task]:
+    for name, program in programs.items():
+        for subject in program["subjects"]:
+            case_id = f"{name}@{subject}"
+            if any(fnmatchcase(case_id, glob) for glob in match):
+                yield Task(
+                    key=case_id,
+                    function="suites.steady.worker:run_case",
+                    payload={"program": program["program"], "subject": subject},
+                    group=program["group"],
+                    timeout_s=_TIMEOUT_S,
+                    memory_bytes=_MEMORY_BYTES,
+                )
+
+
+def _run(pool: Pool, tasks: Sequence[Task], recording: Recording) -> None:
+    """Each case once; a worker that dies, hangs or fails is the text of its case."""
+    started = last = time.monotonic()
+    for done, result in enumerate(pool.run(tasks), 1):
+        if isinstance(result.end, Completed):
+            recording.add(result.task.key, cast("dict[str, Any]", result.end.value)["texts"])
+        else:
+            recording.add(result.task.key, {"verdict": ": ".join(how_it_ended(result.end))})
+        if time.monotonic() - last > _LINE_EVERY_S or done == len(tasks):
+            last = time.monotonic()
+            err.print(f"{done}/{len(tasks)} cases, {last - started:.0f} s")
+
+
+def _texts(file: Path) -> TextsOfCases:
+    if not file.exists():
+        raise UsageError(seen=f"no file {file}", expected="a recording", do="make it with `record`")
+    with opened(file) as recording:
+        return {(case_id, kind): text for case_id, kind, text in recording.texts()}
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except UsageError as error:
+        err.print(str(error))
+        sys.exit(2)

@@ -1,0 +1,61 @@
+"""Every difference between two recordings, those that change the same lines together."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_NUMBER = re.compile(r"\d+")
+_MOST_LINES = 24  # of a change, where it is shown
+_WIDTH = 300  # characters of such a line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The lines that leave ("- ...") and come ("+ ...") in a text of some cases. `cases` are those with the same change, up to
+    the numbers in it."""
+
+    kind: str
+    lines: tuple[str, ...]
+    cases: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = self.lines[:_MOST_LINES]
+        more = [f"  ... {len(self.lines) - len(shown)} lines more"] if len(shown) < len(self.lines) else []
+        count = f"{len(self.cases)} case{'s' if len(self.cases) > 1 else ''}"
+        first = f"{self.kind}: {count}, such as {next(iter(self.cases))}"
+        return "\n".join([first, *(f"  {textwrap.shorten(line, _WIDTH)}" for line in shown), *more])
+
+
+TextsOfCases = Mapping[tuple[str, str], str]  # (case, kind) -> text
+
+
+def compare(old: TextsOfCases, new: TextsOfCases) -> list[Change]:
+    """All changes, those with most cases first. A case that one of the two lacks is a change of its own kind."""
+    groups: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, ...], list[str]]] = {}
+    for case_id, kind, lines in _differing(old, new):
+        key = kind, tuple(_NUMBER.sub("0", line) for line in lines)
+        groups.setdefault(key, (lines, []))[1].append(case_id)
+    changes = [Change(kind=kind, lines=lines, cases=tuple(cases)) for (kind, _), (lines, cases) in groups.items()]
+    return sorted(changes, key=lambda change: -len(change.cases))
+
+
+def _differing(old: TextsOfCases, new: TextsOfCases) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Case, kind and changed lines of each text that differs."""
+    old_cases, new_cases = ({case_id for case_id, _ in texts} for texts in (old, new))
+    for case_id in sorted(old_cases ^ new_cases):
+        yield case_id, "corpus", ("- case" if case_id in old_cases else "+ case",)
+    for case_id, kind in sorted({*old, *new}):
+        if case_id in old_cases and case_id in new_cases:
+            before, after = old.get((case_id, kind), ""), new.get((case_id, kind), "")
+            if before != after:
+                yield case_id, kind, changed_lines(before.splitlines(), after.splitlines())
+
+
+def changed_lines(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
+    """The lines of a diff without those that stay."""
+    diff: Iterable[str] = difflib.unified_diff(before, after, lineterm="", n=0)
+    return tuple(line for line in diff if line[:1] in "+-" and line[:3] not in ("+++", "---"))

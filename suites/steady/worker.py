@@ -1,0 +1,94 @@
+"""Task functions of `make steady`: one case, from its program to its texts. Runs in a worker."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fuzz.draw import RandomDraw
+from fuzz.render import to_program
+from fuzz.settings import Settings
+from fuzz.strategies.programs import draw_program
+from oracle.build import instantiate
+from oracle.case import CaseOptions, EagerState, judge_subject
+from oracle.isolate import START_UP
+from oracle.program import Program
+from oracle.subjects.refimpl import RefimplCapture
+from oracle.subjects.registry import resolve
+from oracle.subjects.start_up import load_warm
+from oracle.verdict import Verdict
+
+Progress = Callable[[str], None]
+_LINE = 1000  # characters of a line: guards on modules print all that is in them
+_ROOT = Path(__file__).parents[2]
+
+# What says nothing of the program: addresses, the numbers that instances, hooks and files of code have in a process, places in
+# the files of this project, and which modules are loaded.
+_PASSING = (
+    (re.compile(r"0x[0-9a-f]{6,}"), "0x..."),
+    (re.compile(r"(torch_oracle_program)_\d+"), r"\1"),
+    (re.compile(r"(<eval_with_key>\.)\d+"), r"\1"),
+    (re.compile(r"\b\d{14,15}\b"), "<id>"),
+    (re.compile(r"(ac_graph_id: |hooks\[?)\d+"), r"\1<number>"),
+    (re.compile(r"(hooks \[)[\d, ]+"), r"\1<numbers>"),
+    (re.compile(rf"File: {re.escape(str(_ROOT))}.*"), "File: <torch-oracle>"),
+    (re.compile(r"^KEYS G\['sys'\]\.modules .*", re.MULTILINE), "KEYS G['sys'].modules <all>"),
+)
+
+
+def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: {"program": Program, "subject": name} -> {"texts": kind -> text, "replace_worker": bool}."""
+    subject = _subject(payload["subject"], progress)
+    progress("load")
+    result = judge_subject(eager=_eager(json.dumps(payload["program"])), subject=subject, options=CaseOptions())
+    if isinstance(subject, RefimplCapture):
+        subject.note_segments()
+    texts = {"verdict": _verdict_text(result.verdict), **subject.transcript.by_kind()}
+    subject.reset()
+    return {
+        "texts": {kind: normalised(text) for kind, text in texts.items()},
+        "replace_worker": bool(result.leaked),
+    }
+
+
+def draw(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: {"seed": n, "numbers": [n, ...]} -> {"programs": [Program, ...]}."""
+    drawn = [
+        to_program(draw_program(RandomDraw(f"{payload['seed']}/{number}"), Settings()), name=f"drawn/{number}")
+        for number in payload["numbers"]
+    ]
+    return {"programs": [program.to_json() for program in drawn]}
+
+
+def normalised(text: str) -> str:
+    """The text without what differs between two runs of the same code."""
+    for pattern, replacement in _PASSING:
+        text = pattern.sub(replacement, text)
+    return "\n".join(line[:_LINE] for line in text.splitlines())
+
+
+@functools.cache
+def _loaded(name: str) -> Any:
+    subject: Any = load_warm(resolve(name))
+    subject.transcript.is_kept = True
+    return subject
+
+
+def _subject(name: str, progress: Progress) -> Any:
+    progress(START_UP)
+    return _loaded(name)
+
+
+@functools.lru_cache(maxsize=1)
+def _eager(program: str) -> EagerState:
+    """Kept for the next subject of the same program."""
+    fields = json.loads(program)
+    return EagerState(make=lambda: instantiate(Program.from_json(fields)))
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    return "\n".join([verdict.status.value, verdict.symptom, *verdict.also, *verdict.explained]).strip()

@@ -1,0 +1,125 @@
+"""`make steady`: recordings of the same code are the same, and every difference is listed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oracle.errors import UsageError
+from oracle.program import Program
+from suites.steady.comparing import compare
+from suites.steady.recording import opened
+from suites.steady.worker import normalised, run_case
+
+_PROGRAM = Program(
+    name="one",
+    source="import torch\n\ndef program(x):\n    return x.sin() * 2\n\ndef inputs(call):\n    return (torch.ones(4),), {}\n",
+)
+
+
+def _texts(subject: str) -> dict[str, str]:
+    return run_case({"program": _PROGRAM.to_json(), "subject": subject}, lambda stage: None)["texts"]
+
+
+def test_a_case_gives_graphs_guards_kernels_and_a_verdict() -> None:
+    texts = _texts("triton")
+    assert texts["verdict"] == "pass"
+    assert "torch.ops.aten.sin.default" in texts["graphs"]
+    assert "f32[4][1]" in texts["graphs"]
+    assert "L['x']" in texts["guards"]
+    assert "tl.sin" in texts["kernels"] or "libdevice.sin" in texts["kernels"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind"),
+    [("refimpl.export", "programs"), ("refimpl.partitioned", "graphs"), ("refimpl.make_fx[mode=symbolic]", "guards")],
+)
+def test_every_stage_of_refimpl_is_recorded(subject: str, kind: str) -> None:
+    assert kind in _texts(subject)
+
+
+def test_a_case_is_recorded_the_same_way_again() -> None:
+    assert _texts("triton") == _texts("triton")
+
+
+def test_addresses_and_numbers_of_instances_are_no_differences() -> None:
+    one = "ID <f at 0x7f0012345678> torch_oracle_program_12 hooks[3] 140123456789012"
+    other = "ID <f at 0x7f00abcdef12> torch_oracle_program_7 hooks[41] 140000000000000"
+    assert normalised(one) == normalised(other)
+    assert normalised("f32[3, 4]") == "f32[3, 4]"
+
+
+def test_the_same_texts_do_not_differ() -> None:
+    texts = {("a", "graphs"): "x = 1\ny = 2"}
+    assert compare(texts, dict(texts)) == []
+
+
+def test_cases_with_the_same_change_are_listed_together() -> None:
+    old = {(f"case{n}", "graphs"): f"keep\nold_{n} = f()" for n in range(3)}
+    new = {(f"case{n}", "graphs"): f"keep\nnew_{n} = f()" for n in range(3)}
+    old["other", "verdict"] = "pass"
+    new["other", "verdict"] = "fail_accuracy"
+    first, second = compare(old, new)
+    assert first.cases == ("case0", "case1", "case2")
+    assert first.lines == ("-old_0 = f()", "+new_0 = f()")
+    assert (second.kind, second.cases) == ("verdict", ("other",))
+    assert str(second) == "verdict: 1 case, such as other\n  -pass\n  +fail_accuracy"
+
+
+def test_a_text_or_a_case_that_is_gone_is_a_difference() -> None:
+    old = {("a", "verdict"): "pass", ("a", "kernels"): "k", ("b", "verdict"): "pass"}
+    kinds = [(change.kind, change.lines) for change in compare(old, {("a", "verdict"): "pass"})]
+    assert kinds == [("corpus", ("- case",)), ("kernels", ("-k",))]
+
+
+def test_a_recording_keeps_texts_and_drawn_programs(tmp_path: Path) -> None:
+    with opened(tmp_path / "r.db") as recording:
+        recording.add("case", {"verdict": "pass", "graphs": "é"})
+        recording.add_drawn("drawn/0", {"name": "drawn/0"})
+    with opened(tmp_path / "r.db") as recording:
+        assert list(recording.texts()) == [("case", "graphs", "é"), ("case", "verdict", "pass")]
+        assert recording.drawn() == {"drawn/0": {"name": "drawn/0"}}
+
+
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.db").write_text("text " * 1000)
+    with pytest.raises(UsageError, match="expected: a recording"), opened(tmp_path / "r.db"):
+        pass
+
+
+def _steady(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "suites.steady", *words], capture_output=True, text=True, check=False)
+
+
+def test_the_command_records_compares_and_names_the_case_that_differs(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    made = _steady("record", str(old), "--match", "features/closure_cell/*@refimpl.partitioned", "--workers", "1")
+    assert made.returncode == 0, made.stderr
+    shutil.copy(old, new)
+    same = _steady("compare", str(old), str(new))
+    assert same.returncode == 0, same.stdout
+    assert "1 cases, 2 texts: 0 cases differ" in same.stdout
+    with opened(new) as recording:
+        recording.add("features/another@triton", {"verdict": "crash"})
+    other = _steady("compare", str(old), str(new))
+    assert other.returncode == 1
+    assert "corpus: 1 case, such as features/another@triton" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("compare", "none.db", "none.db"), "expected: a recording"),
+        (("record", "none.db", "--match", "nothing/*"), "expected: a glob on suite/program@subject"),
+        (("against", "no-such-commit"), "expected: a commit"),
+    ],
+)
+def test_bad_input_is_told(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    told = _steady(*(str(tmp_path / word) if word.endswith(".db") else word for word in words))
+    assert told.returncode == 2
+    assert expected in told.stderr
+    assert not list(tmp_path.glob("*.db"))
