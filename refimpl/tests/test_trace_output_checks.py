@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
 from refimpl.trace.decompositions import decomposition_table
+from refimpl.trace.output_checks import check_outputs
 
 _INDEX = torch.tensor([0, 2])
 
@@ -153,3 +156,23 @@ def test_one_element_that_is_expanded_is_filled_and_not_copied_to(backend, dynam
     for program in (lambda x: x.copy_(torch.ones(3)), lambda x: x.mul_(2)):
         with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
             filled(compiled(program))
+
+
+class _SeesCalls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_trial_on_real_tensors_is_hidden_from_every_mode() -> None:
+    # A mode that answers from memory gave the trial a fake of zeros of that size, where the trace had made one before.
+    with FakeTensorMode(), _SeesCalls() as mode:
+        x, out = torch.empty(3, dtype=torch.float64), torch.empty((), dtype=torch.float64)
+        mode.seen.clear()
+        check_outputs(_aten.amax.out, (x, [0]), {"out": out})
+    assert _aten.zeros.default not in mode.seen
+    assert _aten.set_.source_Storage_storage_offset not in mode.seen

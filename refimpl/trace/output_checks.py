@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_fake_mode, written_arguments
+from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_dispatch, written_arguments
 from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import is_known
 
@@ -125,13 +125,13 @@ class _Trial:
 
     def error(self) -> Exception | None:
         """What the call raises."""
-        with without_fake_mode(), torch.no_grad(), warnings.catch_warnings():
+        with without_dispatch(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self._run(self._func, *_real(self._given))
 
     def raises_eagers_error(self) -> bool:
         """Raises the error that eager mode raises because of what is written to; else whether it is known that it raises none."""
-        with without_fake_mode(), torch.no_grad(), warnings.catch_warnings():
+        with without_dispatch(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             error = self._run(self._func, *_real(self._given))
             if error is None:
