@@ -24,20 +24,20 @@ import hypothesis
 import torch
 from hypothesis import strategies as st
 
-from fuzz.draw import HypothesisDraw
-from fuzz.inputs.shapes import draw_pool, draw_shape
-from fuzz.inputs.specs import DTYPE_WEIGHTS, draw_dtype, draw_spec
-from fuzz.judging import judge
-from fuzz.opspec import OPERATORS
-from fuzz.refusal import refusal_of
-from fuzz.render import render, to_program
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.strategies.programs import draw_program
-from fuzz.structure import Entries, Expr, FuzzProgram, Items, OpCall, Operand, Ref
+from fuzz.draw.choices import HypothesisDraw
+from fuzz.draw.inputs.shapes import draw_pool, draw_shape
+from fuzz.draw.inputs.specs import DTYPE_WEIGHTS, draw_dtype, draw_spec
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.judge.refusal import refusal_of
+from fuzz.judge.single import judge
+from fuzz.program.render import render, to_program
+from fuzz.program.structure import Entries, Expr, FuzzProgram, Items, OpCall, Operand, Ref
+from fuzz.vocabulary.operators import OPERATORS
+from fuzz.vocabulary.programs import draw_program
 from oracle.checking import DisagreementError
 from oracle.errors import UsageError
-from oracle.inputs import decode
+from oracle.program.inputs import decode
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import check_requirements, load, of_callable, resolve
 from oracle.verdict import Status, Verdict
@@ -75,7 +75,7 @@ def programs(
 ) -> FuzzProgram:
     """Programs with their call plans, each accepted by eager on its first call.
 
-    `focus` is one of `fuzz.settings.FOCUSES` ("ops", "views", "autograd", "python", "guards", "dynamic", ..., "all");
+    `focus` is one of `fuzz.draw.settings.FOCUSES` ("ops", "views", "autograd", "python", "guards", "dynamic", ..., "all");
     `max_statements` bounds steps: most are one statement, some a few that belong together. `dtypes` narrows new tensors
     ("float32", ...) where an operator leaves it open; indices stay integers. `calls` bounds the call plan.
     Raises UsageError for an unknown focus or dtype.
@@ -101,7 +101,7 @@ def tensors(
     max_numel: int = 4096,
 ) -> torch.Tensor:
     """CPU tensors of any geometry: strided, expanded, transposed, with an offset, channels last, overlapping; values with ties,
-    NaN, infinities, denormals. `layouts` narrows the geometry (`fuzz.inputs.specs.LAYOUT_WEIGHTS`)."""
+    NaN, infinities, denormals. `layouts` narrows the geometry (`fuzz.draw.inputs.specs.LAYOUT_WEIGHTS`)."""
     source = HypothesisDraw(draw)
     if shape is None:
         shape = draw_shape(source, draw_pool(source), max_numel=max_numel)
@@ -115,7 +115,9 @@ def op_calls(draw: Callable[[st.SearchStrategy[Any]], Any], *names: str) -> OpEx
     for name in names:
         if name not in OPERATORS:
             raise UsageError(
-                seen=f"operator {name!r}", expected="a name in fuzz.opspec.OPERATORS", do="list(fuzz.opspec.OPERATORS)"
+                seen=f"operator {name!r}",
+                expected="a name in fuzz.vocabulary.operators.OPERATORS",
+                do="list(fuzz.vocabulary.operators.OPERATORS)",
             )
     source = HypothesisDraw(draw)
     scene = Scene(source, Settings(), seed=source.integer(0, _LARGEST_SEED))
@@ -138,7 +140,7 @@ def assert_agrees(program: FuzzProgram, subject: str | Callable[..., Any]) -> Ve
 
     `subject` is a name (`torch-oracle list subjects`), a path "module:function", or a Dynamo backend. It runs in this process. A
     program that eager itself refuses or gives two answers to is no example (`hypothesis.assume`), nor is one that the subject
-    refuses by name (`fuzz.refusal`).
+    refuses by name (`fuzz.judge.refusal`).
     """
     asked = _subject(subject)
     result = judge(to_program(program, name="example"), asked)

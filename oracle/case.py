@@ -17,29 +17,29 @@ from typing import Any, TypeVar
 
 import torch
 
-from oracle.build import Instance, ProgramLoadError, instantiate
 from oracle.configure import configured
 from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_everything, snapshot
-from oracle.inputs import clone_tree
 from oracle.isolate import START_UP
 from oracle.judge import Evidence, Promises, Runs, judge
-from oracle.later_calls import plan_taken, refusal_of_double_backward, up_to_gradients
-from oracle.noise import RoundingNoise
+from oracle.judge.later_calls import plan_taken, refusal_of_double_backward, up_to_gradients
+from oracle.judge.outside import judge_outside
 from oracle.observe import observe
-from oracle.outcome import Leaf, Outcome, Raised, Returned
-from oracle.outside import judge_outside
-from oracle.peer import observe_in_second_process
+from oracle.observe.outcome import Leaf, Outcome, Raised, Returned
+from oracle.observe.peer import observe_in_second_process
 from oracle.program import Call, Program
+from oracle.program.build import Instance, ProgramLoadError, instantiate
+from oracle.program.inputs import clone_tree
 from oracle.records import Measurements, PlannedCase
-from oracle.relaid import OTHERS
+from oracle.reruns.noise import RoundingNoise
+from oracle.reruns.relaid import OTHERS
+from oracle.reruns.unknowns import Unknowns
+from oracle.reruns.unwritten import LARGE, NOUGHTS, unwritten_memory
+from oracle.reruns.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
 from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.start_up import load_warm
-from oracle.unknowns import Unknowns
-from oracle.unwritten import LARGE, NOUGHTS, unwritten_memory
 from oracle.verdict import Status, Verdict
-from oracle.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
 
 NOISE_RUNS = 4
 LOUD_NOISE_RUNS = 16

@@ -28,13 +28,13 @@ import torch
 from torch._dynamo import OptimizedModule
 from torch._subclasses.fake_tensor import FakeTensor
 
-from oracle.build import LiveProgram
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import InternalError, UsageError
-from oracle.flatten import flatten
 from oracle.isolate.process_tree import thread_times, tree_of
 from oracle.isolate.task_clock import TaskClock
+from oracle.observe.flatten import flatten
 from oracle.program import Call, Program, default_plan
+from oracle.program.build import LiveProgram
 from oracle.subjects.base import Subject
 from oracle.subjects.naming import check_distinct_names, check_distinct_specs, names_of_callables
 from oracle.subjects.registry import check_requirements, load, of_callable, resolve, split_names
@@ -74,9 +74,9 @@ def check(
     there are no values to compare) and Python values; they are copied, never changed. `subjects` are names (`torch-oracle list
     subjects`), "module:function" paths, or a Dynamo backend itself: `backend(gm, example_inputs) -> callable`; one of these, or
     several. `backward=None` differentiates when an input or parameter requires grad. `calls` is how many are made: the first on
-    the values given, the others on other values in the same tensors (floats are moved and multiplied, `oracle.other_values`), to
-    see what reuse of compiled code does. Where `fn` does not take those, they are made on the given values, and the verdict's
-    `explained` says so. `timeout_s` is in seconds, for each subject.
+    the values given, the others on other values in the same tensors (floats are moved and multiplied,
+    `oracle.program.other_values`), to see what reuse of compiled code does. Where `fn` does not take those, they are made on
+    the given values, and the verdict's `explained` says so. `timeout_s` is in seconds, for each subject.
 
     Returns a verdict per subject, in the order given. The key of a subject given by name or path is that text. That of a
     backend is `module.qualname` (of the class, where the backend is an instance of one; of the function, where it is a partial),

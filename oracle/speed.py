@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from oracle.build import Instance
-from oracle.flatten import flatten
-from oracle.inputs import clone_tree
 from oracle.measure import interleaved, peak_memory, synchronizer
+from oracle.observe.flatten import flatten
+from oracle.program.build import Instance
+from oracle.program.inputs import clone_tree
 from oracle.records import Measurements
 from oracle.subjects.base import CompileRequest, Subject
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from refimpl.aot.aot_function import aot_function, aot_module, aot_module_simplified
-from refimpl.aot.export import aot_export_module
+from refimpl.aot.export.joint_simple import aot_export_joint_simple
+from refimpl.aot.export.module import aot_export_module
 from refimpl.aot.functional_transform import functionalize
-from refimpl.aot.joint_simple import aot_export_joint_simple
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.backends import list_backends, register_backend
 from refimpl.capture.compile import compile, optimize, optimize_assert
@@ -41,11 +41,11 @@ _ENTRY_POINTS = "refimpl.capture.entry_points"
 _GRAPHS = {
     f"{_LOGGING}.get_aot_compilation_context": f"{_AOT}.compilation_context.get_aot_compilation_context",
     f"{_FUNCTORCH}.aot_autograd.AOT_COUNTER": f"{_AOT}.options.AOT_COUNTER",
-    f"{_FUNCTORCH}.aot_autograd._aot_export_function": f"{_AOT}.export_function._aot_export_function",
-    f"{_FUNCTORCH}.aot_autograd.aot_export_joint_simple": f"{_AOT}.joint_simple.aot_export_joint_simple",
-    f"{_FUNCTORCH}.aot_autograd.aot_export_module": f"{_AOT}.export.aot_export_module",
+    f"{_FUNCTORCH}.aot_autograd._aot_export_function": f"{_AOT}.export.function._aot_export_function",
+    f"{_FUNCTORCH}.aot_autograd.aot_export_joint_simple": f"{_AOT}.export.joint_simple.aot_export_joint_simple",
+    f"{_FUNCTORCH}.aot_autograd.aot_export_module": f"{_AOT}.export.module.aot_export_module",
     f"{_FUNCTORCH}.aot_autograd.run_functionalized_fw_and_collect_metadata": (
-        f"{_AOT}.view_and_mutation.run_functionalized_fw_and_collect_metadata"
+        f"{_AOT}.export.view_and_mutation.run_functionalized_fw_and_collect_metadata"
     ),
     f"{_FUNCTORCH}.aot_autograd.aot_function": f"{_AOT}.aot_function.aot_function",
     f"{_FUNCTORCH}.aot_autograd.aot_module": f"{_AOT}.aot_function.aot_module",

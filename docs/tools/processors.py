@@ -35,14 +35,14 @@ GRACE_S = 20.0  # that pytest has to end by itself when its time is over
 KNOWS_KERNELS: Mapping[str, str] = {
     "oracle.checking": "programs of users, judged",
     "oracle.judge": "the judge of values, random numbers and symmetries",
-    "oracle.magnitudes": "numbers beyond a dtype",
-    "oracle.noise": "roundings that eager could have had",
-    "oracle.partial_sums": "sums that overflow in one order and not in another",
-    "oracle.relaid": "eager by its other kernels",
+    "oracle.reruns.magnitudes": "numbers beyond a dtype",
+    "oracle.reruns.noise": "roundings that eager could have had",
+    "oracle.reruns.partial_sums": "sums that overflow in one order and not in another",
+    "oracle.reruns.relaid": "eager by its other kernels",
     "refimpl.codegen.decompositions": "programs as kernels of our own, held against eager's",
     "refimpl.codegen.printing.error_bounds": "functions in kernels of our own",
     "refimpl.trace.decompositions": "operators written in others, held against eager's",
-    "refimpl.trace.operand_numbers": "what kernels make of the numbers they are given",
+    "refimpl.trace.refusals.operand_numbers": "what kernels make of the numbers they are given",
 }
 
 

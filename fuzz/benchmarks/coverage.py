@@ -23,8 +23,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
 
-from fuzz.corpus import read_json
-from fuzz.observing import AtenOverloads
+from fuzz.campaign.corpus import read_json
+from fuzz.judge.observing import AtenOverloads
 
 _SAMPLES = 12  # of an entry and a dtype; the later ones of OpInfo call nothing else
 _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)

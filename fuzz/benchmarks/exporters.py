@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fuzz.corpus import read_json
-from fuzz.localise import judge_here
-from fuzz.refusal import REFUSED, refusal_of
-from fuzz.structure import FuzzProgram
+from fuzz.campaign.corpus import read_json
+from fuzz.judge.refusal import REFUSED, refusal_of
+from fuzz.program.structure import FuzzProgram
+from fuzz.triage.localise import judge_here
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Verdict

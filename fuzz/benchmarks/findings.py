@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fuzz.corpus import read_json
+from fuzz.campaign.corpus import read_json
 
 _COLUMNS: tuple[str, ...] = (
     "bucket", "status", "rung", "kind", "operators", "culprit", "opinion", "known_issue", "programs", "statements",

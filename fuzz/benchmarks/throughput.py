@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from fuzz.worker import judge_range, warm_up
+from fuzz.campaign.worker import judge_range, warm_up
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fuzz.bucket import Bucket
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import FoundBucket
-from fuzz.ledger import Recheck, known_issue, recheck
+from fuzz.triage.bucket import Bucket
+from fuzz.triage.ledger import Recheck, known_issue, recheck
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.known.ledger import KnownIssue, load_ledger
@@ -63,7 +63,7 @@ def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, po
     tasks = [
         Task(
             key=issue.id,
-            function="fuzz.worker:judge_source",
+            function="fuzz.campaign.worker:judge_source",
             payload={"program": issue.program.to_json(), "subject": subjects[issue.subject].to_json()},
             group=issue.id,
             timeout_s=settings.case_timeout_s,

@@ -12,8 +12,8 @@ from typing import Any
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket
 from fuzz.campaign.summary import repeat_command
-from fuzz.render import to_program
-from fuzz.structure import FuzzProgram
+from fuzz.program.render import to_program
+from fuzz.program.structure import FuzzProgram
 from oracle.records import Measurements, PlannedCase, Record, RecordSink
 from oracle.verdict import Compared, Status, Verdict
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fuzz.campaign.corpus import read_json
+from fuzz.campaign.coverage import Vocabulary
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.rounds import LAG, close_rounds
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import RoundState, Work, new_state
 from fuzz.campaign.work import JUDGE_RELATED, REPEATS, task_of
-from fuzz.corpus import read_json
-from fuzz.coverage import Vocabulary
-from fuzz.refusal import refusal_of
-from fuzz.structure import FuzzProgram
+from fuzz.judge.refusal import refusal_of
+from fuzz.program.structure import FuzzProgram
 from oracle.errors import InternalError, UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.spec import SubjectSpec
@@ -74,7 +74,7 @@ def inputs_of(program: FuzzProgram, pool: Pool) -> list[list[str]]:
     """Of each call the lines of Python that make its inputs and call it; [] where they cannot be made."""
     task = Task(
         key="inputs",
-        function="fuzz.worker:show_inputs",
+        function="fuzz.campaign.worker:show_inputs",
         payload={"program": program.to_json()},
         group="",
         timeout_s=_INPUTS_S,
@@ -102,7 +102,7 @@ def judge_alone(
     is_related = bool(relation) or turn is not None
     task = Task(
         key="replay",
-        function=JUDGE_RELATED if is_related else "fuzz.worker:judge_again",
+        function=JUDGE_RELATED if is_related else "fuzz.campaign.worker:judge_again",
         payload={**payload, "turn": turn},
         group="",
         timeout_s=settings.case_timeout_s * REPEATS * (4 if is_related else 1),

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fuzz.bucket import bucket_key, operators_of
 from fuzz.campaign.relations import ask_relation, take_related
 from fuzz.campaign.settings import SINGLES_EVERY, CampaignSettings
 from fuzz.campaign.state import (
@@ -22,8 +21,9 @@ from fuzz.campaign.state import (
     Work,
     inputs_of_json,
 )
-from fuzz.refusal import REFUSED, refusal_of
-from fuzz.structure import FuzzProgram
+from fuzz.judge.refusal import REFUSED, refusal_of
+from fuzz.program.structure import FuzzProgram
+from fuzz.triage.bucket import bucket_key, operators_of
 from oracle.isolate import Completed, Died, Failed, OutOfMemory, TaskResult, TimedOut
 from oracle.sweep import verdict_of_end
 from oracle.symptom import Symptom, matches, symptom_of, with_relation, without_relation
@@ -63,7 +63,9 @@ class ResultTaker:
 
     def take(self, result: TaskResult) -> None:
         work = self._state.work.pop(int(result.task.key))
-        if isinstance(result.end, Died) and result.end.signal == signal.SIGALRM:  # its own limit, see fuzz.worker
+        if (
+            isinstance(result.end, Died) and result.end.signal == signal.SIGALRM
+        ):  # its own limit, see fuzz.campaign.worker
             end = TimedOut(
                 seconds=self._settings.case_timeout_s,
                 stage=result.end.stage,

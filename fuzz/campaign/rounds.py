@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from fuzz.campaign.coverage import STEERING_KINDS, steering_factors
 from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
 from fuzz.campaign.state import CampaignState, RoundState, Work
-from fuzz.coverage import STEERING_KINDS, steering_factors
 
 LAG = 2
 

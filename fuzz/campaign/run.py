@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
+from fuzz.campaign.coverage import Vocabulary
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.rounds import begin_block, close_rounds, form_batches, may_begin_block
 from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
 from fuzz.campaign.state import LOST_TRIALS, CampaignState
 from fuzz.campaign.work import selected_work, task_of
-from fuzz.coverage import Vocabulary
-from fuzz.refusal import REFUSED
+from fuzz.judge.refusal import REFUSED
 from oracle.deadline import is_over
 from oracle.errors import InternalError
 from oracle.isolate import Completed, Pool, Task, TaskResult
@@ -165,7 +165,7 @@ def describe_grammar(pool: Pool) -> Vocabulary:
     """Names of the operators and rules, which only a process with torch knows."""
     task = Task(
         key="grammar",
-        function="fuzz.worker:describe_grammar",
+        function="fuzz.campaign.worker:describe_grammar",
         payload={},
         group="",
         timeout_s=180,

@@ -69,7 +69,7 @@ class CampaignSettings:
         }
 
     def grammar_settings(self) -> dict[str, Any]:
-        """Fields of `fuzz.settings.Settings`, without the steering."""
+        """Fields of `fuzz.draw.settings.Settings`, without the steering."""
         return {"focus": self.focus, "max_statements": self.max_statements}
 
     def to_json(self) -> dict[str, Any]:

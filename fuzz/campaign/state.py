@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from fuzz.campaign.coverage import CoverageState, Vocabulary
 from fuzz.campaign.settings import CampaignSettings
-from fuzz.coverage import CoverageState, Vocabulary
 from oracle.errors import UsageError
 from oracle.verdict import Verdict
 
@@ -34,7 +34,7 @@ class FoundProgram:
     relation: str = ""  # the subject is right on the program alone, and wrong beside a related one
     inputs: tuple[
         tuple[str, ...], ...
-    ] = ()  # of each call, as Python text (fuzz.inputs.source); () where it is not known
+    ] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () where it is not known
 
     @property
     def symptom_key(self) -> tuple[str, str]:
@@ -77,7 +77,7 @@ class FoundBucket:
     relation: str = ""  # that the subject breaks; "" where it is wrong on the program alone
     inputs: tuple[
         tuple[str, ...], ...
-    ] = ()  # of each call, as Python text (fuzz.inputs.source); () where it is not known
+    ] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () where it is not known
 
     def parsed_verdict(self) -> Verdict:
         return Verdict.from_json(self.verdict)

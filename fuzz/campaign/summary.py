@@ -13,10 +13,10 @@ from typing import Any
 from fuzz.campaign.relations import relation_lines
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, Work
-from fuzz.ledger import Recheck
-from fuzz.render import render_shown
-from fuzz.settings import SHARED_OPTIONS
-from fuzz.structure import FuzzProgram
+from fuzz.draw.settings import SHARED_OPTIONS
+from fuzz.program.render import render_shown
+from fuzz.program.structure import FuzzProgram
+from fuzz.triage.ledger import Recheck
 from oracle.symptom import Symptom
 
 _SHOWN_ERRORS = 3
@@ -85,7 +85,8 @@ def _program_lines(program: FuzzProgram, inputs: Sequence[Sequence[str]]) -> Ite
 def call_lines(program: FuzzProgram, inputs: Sequence[Sequence[str]]) -> Iterator[str]:
     """The calls of a program as comments: what comes before each, what makes its inputs, the call.
 
-    `inputs`: of each call, as `fuzz.inputs.source.shown_inputs` has them; where there are none, what they are drawn by is said.
+    `inputs`: of each call, as `fuzz.draw.inputs.source.shown_inputs` has them; where there are none, what they are drawn by is
+    said.
     """
     for number, call in enumerate(program.calls):
         made = inputs[number] if number < len(inputs) else [f"program({_specs_text(call.args)})"]

@@ -23,7 +23,7 @@ _DRAW_SECONDS_PER_PROGRAM = 5.0
 _REDUCTION_SLACK_S = 60.0
 _PROGRAMS_OF_A_RUN = 240  # of the pool, for each worker: findings are confirmed and reduced between two runs
 _REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool: many programs that show one bug are reduced a few at a time
-JUDGE_RELATED = "fuzz.relation_judging:judge_related"
+JUDGE_RELATED = "fuzz.judge.relation:judge_related"
 _PROGRAMS_OF_A_RELATION = 4  # both in eager and on the subject
 REPEATS = 3  # runs in another task, until one shows the finding again
 SCALAR_CODE: Mapping[str, Any] = {"torch._inductor.config.cpp.simdlen": 1}  # loops without vector instructions
@@ -76,7 +76,7 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
     match work.kind:
         case "range" | "sort" | "draw":
             payload |= _range_payload(work, settings, state)
-            function = "fuzz.worker:judge_range" if work.kind == "range" else "fuzz.worker:draw_range"
+            function = "fuzz.campaign.worker:judge_range" if work.kind == "range" else "fuzz.campaign.worker:draw_range"
             seconds = settings.case_timeout_s if work.kind == "range" else _DRAW_SECONDS_PER_PROGRAM
             timeout = seconds * len(work.numbers) + _RANGE_SLACK_S
         case "confirm":
@@ -84,7 +84,7 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
             # A program that ran out of time is run once, with the time of all repeats.
             times = 1 if work.found.symptom["status"] == Status.TIMEOUT.value else REPEATS
             payload |= {"program": dict(work.found.program), "times": times}
-            function, timeout = "fuzz.worker:judge_again", settings.case_timeout_s * REPEATS
+            function, timeout = "fuzz.campaign.worker:judge_again", settings.case_timeout_s * REPEATS
             if work.found.relation:
                 payload |= {"relation": work.found.relation}
                 function, timeout = JUDGE_RELATED, _PROGRAMS_OF_A_RELATION * timeout

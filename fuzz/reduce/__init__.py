@@ -15,10 +15,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fuzz.program.structure import FuzzProgram
 from fuzz.reduce import lines, operands, plans, specs, statements
 from fuzz.reduce.canonical import canonical
 from fuzz.reduce.search import OutOfBudgetError, SearchState, key_of
-from fuzz.structure import FuzzProgram
 
 __all__ = ["Hint", "Reduced", "reduce", "reduce_counted"]
 

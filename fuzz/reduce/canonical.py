@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuzz.editing import defined_names, with_renamed
-from fuzz.render import needed_definitions, needed_state
-from fuzz.structure import Block, FuzzProgram, Statement, names_in, walk
+from fuzz.program.editing import defined_names, with_renamed
+from fuzz.program.render import needed_definitions, needed_state
+from fuzz.program.structure import Block, FuzzProgram, Statement, names_in, walk
 
 
 def canonical(program: FuzzProgram) -> FuzzProgram:

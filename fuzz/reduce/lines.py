@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuzz.editing import (
+from fuzz.program.editing import (
     Edit,
     exchanged,
     paths,
@@ -18,9 +18,8 @@ from fuzz.editing import (
     statement_at,
     tidied,
 )
-from fuzz.inlining import as_structure, body_in_place
-from fuzz.reduce.search import SearchState
-from fuzz.structure import (
+from fuzz.program.inlining import as_structure, body_in_place
+from fuzz.program.structure import (
     Block,
     FuzzProgram,
     Lines,
@@ -28,6 +27,7 @@ from fuzz.structure import (
     Statement,
     renamed,
 )
+from fuzz.reduce.search import SearchState
 
 
 def split_lines(state: SearchState) -> None:

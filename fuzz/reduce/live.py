@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from fuzz.definedness import Definedness
-from fuzz.render import to_program
-from fuzz.structure import Definition, FuzzProgram, Lines, Statement
-from oracle.build import Instance, ProgramLoadError, instantiate
+from fuzz.draw.definedness import Definedness
+from fuzz.program.render import to_program
+from fuzz.program.structure import Definition, FuzzProgram, Lines, Statement
 from oracle.hygiene import seed_everything
 from oracle.observe import observe
-from oracle.outcome import Raised, Returned
+from oracle.observe.outcome import Raised, Returned
+from oracle.program.build import Instance, ProgramLoadError, instantiate
 
 _INLINE = 256  # elements of a value that is written out in a spec; larger ones are drawn anew
 

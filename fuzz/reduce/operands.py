@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuzz.editing import Edit, defined_names, exchanged, paths, statement_at, tidied
+from fuzz.program.editing import Edit, defined_names, exchanged, paths, statement_at, tidied
+from fuzz.program.structure import Expr, FuzzProgram, Items, OpCall, Operand, Ref
 from fuzz.reduce.live import LiveCall
 from fuzz.reduce.search import SearchState
-from fuzz.structure import Expr, FuzzProgram, Items, OpCall, Operand, Ref
 
 _FIXED = ("getitem", "setitem", "getattr", "setattr")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fuzz.editing import Edit, add_argument, fresh_name, renamed_statement, tidied, used_names, with_renamed
+from fuzz.program.editing import Edit, add_argument, fresh_name, renamed_statement, tidied, used_names, with_renamed
+from fuzz.program.render import needed_definitions, needed_state, render_function
+from fuzz.program.structure import FuzzProgram, renamed
 from fuzz.reduce.search import SearchState
-from fuzz.render import needed_definitions, needed_state, render_function
-from fuzz.structure import FuzzProgram, renamed
 
 
 def reduce_calls(state: SearchState, *, wrong: int | None = None) -> None:

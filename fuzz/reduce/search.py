@@ -10,9 +10,9 @@ import json
 import time
 from collections.abc import Callable, Sequence
 
-from fuzz.editing import Edit
+from fuzz.program.editing import Edit
+from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.live import LiveCall, undefined_kinds, values_of
-from fuzz.structure import FuzzProgram
 
 
 class OutOfBudgetError(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuzz.editing import (
+from fuzz.program.editing import (
     Edit,
     drop_arguments,
     input_names,
@@ -16,8 +16,8 @@ from fuzz.editing import (
     tidied,
     with_specs,
 )
+from fuzz.program.structure import Expr, FuzzProgram, Items, OpCall, Operand, renamed
 from fuzz.reduce.search import SearchState
-from fuzz.structure import Expr, FuzzProgram, Items, OpCall, Operand, renamed
 from oracle.program import Call
 
 Spec = dict[str, Any]

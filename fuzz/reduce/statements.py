@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fuzz.editing import (
+from fuzz.program.editing import (
     Edit,
     add_argument,
     defined_names,
@@ -22,9 +22,20 @@ from fuzz.editing import (
     used_names,
     uses_of,
 )
+from fuzz.program.structure import (
+    Block,
+    Entries,
+    FuzzProgram,
+    Items,
+    OpCall,
+    Operand,
+    Ref,
+    Statement,
+    names_in,
+    renamed,
+)
 from fuzz.reduce.live import LiveCall
 from fuzz.reduce.search import SearchState
-from fuzz.structure import Block, Entries, FuzzProgram, Items, OpCall, Operand, Ref, Statement, names_in, renamed
 
 # ------------------------------------------------------------------------------------------------------------- results
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from fuzz.builds.inductor import in_turn
-from fuzz.inputs.source import shown_inputs
-from fuzz.localise import first_wrong, ladder_of, second_opinion
-from fuzz.metamorphic import Road, relation_named
+from fuzz.draw.inputs.source import shown_inputs
+from fuzz.judge.relations import Road, relation_named
+from fuzz.program.render import render
+from fuzz.program.structure import FuzzProgram
 from fuzz.reduce import Hint, reduce_counted
 from fuzz.reduce.trials import TrialProcess
-from fuzz.render import render
-from fuzz.repro import repro_script
-from fuzz.structure import FuzzProgram
+from fuzz.triage.localise import first_wrong, ladder_of, second_opinion
+from fuzz.triage.repro import repro_script
 from oracle.errors import UsageError
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, matches, symptom_of

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from fuzz.culprit import find_culprit
-from fuzz.judging import judge
-from fuzz.metamorphic import relation_named
-from fuzz.observing import prepare_process
-from fuzz.relation_judging import judge_relation
-from fuzz.render import to_program
-from fuzz.structure import FuzzProgram
+from fuzz.judge.observing import prepare_process
+from fuzz.judge.relation import judge_relation
+from fuzz.judge.relations import relation_named
+from fuzz.judge.single import judge
+from fuzz.program.render import to_program
+from fuzz.program.structure import FuzzProgram
+from fuzz.triage.culprit import find_culprit
 from oracle.errors import InternalError
 from oracle.program import Program
 from oracle.subjects.base import Subject
@@ -41,7 +41,7 @@ class TrialProcess:
     """
 
     def __init__(self, *, timeout_s: float = _TIMEOUT_S, relation: str = "") -> None:
-        """`relation`: not the program alone is judged, but that (`fuzz.metamorphic`)."""
+        """`relation`: not the program alone is judged, but that (`fuzz.judge.relations`)."""
         self.timeout_s = timeout_s
         self._relation = relation
         self.judged = 0
@@ -74,7 +74,7 @@ class TrialProcess:
         return Verdict(status=status, symptom=with_relation(self._relation, symptom) if self._relation else symptom)
 
     def culprit(self, program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, timeout_s: float) -> str:
-        """What `fuzz.culprit` finds; "" where the child does not answer in time."""
+        """What `fuzz.triage.culprit` finds; "" where the child does not answer in time."""
         message = {
             "ask": "culprit", "program": program.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json(),
         }  # fmt: skip

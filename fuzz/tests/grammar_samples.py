@@ -8,16 +8,16 @@ from collections import Counter
 
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.render import render
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.strategies import ops
-from fuzz.strategies.layouts import draw_layout
-from fuzz.strategies.programs import draw_program
-from fuzz.strategies.rule import Rule
-from fuzz.structure import FuzzProgram
-from oracle.outcome import Outcome, Raised, Returned
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.program.render import render
+from fuzz.program.structure import FuzzProgram
+from fuzz.vocabulary.programs import draw_program
+from fuzz.vocabulary.statements import ops
+from fuzz.vocabulary.statements.layouts import draw_layout
+from fuzz.vocabulary.statements.rule import Rule
+from oracle.observe.outcome import Outcome, Raised, Returned
 
 
 @functools.lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""A task function for the test of `fuzz.observing`."""
+"""A task function for the test of `fuzz.judge.observing`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch._dynamo.config
 import torch._dynamo.guards
 import torch._dynamo.utils
 
-from fuzz.judging import judge
-from fuzz.observing import aten_features, compiler_features, prepare_process
-from fuzz.render import to_program
-from fuzz.structure import FuzzProgram
+from fuzz.judge.observing import aten_features, compiler_features, prepare_process
+from fuzz.judge.single import judge
+from fuzz.program.render import to_program
+from fuzz.program.structure import FuzzProgram
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
 

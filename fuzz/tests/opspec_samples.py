@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.opspec import OPERATORS
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.structure import FuzzProgram, Items, OpCall, Ref
-from oracle.inputs import decode
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.program.structure import FuzzProgram, Items, OpCall, Ref
+from fuzz.vocabulary.operators import OPERATORS
 from oracle.program import Call
+from oracle.program.inputs import decode
 
 TRIES = 20
 

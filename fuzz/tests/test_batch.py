@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.batch import Batch, batch_key, combine, grouped, inlined, named_members
-from fuzz.judging import judge
-from fuzz.render import render, to_program
-from fuzz.structure import Block, Definition, FuzzProgram, Lines, OpCall, Ref, StateEntry
+from fuzz.judge.single import judge
+from fuzz.program.batch import Batch, batch_key, combine, grouped, inlined, named_members
+from fuzz.program.render import render, to_program
+from fuzz.program.structure import Block, Definition, FuzzProgram, Lines, OpCall, Ref, StateEntry
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status, Verdict

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fuzz.bucket import Bucket, bucket_key, bucket_of, operators_of
-from fuzz.parsing import program_of
+from fuzz.program.parsing import program_of
+from fuzz.program.render import render
+from fuzz.program.structure import Block, Definition, FuzzProgram, Lines, OpCall, Ref
 from fuzz.reduce.canonical import canonical
-from fuzz.render import render
-from fuzz.structure import Block, Definition, FuzzProgram, Lines, OpCall, Ref
+from fuzz.triage.bucket import Bucket, bucket_key, bucket_of, operators_of
 from oracle.symptom import Symptom
 
 _WRONG = Symptom(status="fail_accuracy", kind="output: number")

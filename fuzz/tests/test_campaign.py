@@ -15,11 +15,11 @@ from fuzz.campaign.run import run_campaign
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, new_state
 from fuzz.campaign.summary import summary_json, summary_lines
-from fuzz.structure import FuzzProgram
+from fuzz.program.structure import FuzzProgram
 from oracle.isolate import Pool
 from oracle.subjects.registry import resolve
 
-PRELOAD = ("torch", "oracle.case", "fuzz.worker")
+PRELOAD = ("torch", "oracle.case", "fuzz.campaign.worker")
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_a_known_issue_explains_its_buckets(tmp_path: Path) -> None:
 def test_issues_on_the_way_to_the_subject_are_looked_at_again(tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text(LEDGER)
     issues = issues_of(tmp_path / "known.toml")
-    with Pool(workers=1, preload=("torch", "oracle.case", "fuzz.worker")) as pool:
+    with Pool(workers=1, preload=("torch", "oracle.case", "fuzz.campaign.worker")) as pool:
         own = looked_at_again(issues, CampaignSettings(subject=resolve(FAULTY)), pool)
         ladder = looked_at_again(issues, CampaignSettings(subject=resolve("aot_eager")), pool)
     assert [(found.issue.id, found.outcome) for found in own] == [("raises", "live")]

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from fuzz.campaign.commands import _exit_code
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.run import reason_to_stop
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import NOT_DRAWN, NOT_JUDGED, CampaignState, FoundProgram, Work, new_state
 from fuzz.campaign.summary import summary_json, summary_lines
 from fuzz.campaign.work import task_of
-from fuzz.commands import _exit_code
-from fuzz.judging import judge
-from fuzz.structure import FuzzProgram
-from fuzz.worker import judge_range
+from fuzz.campaign.worker import judge_range
+from fuzz.judge.single import judge
+from fuzz.program.structure import FuzzProgram
 from oracle.case import CaseResult
 from oracle.isolate import Completed, Died, End, Failed, TaskResult, TimedOut
 from oracle.program import Program
@@ -158,7 +158,7 @@ def test_a_judge_that_fails_on_one_program_judges_the_others(monkeypatch: pytest
             raise KeyError("the judge")
         return judge(program, *args, **kwargs)
 
-    monkeypatch.setattr("fuzz.worker.judge", judge_but_one)
+    monkeypatch.setattr("fuzz.campaign.worker.judge", judge_but_one)
     payload: dict[str, Any] = {
         "subject": resolve("eager").to_json(), "settings": {"focus": "ops"}, "steering": {}, "seed": 0, "numbers": [0, 1, 2],
         "batch_size": 1, "limit_s": 60.0, "configs": {},

@@ -13,8 +13,9 @@ from torch._inductor import dtype_propagation
 from torch._inductor import utils as inductor_utils
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from fuzz import observing, simplifying
-from fuzz.structure import FuzzProgram, OpCall, Ref
+from fuzz.builds import simplifying
+from fuzz.judge import observing
+from fuzz.program.structure import FuzzProgram, OpCall, Ref
 from oracle.isolate import Completed, Pool, Task
 from oracle.program import Call
 from oracle.subjects.registry import resolve

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fuzz.campaign.corpus import Corpus
 from fuzz.campaign.known import id_of_known
 from fuzz.campaign.records import _bucket_row
 from fuzz.campaign.relations import EVERY, EVERY_OF_BATCHED, ask_relation, every
@@ -21,13 +22,12 @@ from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, Work, new_state
 from fuzz.campaign.summary import bucket_json, summary_json, summary_lines
 from fuzz.campaign.work import selected_work, task_of
-from fuzz.corpus import Corpus
-from fuzz.fresh import asked_in_fresh_process
-from fuzz.metamorphic import RELATIONS, drawn_relations, relation_named
-from fuzz.parsing import program_of
-from fuzz.relation_judging import judge_relation, judge_relations
-from fuzz.render import render, to_program
-from fuzz.structure import FuzzProgram
+from fuzz.judge.fresh import asked_in_fresh_process
+from fuzz.judge.relation import judge_relation, judge_relations
+from fuzz.judge.relations import RELATIONS, drawn_relations, relation_named
+from fuzz.program.parsing import program_of
+from fuzz.program.render import render, to_program
+from fuzz.program.structure import FuzzProgram
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Died, End, Failed, Pool, TaskResult
 from oracle.program import Call
@@ -46,7 +46,9 @@ _TURN = next(t for t in range(20) if drawn_relations(t, resolve(OUTLINED))[0].na
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool(workers=1, preload=("torch", "oracle.case", "fuzz.worker"), address_space_margin_bytes=4 * 2**30) as made:
+    with Pool(
+        workers=1, preload=("torch", "oracle.case", "fuzz.campaign.worker"), address_space_margin_bytes=4 * 2**30
+    ) as made:
         yield made
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fuzz.campaign.coverage import Vocabulary
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.rounds import begin_block, close_rounds, form_batches, may_begin_block
 from fuzz.campaign.settings import TRIAL_PROGRAMS, CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, Work, new_state
 from fuzz.campaign.work import selected_work, task_of
-from fuzz.coverage import Vocabulary
-from fuzz.structure import FuzzProgram, OpCall
+from fuzz.program.structure import FuzzProgram, OpCall
 from oracle.isolate import Completed, Died, End, TaskResult, TimedOut
 from oracle.subjects.registry import resolve
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.structure import FuzzProgram
+from fuzz.program.structure import FuzzProgram
 from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.registry import resolve
 from oracle.symptom import Symptom
@@ -15,7 +15,7 @@ from oracle.symptom import Symptom
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool(workers=1, preload=("torch", "oracle.case", "fuzz.worker")) as made:
+    with Pool(workers=1, preload=("torch", "oracle.case", "fuzz.campaign.worker")) as made:
         yield made
 
 
@@ -29,7 +29,7 @@ def call(pool: Pool, function: str, subject: str, **payload: Any) -> dict[str, A
         "configs": {},
     }
     task = Task(
-        key=function, function=f"fuzz.worker:{function}", payload={**defaults, "subject": spec, **payload}, group="",
+        key=function, function=f"fuzz.campaign.worker:{function}", payload={**defaults, "subject": spec, **payload}, group="",
         timeout_s=120, memory_bytes=4 * 2**30,
     )  # fmt: skip
     (result,) = pool.run([task])

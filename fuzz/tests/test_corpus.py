@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from fuzz import corpus as corpus_module
+from fuzz.campaign import corpus as corpus_module
+from fuzz.campaign.corpus import Corpus, read_json, write_json
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, new_state
-from fuzz.corpus import Corpus, read_json, write_json
 from oracle.errors import UsageError
 from oracle.subjects.registry import resolve
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.coverage import CoverageState, Vocabulary, program_features, steering_factors
-from fuzz.structure import Block, FuzzProgram, Lines, OpCall, Ref
+from fuzz.campaign.coverage import CoverageState, Vocabulary, program_features, steering_factors
+from fuzz.program.structure import Block, FuzzProgram, Lines, OpCall, Ref
 from oracle.program import Call
 
 

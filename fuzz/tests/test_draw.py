@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from fuzz.draw import Draw, HypothesisDraw, RandomDraw
+from fuzz.draw.choices import Draw, HypothesisDraw, RandomDraw
 
 OPTIONS = ("simple", "other", "rare")
 

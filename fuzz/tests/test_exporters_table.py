@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fuzz.benchmarks.exporters import main, markdown, read_campaign, rows
-from fuzz.parsing import program_of
-from fuzz.structure import FuzzProgram
+from fuzz.program.parsing import program_of
+from fuzz.program.structure import FuzzProgram
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.campaign.corpus import Corpus, read_json
 from fuzz.campaign.settings import CampaignSettings
-from fuzz.corpus import Corpus, read_json
 from oracle.cli import run
 from oracle.errors import UsageError
 from oracle.subjects.registry import resolve

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fuzz.geometry import overlaps_itself, partly_overlap, share_memory, share_storage
+from fuzz.draw.geometry import overlaps_itself, partly_overlap, share_memory, share_storage
 
 
 @pytest.mark.parametrize(

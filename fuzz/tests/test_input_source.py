@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from fuzz.campaign.summary import call_lines
-from fuzz.draw import RandomDraw
-from fuzz.inputs.source import InputSource, input_source, shown_inputs
-from fuzz.parsing import program_of
-from fuzz.render import render_shown
-from fuzz.settings import Settings
-from fuzz.strategies.programs import draw_program
-from fuzz.structure import FuzzProgram
-from oracle.flatten import flatten
-from oracle.inputs import decode_call
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.inputs.source import InputSource, input_source, shown_inputs
+from fuzz.draw.settings import Settings
+from fuzz.program.parsing import program_of
+from fuzz.program.render import render_shown
+from fuzz.program.structure import FuzzProgram
+from fuzz.vocabulary.programs import draw_program
+from oracle.observe.flatten import flatten
 from oracle.program import Call
+from oracle.program.inputs import decode_call
 
 _NAMES = {"torch": torch, "base64": base64, "zlib": zlib}
 

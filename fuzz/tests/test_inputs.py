@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.geometry import overlaps_itself
-from fuzz.inputs.shapes import MAX_RANK, draw_broadcastable, draw_pool, draw_shape
-from fuzz.inputs.specs import DTYPE_WEIGHTS, draw_dtype, draw_spec
-from fuzz.inputs.strides import LAYOUT_WEIGHTS, draw_geometry, extent
-from fuzz.inputs.values import INTEGER_WEIGHTS, NORMAL_DOMAINS, VALUE_WEIGHTS, draw_fill
-from oracle.inputs import decode
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.geometry import overlaps_itself
+from fuzz.draw.inputs.shapes import MAX_RANK, draw_broadcastable, draw_pool, draw_shape
+from fuzz.draw.inputs.specs import DTYPE_WEIGHTS, draw_dtype, draw_spec
+from fuzz.draw.inputs.strides import LAYOUT_WEIGHTS, draw_geometry, extent
+from fuzz.draw.inputs.values import INTEGER_WEIGHTS, NORMAL_DOMAINS, VALUE_WEIGHTS, draw_fill
+from oracle.program.inputs import decode
 
 SHAPE = {"odd_ones": [3, 1, 4], "channels_last": [2, 3, 4, 5]}
 SPECS = 3000

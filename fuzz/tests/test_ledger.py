@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.bucket import Bucket
-from fuzz.ledger import known_issue, recheck
-from oracle.build import instantiate
+from fuzz.triage.bucket import Bucket
+from fuzz.triage.ledger import known_issue, recheck
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.known.ledger import load_ledger
 from oracle.observe import observe
-from oracle.outcome import Returned
+from oracle.observe.outcome import Returned
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status, Verdict
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch._inductor import compile_fx
 
-import fuzz.culprit as culprit_module
-from fuzz.culprit import find_culprit
-from fuzz.localise import LADDER, first_wrong_rung, judge_here, ladder_of
-from fuzz.parsing import program_of
+import fuzz.triage.culprit as culprit_module
+from fuzz.program.parsing import program_of
+from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.trials import TrialProcess
-from fuzz.structure import FuzzProgram
+from fuzz.triage.culprit import find_culprit
+from fuzz.triage.localise import LADDER, first_wrong_rung, judge_here, ladder_of
 from oracle.case import CaseResult
 from oracle.program import Call, Program
 from oracle.subjects.base import Subject

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fuzz.draw import RandomDraw
-from fuzz.metamorphic import RELATIONS, Road, relation_named
-from fuzz.parsing import program_of
-from fuzz.relation_judging import judge_relation, judge_relations
-from fuzz.render import render
-from fuzz.settings import Settings
-from fuzz.strategies.programs import draw_program
-from fuzz.structure import Definition, FuzzProgram, OpCall, Ref
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.settings import Settings
+from fuzz.judge.relation import judge_relation, judge_relations
+from fuzz.judge.relations import RELATIONS, Road, relation_named
+from fuzz.program.parsing import program_of
+from fuzz.program.render import render
+from fuzz.program.structure import Definition, FuzzProgram, OpCall, Ref
+from fuzz.vocabulary.programs import draw_program
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from fuzz.draw import RandomDraw
-from fuzz.judging import judge
-from fuzz.render import needed_state, render, to_program
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.strategies import modules
-from fuzz.strategies.acceptance import accepted
-from fuzz.strategies.modules_layers import LAYERS
-from fuzz.strategies.plans import draw_plan
-from fuzz.strategies.programs import draw_program
-from fuzz.strategies.rule import Rule
-from fuzz.structure import Block, FuzzProgram, Items, Lines, OpCall, Ref, Statement
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.judge.single import judge
+from fuzz.program.render import needed_state, render, to_program
+from fuzz.program.structure import Block, FuzzProgram, Items, Lines, OpCall, Ref, Statement
+from fuzz.vocabulary.programs import draw_program
+from fuzz.vocabulary.statements import modules
+from fuzz.vocabulary.statements.acceptance import accepted
+from fuzz.vocabulary.statements.modules_layers import LAYERS
+from fuzz.vocabulary.statements.plans import draw_plan
+from fuzz.vocabulary.statements.rule import Rule
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status

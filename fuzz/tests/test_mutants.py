@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fuzz.mutants import MUTANTS, Mutant
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.isolate import Died, Pool, Task, TimedOut
 from oracle.program import Program
+from oracle.program.build import instantiate
 from oracle.records import PlannedCase
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status, Verdict

@@ -8,15 +8,15 @@ from collections import Counter
 import pytest
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.geometry import overlaps_itself, partly_overlap
-from fuzz.opspec import OPERATORS
-from fuzz.opspec.overflow import can_overflow
-from fuzz.render import render
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.structure import FuzzProgram, Items, OpCall, Ref
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.geometry import overlaps_itself, partly_overlap
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.program.render import render
+from fuzz.program.structure import FuzzProgram, Items, OpCall, Ref
 from fuzz.tests.opspec_samples import TRIES, Sample, draw_sample, tallies, tensors_of
+from fuzz.vocabulary.operators import OPERATORS
+from fuzz.vocabulary.operators.overflow import can_overflow
 
 _CATEGORIES = {
     "pointwise", "comparison", "complex", "operator", "special", "cast", "reduction", "scan", "sort", "matmul", "linalg", "index",

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.opspec import OPERATORS
-from fuzz.render import render
+from fuzz.program.render import render
 from fuzz.tests.opspec_samples import Sample, tallies, tensors_of
-from oracle.flatten import flatten
+from fuzz.vocabulary.operators import OPERATORS
 from oracle.hygiene import seed_everything
+from oracle.observe.flatten import flatten
 
 # Kernels that take another path for memory that is aligned otherwise; they agree up to rounding.
 _ALIGNED = ("matmul", "conv", "linalg", "attention", "fft", "in place", "out", "aten", "loss", "norm", "operator", "reduction",

@@ -7,12 +7,12 @@ from collections import Counter
 
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.opspec import OPERATORS
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.strategies.ops import draw_op
-from fuzz.structure import OpCall, Ref
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.program.structure import OpCall, Ref
+from fuzz.vocabulary.operators import OPERATORS
+from fuzz.vocabulary.statements.ops import draw_op
 
 _PROGRAMS = 1500
 

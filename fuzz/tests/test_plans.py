@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fuzz.draw import RandomDraw
-from fuzz.judging import judge
-from fuzz.render import to_program
-from fuzz.scene import Change, Scene
-from fuzz.settings import Settings
-from fuzz.strategies.plans import draw_plan
-from fuzz.strategies.plans_config import OPTIONS, draw_config, draw_dynamic, known_options
-from fuzz.strategies.plans_run import PlanRun, UndefinedWriteError
-from fuzz.strategies.programs import draw_program
-from fuzz.structure import Definition, FuzzProgram, Lines, OpCall, Ref
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.scene import Change, Scene
+from fuzz.draw.settings import Settings
+from fuzz.judge.single import judge
+from fuzz.program.render import to_program
+from fuzz.program.structure import Definition, FuzzProgram, Lines, OpCall, Ref
+from fuzz.vocabulary.programs import draw_program
+from fuzz.vocabulary.statements.plans import draw_plan
+from fuzz.vocabulary.statements.plans_config import OPTIONS, draw_config, draw_dynamic, known_options
+from fuzz.vocabulary.statements.plans_run import PlanRun, UndefinedWriteError
 from oracle.configure import configured
 from oracle.program import Call, Program
 from oracle.subjects.registry import load, resolve

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.geometry import overlaps_itself
-from fuzz.strategies.plans_arguments import (
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.geometry import overlaps_itself
+from fuzz.vocabulary.statements.plans_arguments import (
     cast,
     realiased,
     refilled,
@@ -20,7 +20,7 @@ from fuzz.strategies.plans_arguments import (
     tensors_in,
     with_size,
 )
-from oracle.inputs import decode
+from oracle.program.inputs import decode
 
 
 def _spec(shape: list[int], dtype: str = "float32", **fields: Any) -> dict[str, Any]:

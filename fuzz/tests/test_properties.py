@@ -12,13 +12,13 @@ import torch
 from hypothesis import HealthCheck, find, given, settings
 
 import fuzz
-from fuzz.opspec import OPERATORS
-from fuzz.render import to_program
-from fuzz.structure import FuzzProgram, OpCall, Ref, walk
-from oracle.build import instantiate
+from fuzz.program.render import to_program
+from fuzz.program.structure import FuzzProgram, OpCall, Ref, walk
+from fuzz.vocabulary.operators import OPERATORS
 from oracle.checking import DisagreementError
 from oracle.errors import UsageError
 from oracle.program import Call
+from oracle.program.build import instantiate
 from oracle.verdict import Status
 
 _QUICK = settings(

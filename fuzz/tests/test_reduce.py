@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fuzz.parsing import program_of
+from fuzz.program.parsing import program_of
+from fuzz.program.render import render_function
+from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
-from fuzz.render import render_function
-from fuzz.structure import FuzzProgram
 from oracle.program import Call
 from oracle.subjects.registry import resolve
 from oracle.symptom import Symptom, symptom_of

@@ -12,12 +12,23 @@ from typing import Any
 
 import pytest
 
-from fuzz.parsing import program_of
+from fuzz.program.parsing import program_of
+from fuzz.program.render import render_function
+from fuzz.program.structure import (
+    Definition,
+    Entries,
+    FuzzProgram,
+    Items,
+    Lines,
+    OpCall,
+    Ref,
+    StateEntry,
+    names_in,
+    walk,
+)
 from fuzz.reduce import Hint, reduce, reduce_counted
 from fuzz.reduce.live import undefined_kinds, values_of
 from fuzz.reduce.specs import reshaped
-from fuzz.render import render_function
-from fuzz.structure import Definition, Entries, FuzzProgram, Items, Lines, OpCall, Ref, StateEntry, names_in, walk
 from oracle.program import Call
 
 

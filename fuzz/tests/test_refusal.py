@@ -19,11 +19,11 @@ from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, Work, new_state
 from fuzz.campaign.summary import summary_json, summary_lines
 from fuzz.campaign.work import task_of
-from fuzz.judging import judge
-from fuzz.parsing import program_of
-from fuzz.refusal import REFUSED, refusal_of
-from fuzz.render import to_program
-from fuzz.structure import FuzzProgram
+from fuzz.judge.refusal import REFUSED, refusal_of
+from fuzz.judge.single import judge
+from fuzz.program.parsing import program_of
+from fuzz.program.render import to_program
+from fuzz.program.structure import FuzzProgram
 from oracle.isolate import Completed, Pool, TaskResult
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve
@@ -138,7 +138,9 @@ SETTINGS = CampaignSettings(subject=resolve("export"), chunk=10, workers=1, case
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool(workers=1, preload=("torch", "oracle.case", "fuzz.worker"), address_space_margin_bytes=4 * 2**30) as made:
+    with Pool(
+        workers=1, preload=("torch", "oracle.case", "fuzz.campaign.worker"), address_space_margin_bytes=4 * 2**30
+    ) as made:
         yield made
 
 

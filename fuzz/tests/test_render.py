@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.draw import RandomDraw
-from fuzz.render import needed_definitions, needed_state, render, render_operand, render_statement, to_program
-from fuzz.settings import FOCUSES, Settings
-from fuzz.strategies.programs import draw_program
-from fuzz.structure import (
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.settings import FOCUSES, Settings
+from fuzz.program.render import needed_definitions, needed_state, render, render_operand, render_statement, to_program
+from fuzz.program.structure import (
     Block,
     Definition,
     Entries,
@@ -22,6 +21,7 @@ from fuzz.structure import (
     StateEntry,
     Statement,
 )
+from fuzz.vocabulary.programs import draw_program
 
 A, V = Ref("a0"), Ref("v0")
 

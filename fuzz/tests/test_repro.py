@@ -13,17 +13,17 @@ import pytest
 import torch
 
 import fuzz
-from fuzz.localise import judge_here
-from fuzz.parsing import program_of
+from fuzz.program.parsing import program_of
+from fuzz.program.render import to_program
+from fuzz.program.structure import Definition, FuzzProgram, StateEntry
 from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
-from fuzz.render import to_program
-from fuzz.repro import repro_script
-from fuzz.structure import Definition, FuzzProgram, StateEntry
-from oracle.build import instantiate
+from fuzz.triage.localise import judge_here
+from fuzz.triage.repro import repro_script
 from oracle.errors import UsageError
-from oracle.inputs import decode
 from oracle.program import Call
+from oracle.program.build import instantiate
+from oracle.program.inputs import decode
 from oracle.subjects.registry import resolve
 from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.geometry import overlaps_itself, partly_overlap
-from fuzz.render import render
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.structure import Block, Definition, Expr, Items, OpCall, Operand, Ref, Statement
-from oracle.build import instantiate
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.geometry import overlaps_itself, partly_overlap
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.program.render import render
+from fuzz.program.structure import Block, Definition, Expr, Items, OpCall, Operand, Ref, Statement
 from oracle.observe import observe
-from oracle.outcome import Returned
+from oracle.observe.outcome import Returned
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
 
 
 def new_scene(seed: int = 0) -> Scene:

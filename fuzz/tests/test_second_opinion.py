@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from fuzz.campaign.corpus import Corpus
 from fuzz.campaign.records import _bucket_row
 from fuzz.campaign.results import Listener, ResultTaker
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundProgram, Work, new_state
 from fuzz.campaign.summary import bucket_json, repeat_command, summary_lines
 from fuzz.campaign.work import task_of
-from fuzz.corpus import Corpus
-from fuzz.localise import AGREES, SECOND, judge_here, ladder_of, second_opinion
-from fuzz.parsing import program_of
+from fuzz.program.parsing import program_of
+from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.task import reduce_finding
-from fuzz.structure import FuzzProgram
+from fuzz.triage.localise import AGREES, SECOND, judge_here, ladder_of, second_opinion
 from oracle.isolate import Completed, TaskResult
 from oracle.program import Call
 from oracle.subjects.registry import resolve

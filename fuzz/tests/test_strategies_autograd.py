@@ -7,12 +7,12 @@ import re
 import pytest
 import torch
 
-from fuzz.render import render
-from fuzz.settings import Settings
-from fuzz.strategies import autograd, random
-from fuzz.strategies.custom_functions import BODIES, definition_text
-from fuzz.strategies.rule import Rule
+from fuzz.draw.settings import Settings
+from fuzz.program.render import render
 from fuzz.tests.grammar_samples import accepted_by_eager, scene_of
+from fuzz.vocabulary.statements import autograd, random
+from fuzz.vocabulary.statements.custom_functions import BODIES, definition_text
+from fuzz.vocabulary.statements.rule import Rule
 
 RARE = {"detached_in_place": 400, "saved_then_written": 150, "seeded": 60}
 

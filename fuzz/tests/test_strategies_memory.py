@@ -8,18 +8,18 @@ import re
 import pytest
 import torch
 
-from fuzz.draw import RandomDraw
-from fuzz.inputs.strides import contiguous_stride, extent
-from fuzz.render import render
-from fuzz.scene import Scene
-from fuzz.settings import Settings
-from fuzz.strategies import layouts, views, writes
-from fuzz.strategies.indices import draw_advanced_index, draw_basic_index, draw_slice
-from fuzz.strategies.layouts import draw_layout, draw_parts
-from fuzz.strategies.results import draw_result
-from fuzz.strategies.rule import Rule
-from fuzz.structure import Expr, OpCall, Operand, Ref, StateEntry
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.inputs.strides import contiguous_stride, extent
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.program.render import render
+from fuzz.program.structure import Expr, OpCall, Operand, Ref, StateEntry
 from fuzz.tests.grammar_samples import accepted_by_eager, scene_of
+from fuzz.vocabulary.statements import layouts, views, writes
+from fuzz.vocabulary.statements.indices import draw_advanced_index, draw_basic_index, draw_slice
+from fuzz.vocabulary.statements.layouts import draw_layout, draw_parts
+from fuzz.vocabulary.statements.results import draw_result
+from fuzz.vocabulary.statements.rule import Rule
 
 TRIES = 60
 # Rules that need what few scenes have.

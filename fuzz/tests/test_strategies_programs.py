@@ -9,19 +9,19 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fuzz.draw import HypothesisDraw, RandomDraw
-from fuzz.geometry import overlaps_itself, partly_overlap
-from fuzz.render import render, to_program
-from fuzz.scene import Scene
-from fuzz.settings import FOCUSES, Settings
-from fuzz.strategies.acceptance import accepted
-from fuzz.strategies.programs import draw_program
-from fuzz.structure import Expr, FuzzProgram, OpCall, Operand, Ref
+from fuzz.draw.choices import HypothesisDraw, RandomDraw
+from fuzz.draw.geometry import overlaps_itself, partly_overlap
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import FOCUSES, Settings
+from fuzz.program.render import render, to_program
+from fuzz.program.structure import Expr, FuzzProgram, OpCall, Operand, Ref
 from fuzz.tests.grammar_samples import assert_same_outcome, programs, share_of
-from oracle.build import instantiate
+from fuzz.vocabulary.programs import draw_program
+from fuzz.vocabulary.statements.acceptance import accepted
 from oracle.observe import observe
-from oracle.outcome import Raised
+from oracle.observe.outcome import Raised
 from oracle.program import Call
+from oracle.program.build import instantiate
 
 COUNT = 300
 

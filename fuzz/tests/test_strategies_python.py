@@ -6,19 +6,19 @@ import re
 
 import pytest
 
-from fuzz.draw import RandomDraw
-from fuzz.judging import judge
-from fuzz.render import render, to_program
-from fuzz.scene import REFUSALS, Scene
-from fuzz.settings import Settings
-from fuzz.strategies import control, python
-from fuzz.strategies.acceptance import accepted
-from fuzz.strategies.plans import draw_plan
-from fuzz.strategies.plans_run import PlanRun
-from fuzz.strategies.programs import draw_program
-from fuzz.strategies.python_template import Template, Varies, computation, filled, rules_of
-from fuzz.strategies.rule import Rule
-from fuzz.structure import Block, FuzzProgram, Items, Lines, OpCall, Ref, Statement
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.scene import REFUSALS, Scene
+from fuzz.draw.settings import Settings
+from fuzz.judge.single import judge
+from fuzz.program.render import render, to_program
+from fuzz.program.structure import Block, FuzzProgram, Items, Lines, OpCall, Ref, Statement
+from fuzz.vocabulary.programs import draw_program
+from fuzz.vocabulary.statements import control, python
+from fuzz.vocabulary.statements.acceptance import accepted
+from fuzz.vocabulary.statements.plans import draw_plan
+from fuzz.vocabulary.statements.plans_run import PlanRun
+from fuzz.vocabulary.statements.python_template import Template, Varies, computation, filled, rules_of
+from fuzz.vocabulary.statements.rule import Rule
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz.draw import RandomDraw
-from fuzz.settings import Settings
-from fuzz.strategies.programs import draw_program
-from fuzz.structure import (
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.settings import Settings
+from fuzz.program.structure import (
     Block,
     Entries,
     Expr,
@@ -30,6 +29,7 @@ from fuzz.structure import (
     renamed,
     walk,
 )
+from fuzz.vocabulary.programs import draw_program
 from oracle.errors import UsageError
 
 names = st.sampled_from(["a0", "v1", "self.w0"])

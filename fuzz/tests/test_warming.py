@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fuzz import warming
+from fuzz.campaign import warming
 
 
 @pytest.mark.parametrize(

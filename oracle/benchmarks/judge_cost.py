@@ -15,7 +15,7 @@ import torch
 
 from oracle.judge import Evidence, Runs, judge
 from oracle.judge.values import compare_values
-from oracle.outcome import Outcome
+from oracle.observe.outcome import Outcome
 from oracle.tests.outcomes import observation, returned, returned_calls
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from oracle.judge.findings import SECTIONS, FindingsBuilder, Severity
-from oracle.outcome import CallObservation, TensorFacts
+from oracle.observe.outcome import CallObservation, TensorFacts
 from oracle.program import ComparePolicy
 from oracle.verdict import Status
 

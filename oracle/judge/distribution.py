@@ -24,7 +24,7 @@ from oracle.judge.evidence import LeavesOfRuns, Place
 from oracle.judge.exchange import FEWEST, stands_out
 from oracle.judge.findings import GRADIENTS, OUTPUTS, FindingsBuilder, Severity
 from oracle.judge.leaves import LeafPair, compare_pair, part_of, parts_of
-from oracle.outcome import CallObservation, Leaf
+from oracle.observe.outcome import CallObservation, Leaf
 from oracle.verdict import Status
 
 _ENOUGH = 32  # elements below which p < 1e-6 needs all but disjoint samples

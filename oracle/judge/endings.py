@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing_extensions import assert_never
 
 from oracle.judge.findings import FindingsBuilder
-from oracle.outcome import Crashed, ExceptionFacts, Outcome, OutOfMemory, Raised, Returned, TimedOut
+from oracle.observe.outcome import Crashed, ExceptionFacts, Outcome, OutOfMemory, Raised, Returned, TimedOut
 from oracle.verdict import Status
 
 

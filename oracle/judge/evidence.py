@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oracle.judge.findings import SECTIONS, Section
-from oracle.outcome import CallObservation, Leaf, Outcome, Raised, Returned
+from oracle.observe.outcome import CallObservation, Leaf, Outcome, Raised, Returned
 from oracle.program import ComparePolicy
 
 Place = tuple[int, Section, str]  # of a leaf: number of the call, section, path
@@ -21,10 +21,10 @@ class Runs:
     """Further runs of eager. What is left out gives nothing, and no witness rests on it."""
 
     truth: Callable[[], Outcome | None] = lambda: None  # in fp64
-    noise: Callable[[], Sequence[Outcome]] = tuple  # inexact operators perturbed by about one eps (oracle.noise)
+    noise: Callable[[], Sequence[Outcome]] = tuple  # inexact operators perturbed by about one eps (oracle.reruns.noise)
     loud_noise: Callable[[], Sequence[Outcome]] = tuple  # the same by 8 eps: shows jumps that few quiet runs miss
     still: Callable[[], Outcome | None] = lambda: None  # under the noise's mode, without noise (oracle.judge.trust)
-    other_kernels: Callable[[str], Outcome | None] = lambda name: None  # by a name in oracle.relaid
+    other_kernels: Callable[[str], Outcome | None] = lambda name: None  # by a name in oracle.reruns.relaid
     other_seed: Callable[[], Outcome | None] = lambda: None  # of a random program
     few_seeds: Callable[[], Sequence[Outcome]] = tuple  # likewise, of those whose subject draws its own numbers
     many_seeds: Callable[[], Sequence[Outcome]] = tuple  # the same where few make the subject look wrong

@@ -98,7 +98,7 @@ class Section:
     other_kernels: tuple[str, ...] = (
         "other kernels",
         "vector loops",
-    )  # of oracle.relaid, whose values are eager's as well
+    )  # of oracle.reruns.relaid, whose values are eager's as well
 
 
 OUTPUTS = Section(name="outputs", severity=Severity.VALUES, status=Status.FAIL_ACCURACY)

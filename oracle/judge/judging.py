@@ -31,7 +31,7 @@ from oracle.judge.findings import GRADIENTS, OUTPUTS, SECTIONS, Finding, Finding
 from oracle.judge.leaves import LeafPair, compare_pair, is_undefined, pair_leaves
 from oracle.judge.rounded import is_rounded_exception
 from oracle.judge.symmetry import align_tied_gradients, check_invariant, explain_indices, rule_of
-from oracle.outcome import CallObservation, Crashed, Leaf, Outcome, OutOfMemory, Raised, Returned, TimedOut
+from oracle.observe.outcome import CallObservation, Crashed, Leaf, Outcome, OutOfMemory, Raised, Returned, TimedOut
 from oracle.program import ComparePolicy
 from oracle.verdict import Status, Verdict, WorstElement, added_by_dtype
 

@@ -23,7 +23,7 @@ from oracle.judge.systematic import may_be_systematic, systematic_error
 from oracle.judge.tolerance import PYTHON_NUMBER, TABLE
 from oracle.judge.trust import TrustedRuns
 from oracle.judge.values import GivenRuns, ValueReport, compare_values
-from oracle.outcome import Leaf
+from oracle.observe.outcome import Leaf
 from oracle.program import ComparePolicy
 from oracle.verdict import Status
 

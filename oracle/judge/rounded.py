@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from oracle.judge.evidence import Runs
-from oracle.outcome import ExceptionFacts, Outcome, Raised
+from oracle.observe.outcome import ExceptionFacts, Outcome, Raised
 
 _Shape = tuple[int, ...]
 _NUMBER = re.compile(r"\d+")

@@ -24,7 +24,7 @@ from oracle.judge.elements import widen
 from oracle.judge.leaves import LeafPair, parts_of
 from oracle.judge.tolerance import TABLE, ToleranceRow
 from oracle.judge.values import compare_values
-from oracle.outcome import Leaf
+from oracle.observe.outcome import Leaf
 
 InvariantRule = Callable[[Sequence[Tensor], Sequence[Tensor]], str]
 

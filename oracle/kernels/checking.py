@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from oracle.build import LiveProgram
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.checking import describe
-from oracle.clone import clone_tree as clone
 from oracle.errors import UsageError
-from oracle.flatten import flatten
 from oracle.kernels.guards import GuardState, guarding, never_written
+from oracle.observe.flatten import flatten
 from oracle.program import Call, ComparePolicy, Program
+from oracle.program.build import LiveProgram
+from oracle.program.clone import clone_tree as clone
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.refimpl import kind_of_error, launches_watched
 from oracle.subjects.spec import SubjectSpec

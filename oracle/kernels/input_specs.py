@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from oracle.errors import UsageError
-from oracle.fills import fill_elements
+from oracle.program.fills import fill_elements
 
 DTYPES: Mapping[str, torch.dtype] = {
     "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64, "i8": torch.int8,

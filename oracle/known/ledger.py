@@ -36,7 +36,7 @@ from oracle.errors import UsageError
 from oracle.known.seen import Seen, load_seen
 from oracle.known.severity import Severity
 from oracle.program import Call, Program
-from oracle.snippets import Snippet, read_snippets
+from oracle.program.snippets import Snippet, read_snippets
 from oracle.verdict import Status
 
 if sys.version_info >= (3, 11):
@@ -58,7 +58,7 @@ _FIELDS = frozenset(
 
 
 class ReducedFinding(Protocol):
-    """What a fuzz campaign knows of a finding once it is reduced (`fuzz.bucket.Bucket`)."""
+    """What a fuzz campaign knows of a finding once it is reduced (`fuzz.triage.bucket.Bucket`)."""
 
     @property
     def subject(self) -> str: ...
@@ -82,11 +82,11 @@ class ReducedFinding(Protocol):
 class FindingPattern:
     """Which reduced programs are a bug. What is left out may be anything, but for `operators` and `extra`."""
 
-    operators: tuple[str, ...]  # all of these are in the program, in the spelling of fuzz.bucket
+    operators: tuple[str, ...]  # all of these are in the program, in the spelling of fuzz.triage.bucket
     extra: int = 0  # operators it may have beside them
     one_of: tuple[str, ...] = ()  # one of these is in it too, counted as extra
     kinds: tuple[str, ...] = ("*",)  # globs over the kind of the symptom (oracle.symptom)
-    culprits: tuple[str, ...] = ("*",)  # globs over what fuzz.culprit says
+    culprits: tuple[str, ...] = ("*",)  # globs over what fuzz.triage.culprit says
     before: tuple[str, ...] = ()  # globs, one of which matches a line of what is done before a call
     lines: tuple[str, ...] = ()  # globs, each of which matches a line of the program
     arguments: tuple[

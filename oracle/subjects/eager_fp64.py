@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from oracle.clone import map_tensors
+from oracle.program.clone import map_tensors
+from oracle.reruns.widen import WIDE, CannotWiden, Widened, narrow_dtype, widen_tree
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
-from oracle.widen import WIDE, CannotWiden, Widened, narrow_dtype, widen_tree
 
 _COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64}
 

@@ -17,14 +17,14 @@ import torch
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from oracle.build import PROGRAM_MODULE
-from oracle.clone import clone_tree
 from oracle.errors import InternalError, UsageError
+from oracle.program.build import PROGRAM_MODULE
+from oracle.program.clone import clone_tree
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.signature import value_key
 from oracle.subjects.spec import SubjectSpec
+from oracle.subjects.torch_export import to_torch
 from oracle.subjects.traced import copy_of_target, unchanged_rng
-from oracle.torch_export import to_torch
 
 # Ways on which parameters become other tensors, known by their names only.
 _MAKES_NEW_STATE = ("saved", "unflattened")

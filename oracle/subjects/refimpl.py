@@ -34,8 +34,8 @@ from refimpl.capture.segment import Segment
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.level_errors import LevelUnavailable
 from refimpl.codegen.levels.choice import level_named
-from refimpl.codegen.levels.errors import LevelUnavailable
 from refimpl.codegen.levels.user_modules import interpret_triton as interpret_triton
 from refimpl.codegen.levels.user_modules import is_kernel as is_kernel
 from refimpl.codegen.levels.user_modules import kind_of_error as kind_of_error

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils import _pytree as pytree
 
-from oracle.clone import clone_tree
+from oracle.program.clone import clone_tree
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.signature import signature_of
 from oracle.subjects.spec import SubjectSpec

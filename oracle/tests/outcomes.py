@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from oracle.judge import Evidence, Promises, Runs, judge
-from oracle.outcome import (
+from oracle.observe.outcome import (
     AliasGraph,
     CallObservation,
     ExceptionFacts,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oracle.build import instantiate
 from oracle.case import EagerState
 from oracle.hygiene import snapshot
 from oracle.judge import Evidence, judge
 from oracle.observe import observe
 from oracle.program import Program
+from oracle.program.build import instantiate
 from oracle.verdict import Verdict
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracle.outcome import Returned
+from oracle.observe.outcome import Returned
 from oracle.program import ComparePolicy
 from oracle.tests.outcomes import judged, observation, returned, returned_calls
 from oracle.verdict import Status, Verdict

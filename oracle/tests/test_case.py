@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from oracle import case
-from oracle.build import instantiate
 from oracle.case import (
     LOUD_NOISE_RUNS,
     LOUD_NOISE_SCALE,
@@ -22,9 +21,10 @@ from oracle.case import (
     observe_widened,
 )
 from oracle.hygiene import snapshot
-from oracle.noise import RoundingNoise
-from oracle.outcome import Raised, Returned
+from oracle.observe.outcome import Raised, Returned
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
+from oracle.reruns.noise import RoundingNoise
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, of_callable, resolve
 from oracle.verdict import Status

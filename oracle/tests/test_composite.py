@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oracle.composite import is_composite
-from oracle.noise import RoundingNoise
+from oracle.reruns.composite import is_composite
+from oracle.reruns.noise import RoundingNoise
 
 aten = torch.ops.aten
 X = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from oracle.judge import distribution
 from oracle.judge.distribution import kolmogorov_smirnov
-from oracle.outcome import Returned
+from oracle.observe.outcome import Returned
 from oracle.tests.outcomes import judged, returned
 from oracle.verdict import Status, Verdict
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import UsageError
 from oracle.program import TWICE_DIFFERENTIATED, Call, Program, default_plan
+from oracle.program.build import instantiate
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, of_callable, resolve
 from oracle.verdict import Status, Verdict

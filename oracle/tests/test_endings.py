@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from oracle.judge.endings import ending_text, exception_text
-from oracle.outcome import Crashed, Outcome, OutOfMemory, TimedOut
+from oracle.observe.outcome import Crashed, Outcome, OutOfMemory, TimedOut
 from oracle.tests.outcomes import judged, observation, raised, returned, returned_calls
 from oracle.verdict import Status
 

@@ -11,7 +11,7 @@ import torch
 from oracle.judge import Evidence, Runs, judge
 from oracle.judge.evidence import LeavesOfRuns, Place, no_leaves
 from oracle.judge.findings import GRADIENTS, OUTPUTS, FindingsBuilder
-from oracle.outcome import Crashed, Outcome, OutOfMemory, TimedOut
+from oracle.observe.outcome import Crashed, Outcome, OutOfMemory, TimedOut
 from oracle.tests.outcomes import judged, observation, raised, returned, returned_calls
 from oracle.verdict import BiasSum, Compared, Status
 

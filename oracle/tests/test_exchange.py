@@ -11,10 +11,10 @@ import torch
 import torch._inductor.config as inductor_config
 from torch import Tensor
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.judge.exchange import stands_out
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
 from oracle.subjects.registry import load, of_callable, resolve
 from oracle.verdict import Status, Verdict
 

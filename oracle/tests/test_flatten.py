@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 import torch
 
-from oracle.flatten import flatten
+from oracle.observe.flatten import flatten
 
 
 @dataclasses.dataclass

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from oracle.errors import UsageError
-from oracle.inputs import clone_tree, decode, decode_call, encode, map_tensors
 from oracle.program import Call
+from oracle.program.inputs import clone_tree, decode, decode_call, encode, map_tensors
 
 Pair = namedtuple("Pair", "left right")
 

@@ -9,7 +9,7 @@ import torch
 
 from oracle.errors import UsageError
 from oracle.judge.distribution import kolmogorov_smirnov
-from oracle.outcome import Returned
+from oracle.observe.outcome import Returned
 from oracle.program import ComparePolicy
 from oracle.tests.outcomes import judged, returned
 from oracle.verdict import Status

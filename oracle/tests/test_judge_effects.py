@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracle.outcome import Crashed, OutOfMemory, Raised, TimedOut
+from oracle.observe.outcome import Crashed, OutOfMemory, Raised, TimedOut
 from oracle.program import ComparePolicy
 from oracle.tests.outcomes import judged, observation, raised, returned, returned_calls
 from oracle.verdict import Status

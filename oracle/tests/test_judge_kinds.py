@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 
 from oracle.judge.tolerance import TABLE
-from oracle.outcome import Returned
+from oracle.observe.outcome import Returned
 from oracle.tests.outcomes import facts_of, judged, leaf, observation, returned, returned_calls
 from oracle.verdict import Status
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.judge import Evidence, Runs, judge
-from oracle.outcome import Leaf, Outcome, Returned
+from oracle.observe.outcome import Leaf, Outcome, Returned
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.registry import resolve
 from oracle.symptom import symptom_of

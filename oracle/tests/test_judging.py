@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracle.outcome import Crashed, Outcome, OutOfMemory, Returned, TimedOut
+from oracle.observe.outcome import Crashed, Outcome, OutOfMemory, Returned, TimedOut
 from oracle.program import ComparePolicy
 from oracle.tests.outcomes import judged, observation, raised, returned, returned_calls
 from oracle.verdict import Status, Verdict

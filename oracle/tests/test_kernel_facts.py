@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.kernel_facts import KernelFacts, facts_of, own_errors
+from oracle.reruns.kernel_facts import KernelFacts, facts_of, own_errors
 
 aten = torch.ops.aten
 X = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))

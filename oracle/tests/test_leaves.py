@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
-from oracle.outcome import CallObservation, Leaf, Returned
+from oracle.observe.outcome import CallObservation, Leaf, Returned
 from oracle.tests.outcomes import judged, leaf, observation, returned, returned_calls
 from oracle.tests.test_judge_systematic import noisy, truths
 from oracle.verdict import Status, Verdict

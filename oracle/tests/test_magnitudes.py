@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from oracle.judge.values import GivenRuns, compare_values
-from oracle.noise import RoundingNoise
+from oracle.reruns.noise import RoundingNoise
 
 DTYPES = [torch.float32, torch.float64]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oracle.noise import RoundingNoise
+from oracle.reruns.noise import RoundingNoise
 
 torch.manual_seed(0)
 X = torch.randn(6, 6)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oracle.judge.tolerance import TABLE
-from oracle.noise import RoundingNoise
+from oracle.reruns.noise import RoundingNoise
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"])

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import ProgramLoadError, instantiate
 from oracle.observe import observe
-from oracle.outcome import CallObservation, Leaf, Raised, Returned, TensorFacts
+from oracle.observe.outcome import CallObservation, Leaf, Raised, Returned, TensorFacts
 from oracle.program import Call, Program
+from oracle.program.build import ProgramLoadError, instantiate
 
 
 def run(source: str, *calls: Call, is_module: bool = False, seed: int = 0) -> Returned:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import oracle
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.clone import clone_tree
 from oracle.errors import UsageError
-from oracle.other_values import change_values
 from oracle.program import Call, Program, default_plan
+from oracle.program.build import instantiate
+from oracle.program.clone import clone_tree
+from oracle.program.other_values import change_values
 from oracle.subjects.registry import load, of_callable, resolve
 from oracle.verdict import Status, Verdict
 

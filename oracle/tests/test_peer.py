@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracle.outcome import Returned
-from oracle.peer import observe_in_second_process
+from oracle.observe.outcome import Returned
+from oracle.observe.peer import observe_in_second_process
 from oracle.program import Call, Program
 
 _SOURCE = """

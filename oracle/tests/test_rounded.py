@@ -11,7 +11,7 @@ import torch
 
 from oracle.judge import Evidence, Runs, judge
 from oracle.judge.rounded import is_rounded_exception, is_rounded_size
-from oracle.outcome import Outcome
+from oracle.observe.outcome import Outcome
 from oracle.tests.outcomes import raised, returned
 from oracle.tests.spoiled import verdict_on
 from oracle.verdict import Status

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import UsageError
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.export import Export
 from oracle.subjects.registry import load, resolve

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import UsageError
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
 from oracle.subjects.registry import check_requirements, load, resolve
 from oracle.verdict import Status
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
 from oracle.subjects import refimpl as subjects
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load, resolve

@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from oracle.subjects.refimpl import export
-from oracle.torch_export import NotConvertible, to_torch
+from oracle.subjects.torch_export import NotConvertible, to_torch
 
 SIZES = (3, 4, 8)  # the ends of the range, and the size of the example
 BATCH = Dim("batch", min=3, max=8)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.noise import RoundingNoise
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
+from oracle.reruns.noise import RoundingNoise
 from oracle.subjects.registry import of_callable
 from oracle.tests.outcomes import judged, noisy, returned
 from oracle.verdict import Status, Verdict

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.program import Call, Program
+from oracle.program.build import instantiate
+from oracle.reruns.unwritten import IS_CHOSEN, LARGE, NOUGHTS, unwritten_memory
 from oracle.subjects.registry import load, of_callable, resolve
-from oracle.unwritten import IS_CHOSEN, LARGE, NOUGHTS, unwritten_memory
 from oracle.verdict import Status
 
 pytestmark = pytest.mark.skipif(not IS_CHOSEN, reason="only glibc's allocator fills memory when it is told to")

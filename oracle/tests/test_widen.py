@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from oracle.inputs import clone_tree
-from oracle.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
+from oracle.program.inputs import clone_tree
+from oracle.reruns.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
 
 NARROW = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32]
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from refimpl._torch import is_any_autocast_enabled, is_traceable_wrapper_subclass, pytree, storage_key
+from refimpl.aot.analysis.input_plan import base_of, storage_groups
 from refimpl.aot.compile_program import FunctionalProgram
-from refimpl.aot.input_plan import base_of, storage_groups
 from refimpl.functionalize import AliasMap
 from refimpl.symbolic.shape_env import ShapeEnv
 

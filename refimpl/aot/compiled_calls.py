@@ -22,7 +22,7 @@ from refimpl.aot.compile_program import CompiledProgram, FunctionalProgram, comp
 from refimpl.aot.flat_function import unflattener
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.options import AOTConfig
-from refimpl.aot.plain_results import split_plain, with_sizes
+from refimpl.aot.runtime.plain_results import split_plain, with_sizes
 from refimpl.aot.runtime.wrapper import FlatCall
 from refimpl.trace.options import DecompositionTable
 

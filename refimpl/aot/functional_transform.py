@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from refimpl._torch import pytree
-from refimpl.aot.analysis import OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.analysis.records import OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.options import AOTConfig

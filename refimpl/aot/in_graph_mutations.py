@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis import (
+from refimpl.aot.analysis.records import (
     ForwardOutput,
     InputMutation,
     OutputInfo,

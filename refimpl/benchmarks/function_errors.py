@@ -23,8 +23,8 @@ import pandas as pd
 import torch
 
 from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Level, Parameter
+from refimpl.codegen.level_errors import LevelUnavailable
 from refimpl.codegen.levels.choice import level_named
-from refimpl.codegen.levels.errors import LevelUnavailable
 from refimpl.codegen.printing.error_bounds import ERROR_BOUNDS, ErrorBound
 from refimpl.codegen.printing.functions import TRITON_DTYPES, expression
 

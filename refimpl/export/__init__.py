@@ -1,7 +1,6 @@
 """Export: a module as one graph, with what goes in and comes out, its state, and the sizes it holds for."""
 
 from refimpl.export.archive.files import load, save
-from refimpl.export.dims import Dim, dims
 from refimpl.export.draft import draft_export
 from refimpl.export.draft_report import DraftExportReport, FailureReport, FailureType
 from refimpl.export.entry_points import export, register_dataclass
@@ -24,7 +23,8 @@ from refimpl.export.graph_signature import (
     TokenArgument,
 )
 from refimpl.export.module_call_graph import ModuleCallEntry, ModuleCallSignature
-from refimpl.export.shapes_collection import ShapesCollection
+from refimpl.export.shapes.collection import ShapesCollection
+from refimpl.export.shapes.dims import Dim, dims
 from refimpl.export.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
 
 __all__ = [

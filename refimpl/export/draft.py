@@ -25,7 +25,7 @@ from refimpl.export.entry_points import check_arguments, exported_program
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.non_strict import non_strict_program
 from refimpl.export.outside_containers import containers_kept
-from refimpl.export.shape_policies import InputLeaf, argument_names, input_leaves, signature_of
+from refimpl.export.shapes.policies import InputLeaf, argument_names, input_leaves, signature_of
 
 
 def draft_export(

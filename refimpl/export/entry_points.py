@@ -26,13 +26,13 @@ from refimpl.export.lifted_graph import lifted
 from refimpl.export.module_call_graph import module_call_graph
 from refimpl.export.non_strict import non_strict_program
 from refimpl.export.outside_containers import containers_kept
-from refimpl.export.range_constraints import call_conditions, check_promises, range_constraints
-from refimpl.export.shape_policies import argument_names, input_leaves, signature_of
-from refimpl.export.shapes_collection import ShapesCollection
+from refimpl.export.shapes.collection import ShapesCollection
+from refimpl.export.shapes.policies import argument_names, input_leaves, signature_of
+from refimpl.export.shapes.range_constraints import call_conditions, check_promises, range_constraints
 from refimpl.export.state_metadata import note_users
 from refimpl.export.statistics import logged
-from refimpl.export.strict import strict_program
-from refimpl.export.strict_signatures import take_signatures
+from refimpl.export.strict.export import strict_program
+from refimpl.export.strict.signatures import take_signatures
 from refimpl.export.traced_program import FakeProgram, traced
 from refimpl.export.verifier import TrainingIRVerifier, verify_metadata, verify_placeholder_names
 

@@ -17,9 +17,9 @@ from refimpl.export.draft_report import DraftExportReport
 from refimpl.export.functional_graph import FunctionalGraph, functional_graph, joint_graph
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
-from refimpl.export.kept_signatures import showing
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, without_submodule_signatures
-from refimpl.export.range_constraints import unbacked_ranges
+from refimpl.export.shapes.range_constraints import unbacked_ranges
+from refimpl.export.strict.kept_signatures import showing
 from refimpl.export.unlift import unlifted_module
 from refimpl.export.verifier import TrainingIRVerifier, Verifier
 from refimpl.symbolic.ranges import Range

@@ -18,9 +18,9 @@ from torch import fx
 from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import FakeTensor, OpOverload, set_grad_enabled
-from refimpl.aot.export import leaf_of_loss
+from refimpl.aot.export.function import ExportedFunction, export_function
+from refimpl.aot.export.module import leaf_of_loss
 from refimpl.aot.export_errors import GradientMissing
-from refimpl.aot.export_function import ExportedFunction, export_function
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import (
     ExportGraphSignature,

@@ -14,7 +14,7 @@ import torch
 
 from refimpl._torch import FakeTensorMode, pytree
 from refimpl.aot.functional_call import call_and_read_buffers
-from refimpl.export.shape_policies import InputLeaf
+from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.traced_program import FakeProgram
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.fake_inputs import InputFaker, symbolic_fake_mode

@@ -18,7 +18,7 @@ from torch import fx
 from refimpl._torch import pytree
 from refimpl.errors import NotTracked
 from refimpl.export.module_call_graph import ModuleCallSignature
-from refimpl.export.shape_policies import argument_names
+from refimpl.export.shapes.policies import argument_names
 
 NodeOf = Callable[[Any], Any]
 

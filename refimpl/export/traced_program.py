@@ -19,7 +19,7 @@ from refimpl.capture.public.errors import UserErrorType
 from refimpl.export.asserting_trace import AssertingTrace
 from refimpl.export.assigned_buffers import read_apart, write_assigned
 from refimpl.export.errors import translated
-from refimpl.export.shape_policies import InputLeaf
+from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions

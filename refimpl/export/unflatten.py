@@ -21,10 +21,10 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.errors import InputMismatch, StructureMismatch
 from refimpl.export.graph_signature import InputKind
 from refimpl.export.input_contract import InputContract
-from refimpl.export.unflatten_calls import Call, call_tree
-from refimpl.export.unflatten_flow import Flows, is_state, state_names
-from refimpl.export.unflatten_graphs import CallGraph, GraphWriter, form
-from refimpl.export.unflatten_modules import (
+from refimpl.export.unflattening.calls import Call, call_tree
+from refimpl.export.unflattening.flow import Flows, is_state, state_names
+from refimpl.export.unflattening.graphs import CallGraph, GraphWriter, form
+from refimpl.export.unflattening.modules import (
     FlatArgsAdapter,
     InterpreterModule,
     InterpreterModuleDispatcher,
@@ -33,7 +33,7 @@ from refimpl.export.unflatten_modules import (
     printed,
     share_state,
 )
-from refimpl.export.unflatten_signatures import Closing
+from refimpl.export.unflattening.signatures import Closing
 from refimpl.export.unlift import Program as CallableProgram
 from refimpl.export.unlift import placed, unlifted_graph
 

@@ -11,8 +11,8 @@ import torch
 from torch._functorch.aot_autograd import aot_export_module as torch_export_module
 from torch.utils import _pytree as pytree
 
-from refimpl.aot.export import aot_export_module
-from refimpl.aot.signature import GraphSignature
+from refimpl.aot.export.module import aot_export_module
+from refimpl.aot.export.signature import GraphSignature
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from refimpl.aot.export import aot_export_module
+from refimpl.aot.export.joint_simple import aot_export_joint_simple
+from refimpl.aot.export.module import aot_export_module
 from refimpl.aot.export_errors import ExportError, GradientMissing
-from refimpl.aot.joint_simple import aot_export_joint_simple
 from refimpl.aot.settings import aot_settings
 from refimpl.errors import RefimplError
 

@@ -10,16 +10,16 @@ import torch
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
+from refimpl.aot.export.function import _aot_export_function
+from refimpl.aot.export.joint_simple import aot_export_joint_simple
+from refimpl.aot.export.view_and_mutation import MutationType, OutputType, run_functionalized_fw_and_collect_metadata
 from refimpl.aot.export_errors import ExportError, OutputNotSequence, UnknownOutput
-from refimpl.aot.export_function import _aot_export_function
 from refimpl.aot.functional_call import (
     create_functional_call,
     create_tree_flattened_fn,
     root_module_when_exporting_non_strict,
 )
-from refimpl.aot.joint_simple import aot_export_joint_simple
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
-from refimpl.aot.view_and_mutation import MutationType, OutputType, run_functionalized_fw_and_collect_metadata
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 import torch._dynamo  # the first fake tensor loads it, and with it most of what must not run; loading is not running
 from refimpl.pipeline import compile_aot
-from refimpl.aot.export import aot_export_module
+from refimpl.aot.export.module import aot_export_module
 import refimpl.tests.test_aot_function as programs
 from refimpl.tests.agreement import observe
 

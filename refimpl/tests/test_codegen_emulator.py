@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Kernel, KernelError
-from refimpl.codegen.levels.emulator import EmulatorLevel
-from refimpl.codegen.levels.errors import NotEmulated, OutOfBounds, Race, WouldNotCompile
+from refimpl.codegen.level_errors import NotEmulated, OutOfBounds, Race, WouldNotCompile
 from refimpl.tests.codegen_kernels import floats, make_kernel, normal
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from refimpl.benchmarks.function_errors import DTYPES, ONE, TWO, distance, measure, right_results
-from refimpl.codegen.levels.emulator import EmulatorLevel
+from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.printing.error_bounds import ERROR_BOUNDS
 from refimpl.codegen.printing.functions import FUNCTIONS
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Kernel, KernelError, Parameter
+from refimpl.codegen.level_errors import AssertionFailed, LevelUnavailable, TooManySpills, WouldNotCompile
 from refimpl.codegen.levels import choice
 from refimpl.codegen.levels.choice import AlsoCompiled
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch, compile_to_cubin
 from refimpl.codegen.levels.device import DeviceLevel
-from refimpl.codegen.levels.emulator import EmulatorLevel
-from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable, TooManySpills, WouldNotCompile
 from refimpl.codegen.levels.interpreter import InterpreterError, InterpreterLevel, run_in_interpreter
 from refimpl.codegen.levels.transport import Launch
 from refimpl.tests.codegen_kernels import CASES, KernelCase, make_kernel

@@ -18,8 +18,8 @@ from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.level_errors import LevelUnavailable
 from refimpl.codegen.levels.by_device import LevelByDevice
-from refimpl.codegen.levels.errors import LevelUnavailable
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 from refimpl.tests.codegen_checks import check

@@ -27,7 +27,7 @@ from refimpl.export import (
 )
 from refimpl.export.entry_points import _export, _export_for_training
 from refimpl.export.module_stacks import ROOT_KEY
-from refimpl.export.shape_policies import argument_names
+from refimpl.export.shapes.policies import argument_names
 from refimpl.export.traced_program import TracedProgram
 from refimpl.tests.export_modules import EverythingModule, Mutating, Normalised
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch._functorch import partitioners as torch_partitioners
 from torch.utils.checkpoint import CheckpointPolicy
 
+from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, partition_options, saved_bytes
-from refimpl.aot.partition.errors import UnsplittableJointGraph
 from refimpl.tests.joint_graphs import Joint, assert_same_values, calls, joint_of, saved_names, saved_nodes
 
 aten = torch.ops.aten

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from refimpl.aot.errors import IllegalPartition
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, verify_partition
-from refimpl.aot.partition.errors import IllegalPartition
 from refimpl.tests.joint_graphs import Graphs, Joint, calls, joint_of
 
 aten = torch.ops.aten

@@ -14,7 +14,7 @@ from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.elementwise_layouts import elementwise_strides, result_strides
+from refimpl.trace.layouts.elementwise import elementwise_strides, result_strides
 from refimpl.trace.make_fx import make_fx
 
 aten = torch.ops.aten

@@ -10,7 +10,7 @@ import torch
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
-from refimpl.trace.index_layouts import indexed_strides
+from refimpl.trace.layouts.indexing import indexed_strides
 from refimpl.trace.make_fx import make_fx
 
 aten = torch.ops.aten

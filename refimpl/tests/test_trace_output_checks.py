@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.output_checks import check_outputs
+from refimpl.trace.refusals.outputs import check_outputs
 
 _INDEX = torch.tensor([0, 2])
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import refimpl
-from refimpl.trace.rolled_layouts import rolled_strides, shuffled_strides
+from refimpl.trace.layouts.rolled import rolled_strides, shuffled_strides
 
 aten = torch.ops.aten
 

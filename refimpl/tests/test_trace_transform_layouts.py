@@ -7,7 +7,7 @@ import random
 import torch
 
 import refimpl
-from refimpl.trace.transform_layouts import transformed_strides
+from refimpl.trace.layouts.transforms import transformed_strides
 
 aten = torch.ops.aten
 

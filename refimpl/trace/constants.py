@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, registered_effect, storage_key, without_fake_mode
-from refimpl.trace.operand_numbers import numbers_fit
+from refimpl.trace.refusals.operand_numbers import numbers_fit
 from refimpl.trace.tracker import Tracked
 
 NUMEL_LIMIT = 1  # of the result: a constant costs a second computation of the op

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.layouts import in_format, row_major
-from refimpl.trace.elementwise_layouts import contiguous_strides
-from refimpl.trace.rolled_layouts import rolled_strides
+from refimpl.trace.layouts.elementwise import contiguous_strides
+from refimpl.trace.layouts.rolled import rolled_strides
 
 _FUNCTIONAL = torch.nn.functional
 _ROW_MAJOR = (_FUNCTIONAL.one_hot,)

@@ -50,25 +50,25 @@ from refimpl.symbolic.fake_inputs import InputFaker
 from refimpl.symbolic.unbacked import fresh_bindings
 from refimpl.trace.composite_aliases import may_share_memory
 from refimpl.trace.constants import ConstantsState
-from refimpl.trace.fake_kernels import FakeKernelsState
-from refimpl.trace.graph_builder import LITERALS, GraphBuilder
-from refimpl.trace.higher_order import Subgraph, call_higher_order
-from refimpl.trace.known_shapes import known_result
-from refimpl.trace.options import TraceOptions
-from refimpl.trace.output_checks import check_outputs, eagers_error
-from refimpl.trace.provenance import preserved_meta_writer
-from refimpl.trace.proxies import PythonKeyTracer
-from refimpl.trace.read_after_write import reads_what_it_writes
-from refimpl.trace.shared_places import updates_shared_places
-from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
-from refimpl.trace.tracker import ObjectTrackerState, TrackerState
-from refimpl.trace.zero_tensors import (
+from refimpl.trace.fakes.kernels import FakeKernelsState
+from refimpl.trace.fakes.known_shapes import known_result
+from refimpl.trace.fakes.zero_tensors import (
     MAKES_ZEROS,
     ZeroTensorsState,
     as_tangent_of_number,
     with_plain_numbers,
     zeros_of_product,
 )
+from refimpl.trace.graph_builder import LITERALS, GraphBuilder
+from refimpl.trace.higher_order import Subgraph, call_higher_order
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.provenance import preserved_meta_writer
+from refimpl.trace.proxies import PythonKeyTracer
+from refimpl.trace.read_after_write import reads_what_it_writes
+from refimpl.trace.refusals.outputs import check_outputs, eagers_error
+from refimpl.trace.shared_places import updates_shared_places
+from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
+from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)

@@ -21,7 +21,7 @@ class Tracked:
 
     node: torch.fx.Node
     constant: torch.Tensor | None = None
-    signature: Hashable = None  # None: results of ops on this tensor are not remembered (refimpl.trace.fake_kernels)
+    signature: Hashable = None  # None: results of ops on this tensor are not remembered (refimpl.trace.fakes.kernels)
     memory: Hashable = None  # where it lies, where the trace watches over it
 
 

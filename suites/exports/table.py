@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oracle.outside import OUTSIDE
+from oracle.judge.outside import OUTSIDE
 from oracle.records import Record
 from oracle.verdict import Status, Verdict
 from results.files import write_atomically

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from oracle.errors import UsageError
-from oracle.snippets import Snippet, read_snippets
+from oracle.program.snippets import Snippet, read_snippets
 from suites.base import Selection, SuiteProgram
 from suites.features import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
 

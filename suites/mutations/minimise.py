@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
+from oracle.program.build import instantiate
 from oracle.records import Record
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve

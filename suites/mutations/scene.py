@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from fuzz.geometry import overlaps_itself, partly_overlap
+from fuzz.draw.geometry import overlaps_itself, partly_overlap
 from suites.mutations.recipe import Recipe
 
 MAX_NUMEL = 200

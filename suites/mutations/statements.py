@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import torch
 
-from fuzz.geometry import share_memory, share_storage
+from fuzz.draw.geometry import share_memory, share_storage
 from suites.mutations.scene import Scene, is_inexact
 
 Rule = Callable[[Scene], str | None]

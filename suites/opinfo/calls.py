@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from oracle.clone import clone_tree
 from oracle.errors import InternalError
+from oracle.program.clone import clone_tree
 from suites.opinfo.database import OpInfo, SampleInput
 from suites.opinfo.generate import isolated_rng, tensors_of
 from suites.opinfo.operators import inplace_of, operator_of

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fuzz.repro import text_script
+from fuzz.triage.repro import text_script
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.known.ledger import KnownIssue, Ledger, load_ledger

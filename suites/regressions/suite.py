@@ -12,7 +12,7 @@ from pathlib import Path
 from oracle.errors import UsageError
 from oracle.known import ledger as known_issues
 from oracle.known.ledger import program_name
-from oracle.snippets import Snippet, read_snippets
+from oracle.program.snippets import Snippet, read_snippets
 from suites.base import Selection, SuiteProgram
 from suites.regressions import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
 from suites.regressions.table import REGRESSIONS

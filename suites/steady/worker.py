@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fuzz.draw import RandomDraw
-from fuzz.render import to_program
-from fuzz.settings import Settings
-from fuzz.strategies.programs import draw_program
-from oracle.build import instantiate
+from fuzz.draw.choices import RandomDraw
+from fuzz.draw.settings import Settings
+from fuzz.program.render import to_program
+from fuzz.vocabulary.programs import draw_program
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.isolate import START_UP
 from oracle.program import Program
+from oracle.program.build import instantiate
 from oracle.subjects.refimpl import RefimplCapture
 from oracle.subjects.registry import resolve
 from oracle.subjects.start_up import load_warm

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import UsageError
+from oracle.program.build import instantiate
 from oracle.subjects.export import Export
 from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status

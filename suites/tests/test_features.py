@@ -8,7 +8,7 @@ import pytest
 
 from oracle.errors import InternalError, UsageError
 from oracle.program import Program
-from oracle.snippets import parse_snippet
+from oracle.program.snippets import parse_snippet
 from suites.base import Selection
 from suites.features import TAGS
 from suites.features.suite import FeaturesSuite, snippets

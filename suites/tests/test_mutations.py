@@ -10,9 +10,9 @@ from itertools import islice
 import pytest
 import torch
 
-from oracle.build import instantiate
 from oracle.observe import observe
-from oracle.outcome import Raised, Returned
+from oracle.observe.outcome import Raised, Returned
+from oracle.program.build import instantiate
 from suites.base import Selection
 from suites.mutations import TAGS
 from suites.mutations.generate import generate, recipes

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from oracle.clone import clone_tree
-from oracle.flatten import flatten
 from oracle.judge.symmetry import rule_of
+from oracle.observe.flatten import flatten
 from oracle.program import ComparePolicy
+from oracle.program.clone import clone_tree
 from suites.base import Selection
 from suites.opinfo import policies
 from suites.opinfo.database import ENTRIES

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from oracle.clone import clone_tree
 from oracle.errors import UsageError
+from oracle.program.clone import clone_tree
 from suites.base import Selection
 from suites.opinfo import generate
 from suites.opinfo.database import ENTRIES

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from oracle.build import ProgramLoadError, instantiate
 from oracle.errors import InternalError, UsageError
 from oracle.isolate import Completed, Died, End, Pool, Task, TaskResult
 from oracle.program import Program
+from oracle.program.build import ProgramLoadError, instantiate
 from suites.base import Selection
 from suites.planning import PARTS, Order, Shard, make_plan, make_plans
 from suites.registry import load_suite

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from oracle.build import LiveProgram
 from oracle.program import Program
+from oracle.program.build import LiveProgram
 from oracle.subjects.make_fx import MakeFx
 from oracle.subjects.registry import resolve
 from oracle.subjects.traced import FlatProgram

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from oracle.build import Instance
+from oracle.program.build import Instance
 from oracle.verdict import Status, Verdict
 from suites.traces.graphs import compare_ops, node_count, op_counts, whole_slices
 from suites.traces.records import (

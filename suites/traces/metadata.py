@@ -31,7 +31,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oracle.clone import has_plain_storage
+from oracle.program.clone import has_plain_storage
 from oracle.subjects.signature import value_key
 from suites.traces.metadata_records import MetadataDifference
 

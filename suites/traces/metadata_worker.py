@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from oracle.build import ProgramLoadError, instantiate
 from oracle.hygiene import seed_everything
 from oracle.program import Program
+from oracle.program.build import ProgramLoadError, instantiate
 from suites.traces.metadata import CallResult, run_check
 from suites.traces.metadata_records import AGREES, DIFFERS, NOT_COMPARABLE, MetadataRow
 from suites.traces.records import MISSING, TraceCase

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oracle.clone import clone_tree
+from oracle.program.clone import clone_tree
 from suites.models.catalog import ARCHITECTURES
 from suites.models.zoo import build, make_inputs
 from suites.opinfo.samples import bind

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from oracle.build import Instance, LiveProgram
-from oracle.clone import clone_tree
 from oracle.hygiene import seed_everything
 from oracle.program import Program
+from oracle.program.build import Instance, LiveProgram
+from oracle.program.clone import clone_tree
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status
 from suites.traces.records import SECOND_DIFFERS, SECOND_EQUAL, SECOND_NONE, SECOND_REFUSED, Difference

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from oracle.clone import has_plain_storage
+from oracle.program.clone import has_plain_storage
 from oracle.subjects.signature import value_key
 
 LARGEST_ELEMENTS = 2**20  # of one enlarged tensor

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.clone import clone_tree
 from oracle.hygiene import differences, restore, snapshot
+from oracle.program.clone import clone_tree
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, unchanged_rng

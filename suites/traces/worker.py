@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from torch.utils import _pytree as pytree
 
-from oracle.build import Instance, instantiate
 from oracle.program import Program
+from oracle.program.build import Instance, instantiate
 from oracle.subjects.registry import load, resolve
 from suites.opinfo.calls import direct
 from suites.opinfo.database import entry

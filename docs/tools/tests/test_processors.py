@@ -67,7 +67,7 @@ def test_a_setting_that_is_not_there_is_an_error(capsys: pytest.CaptureFixture[s
 
 def test_files_are_chosen_by_what_they_import_also_through_modules_of_tests(tmp_path: Path) -> None:
     files = {
-        "direct": "from oracle.noise import RoundingNoise",
+        "direct": "from oracle.reruns.noise import RoundingNoise",
         "below": "from refimpl.trace.decompositions.promotion import cast",
         "member": "from oracle import partial_sums",
         "other": "from oracle.noises import one; import torch",

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from oracle.build import Instance, instantiate
 from oracle.hygiene import seed_everything
 from oracle.program import Program
+from oracle.program.build import Instance, instantiate
 from oracle.tests.battery.bits import unit_of
 from oracle.tests.battery.entries import Entry, Target, dtype_name, is_float
 

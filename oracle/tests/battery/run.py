@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from oracle.build import instantiate
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.checking import check
 from oracle.program import Program
+from oracle.program.build import instantiate
 from oracle.tests.battery.entries import Entry, LiveCase, WrappedProgram, dtype_name
 from oracle.tests.battery.measure import is_as_claimed
 from oracle.tests.battery.right import right_entries

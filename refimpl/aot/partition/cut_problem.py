@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.partition.errors import UnsplittableJointGraph
+from refimpl.aot.errors import UnsplittableJointGraph
+from refimpl.aot.joint.sides import JointGraph, is_tangent
 from refimpl.aot.partition.exposed import exposed_memory
 from refimpl.aot.partition.flow import INFINITE, FlowNetworkBuilder
-from refimpl.aot.partition.joint import JointGraph, is_tangent
 from refimpl.aot.partition.prices import RecomputePrices
 from refimpl.aot.partition.rules import Prices
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.joint_backward import IS_BACKWARD
-from refimpl.aot.partition.joint import JointGraph, read_joint
+from refimpl.aot.joint.backward import IS_BACKWARD
+from refimpl.aot.joint.sides import JointGraph, read_joint
 from refimpl.aot.partition.options import current_options
 from refimpl.aot.partition.split import plan_split, views_on_the_way, write_graphs
 from refimpl.aot.partition.tags import asked_to_recompute

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import torch
 
+from refimpl.aot.joint.sides import JointGraph, is_tangent
 from refimpl.aot.op_facts import facts_of
-from refimpl.aot.partition.joint import JointGraph, is_tangent
 
 # Of these autograd keeps the number, and the tensor may be given another size.
 _OF_GEOMETRY = frozenset({f"aten::sym_{name}" for name in ("size", "stride", "numel", "storage_offset")})

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from refimpl.aot.compile_utils import equivalent_nodes
+from refimpl.aot.joint.sides import GIVEN_WITH, read_joint
 from refimpl.aot.partition.budget import solve_within
 from refimpl.aot.partition.cut_problem import CutProblem
-from refimpl.aot.partition.joint import GIVEN_WITH, read_joint
 from refimpl.aot.partition.options import budget_of_graph, current_options
 from refimpl.aot.partition.rules import OpKind, kind_of
 from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs

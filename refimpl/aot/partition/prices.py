@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from refimpl.aot.joint.sides import JointGraph
 from refimpl.aot.partition.flow import INFINITE
-from refimpl.aot.partition.joint import JointGraph
 from refimpl.aot.partition.rules import SLOW_POINTWISE_OPS, OpKind, Prices, is_fusible, kind_of
 from refimpl.aot.partition.sizes import bytes_of, hint_of
 from refimpl.aot.partition.tags import asked_to_recompute, asked_to_save

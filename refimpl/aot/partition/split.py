@@ -17,9 +17,9 @@ import torch
 from torch.fx.node import map_arg
 
 from refimpl._torch import LazyGraphModule
+from refimpl.aot.errors import UnsplittableJointGraph
+from refimpl.aot.joint.sides import SYM_TYPES, JointGraph, is_backward_seed, is_tangent
 from refimpl.aot.op_facts import viewed_node
-from refimpl.aot.partition.errors import UnsplittableJointGraph
-from refimpl.aot.partition.joint import SYM_TYPES, JointGraph, is_backward_seed, is_tangent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

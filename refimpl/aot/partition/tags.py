@@ -12,7 +12,7 @@ import operator
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
-from refimpl.aot.partition.joint import JointGraph
+from refimpl.aot.joint.sides import JointGraph
 from refimpl.aot.partition.rules import OpKind, kind_of
 
 # Both ask for the same: plain checkpointing tags with PREFER_RECOMPUTE, and whoever writes it expects it to happen.

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from refimpl._torch import function_of, has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
-from refimpl.aot.analysis import ProgramAnalysis
+from refimpl.aot.analysis.history import history_of
+from refimpl.aot.analysis.records import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
-from refimpl.aot.forward_mode import refuse_dual
-from refimpl.aot.history import history_of
-from refimpl.aot.memoryless_zeros import in_memory, is_memoryless, refuse_nan
+from refimpl.aot.runtime.forward_mode import refuse_dual
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
+from refimpl.aot.runtime.memoryless_zeros import in_memory, is_memoryless, refuse_nan
 from refimpl.aot.runtime.parts import Part, PartsState
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later

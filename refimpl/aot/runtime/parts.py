@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refimpl.aot.analysis import ProgramAnalysis
+from refimpl.aot.analysis.records import ProgramAnalysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,8 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis import Geometry, ProgramAnalysis, TangentInfo
-from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
-from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.tangents import coerce_tangent
-from refimpl.aot.subclasses import (
+from refimpl.aot.analysis.records import Geometry, ProgramAnalysis, TangentInfo
+from refimpl.aot.analysis.subclasses import (
     Layout,
     ProgramLayout,
     append_parts,
@@ -28,6 +25,9 @@ from refimpl.aot.subclasses import (
     layout_of,
     same_context,
 )
+from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
+from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.tangents import coerce_tangent
 
 
 class WatchedWrappers:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from refimpl.aot.analysis import TangentInfo
+from refimpl.aot.analysis.records import TangentInfo
 
 
 def coerce_tangent(info: TangentInfo) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -13,11 +13,11 @@ import torch
 from torch.autograd.graph import increment_version
 
 from refimpl._torch import is_any_autocast_enabled, set_creation_of_view, set_grad_enabled, without_autocast
-from refimpl.aot.analysis import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.analysis.history import history_of
+from refimpl.aot.analysis.input_plan import InputPlan
+from refimpl.aot.analysis.records import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.analysis.replay import common_call, replayer, shared_replayer
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
-from refimpl.aot.history import history_of
-from refimpl.aot.input_plan import InputPlan
-from refimpl.aot.replay import common_call, replayer, shared_replayer
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.flat_bases import enlarge_storage
 from refimpl.aot.runtime.graph_call import BoxedCall

@@ -42,7 +42,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 from refimpl.functionalize.geometry import has_symbols, is_row_major
-from refimpl.trace.fake_kernels import EagerLayoutsMode
+from refimpl.trace.fakes.kernels import EagerLayoutsMode
 from refimpl.trace.function_layouts import laid_out
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import shares_places, updates_shared_places

@@ -32,7 +32,7 @@ from refimpl._torch import (
     is_any_autocast_on,
     set_grad_enabled,
 )
-from refimpl.aot.fake_arguments import unrelated_alias, with_history
+from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.config import config
 from refimpl.capture.dynamic import SizeHistory
@@ -89,7 +89,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
-from refimpl.trace.fake_kernels import EagerLayoutsMode
+from refimpl.trace.fakes.kernels import EagerLayoutsMode
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
 _MOST_AHEAD = 1024  # of what an iterator that was there before is still to give

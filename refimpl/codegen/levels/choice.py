@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import torch
 
+from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Kernel, Level
+from refimpl.codegen.level_errors import TooManySpills
 from refimpl.codegen.levels.by_device import AsEager, LevelByDevice
 from refimpl.codegen.levels.cubin import compile_to_cubin
 from refimpl.codegen.levels.device import DeviceLevel
-from refimpl.codegen.levels.emulator import EmulatorLevel
-from refimpl.codegen.levels.errors import TooManySpills
 from refimpl.codegen.levels.interpreter import InterpreterLevel, check_interpreter
 
 LevelName = Literal["emulator", "interpreter", "device"]

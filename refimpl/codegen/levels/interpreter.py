@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from refimpl.codegen.kernel import Kernel, KernelError, check_launch
-from refimpl.codegen.levels.errors import AssertionFailed, LevelUnavailable
+from refimpl.codegen.level_errors import AssertionFailed, LevelUnavailable
 from refimpl.codegen.levels.transport import Launch, read_launches, read_results, write_launches, write_results
 from refimpl.codegen.levels.triton_version import require_triton
 from refimpl.codegen.levels.worker import Worker, serve

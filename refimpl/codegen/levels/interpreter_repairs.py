@@ -34,9 +34,9 @@ import triton.language as tl
 from triton.runtime import autotuner
 from triton.runtime import interpreter as stock
 
-from refimpl.codegen.levels.emulator.mathematics import make_libdevice
-from refimpl.codegen.levels.emulator.types import Type
-from refimpl.codegen.levels.emulator.values import Value
+from refimpl.codegen.emulator.mathematics import make_libdevice
+from refimpl.codegen.emulator.types import Type
+from refimpl.codegen.emulator.values import Value
 
 Builder: Any = stock.InterpreterBuilder
 Handle: Any = stock.TensorHandle

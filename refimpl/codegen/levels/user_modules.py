@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from refimpl.codegen.emulator.jit import JitFunction
+from refimpl.codegen.emulator.language import MODULES
+from refimpl.codegen.emulator.launching import Options
 from refimpl.codegen.kernel import KernelError
-from refimpl.codegen.levels.emulator.jit import JitFunction
-from refimpl.codegen.levels.emulator.language import MODULES
-from refimpl.codegen.levels.emulator.launching import Options
-from refimpl.codegen.levels.errors import LevelUnavailable, NotEmulated, OutOfBounds, Race, WouldNotCompile
+from refimpl.codegen.level_errors import LevelUnavailable, NotEmulated, OutOfBounds, Race, WouldNotCompile
 from refimpl.codegen.levels.interpreter import is_interpreting
 
 _KINDS: dict[type[KernelError], str] = {

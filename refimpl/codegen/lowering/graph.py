@@ -38,7 +38,7 @@ from refimpl.codegen.scalars import Load, walk
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.operand_dtypes import operands_fit
+from refimpl.trace.refusals.operand_dtypes import operands_fit
 
 RULES: dict[Any, Rule] = {
     **attention.RULES,

@@ -22,7 +22,7 @@ from refimpl.trace.decompositions.promotion import (
 )
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import common_dtype
-from refimpl.trace.elementwise_layouts import in_layout_of
+from refimpl.trace.layouts.elementwise import in_layout_of
 
 Tensor = torch.Tensor
 

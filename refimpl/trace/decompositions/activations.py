@@ -25,8 +25,8 @@ from refimpl.trace.decompositions.promotion import (
 )
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import rounded_number
-from refimpl.trace.elementwise_layouts import in_layout_of
-from refimpl.trace.operand_numbers import number_fits
+from refimpl.trace.layouts.elementwise import in_layout_of
+from refimpl.trace.refusals.operand_numbers import number_fits
 
 Tensor = torch.Tensor
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from refimpl.trace.decompositions.registry import aten
-from refimpl.trace.rolled_layouts import is_like_channels_last
+from refimpl.trace.layouts.rolled import is_like_channels_last
 from refimpl.trace.size_checks import is_known
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -18,7 +18,7 @@ from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.vector_norms import norm_by_powers
 from refimpl.trace.dtypes import rounded_number
-from refimpl.trace.elementwise_layouts import elementwise_strides
+from refimpl.trace.layouts.elementwise import elementwise_strides
 from refimpl.trace.size_checks import is_known
 
 Tensor = torch.Tensor

@@ -20,7 +20,7 @@ from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
 from refimpl.trace.decompositions.registry import RuleT, aten, rule
 from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, common_dtype, kind_of, rounded_number
-from refimpl.trace.elementwise_layouts import in_layout_of
+from refimpl.trace.layouts.elementwise import in_layout_of
 
 FLOATS = frozenset({FLOAT})
 FLOATS_AND_COMPLEX = frozenset({FLOAT, COMPLEX})

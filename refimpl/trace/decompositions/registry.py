@@ -18,8 +18,8 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.errors import RefimplError
-from refimpl.trace.operand_dtypes import CONDITIONS, are_common, operands_fit
-from refimpl.trace.operand_numbers import checked_numbers
+from refimpl.trace.refusals.operand_dtypes import CONDITIONS, are_common, operands_fit
+from refimpl.trace.refusals.operand_numbers import checked_numbers
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)

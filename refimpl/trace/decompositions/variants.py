@@ -18,7 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten, decomposition_table, register
-from refimpl.trace.output_checks import repeats_elements
+from refimpl.trace.refusals.outputs import repeats_elements
 
 Tensor = torch.Tensor
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")

@@ -1,0 +1,1 @@
+"""Tensors of drawn programs, as data: shapes, and specs of `oracle.program.inputs`."""

@@ -1,1 +1,0 @@
-"""Tensors of drawn programs, as data: shapes, and specs of `oracle.inputs`."""

@@ -1,0 +1,21 @@
+"""Judging one drawn program on one subject, in this process: what campaigns and the reducer both call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
+from oracle.program import Program
+from oracle.program.build import instantiate
+from oracle.subjects.base import Subject
+
+_OPTIONS = CaseOptions()
+
+
+def judge(program: Program, subject: Subject, *, progress: Callable[[str], None] = lambda stage: None) -> CaseResult:
+    """Eager twice, the subject, the judge. Nothing is kept from one program to the next.
+
+    Where eager refuses the program, the verdict is EAGER_FAIL_TO_RUN or MODEL_FAIL_TO_LOAD: the grammar's fault, not a finding.
+    """
+    eager = EagerState(make=lambda: instantiate(program))
+    return judge_subject(eager=eager, subject=subject, options=_OPTIONS, progress=progress)

@@ -1,0 +1,285 @@
+"""How a call is drawn from a description of its operands: one `Part` an operand, in order.
+
+A row of an operator table says what the operator takes: `op("torch.cumsum", "scan", x(NUMERIC), dim())`. `op` makes an
+`OpSpec` of it. Parts ask a `CallBuilder` for tensors, which takes them from the scene or adds arguments to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from fuzz.draw.choices import Draw
+from fuzz.draw.geometry import overlaps_itself
+from fuzz.draw.inputs.shapes import draw_rank, draw_shape
+from fuzz.draw.inputs.specs import COMPLEX, FLOATS, INTEGERS, draw_dtype
+from fuzz.draw.scene import REFUSALS, Scene, dtype_name
+from fuzz.program.structure import Entries, Expr, Items, OpCall, Operand, Ref
+from fuzz.vocabulary.operators.overflow import adds_up, can_overflow
+from fuzz.vocabulary.operators.spec import DrawCall, OpSpec
+
+REAL: Final = (*FLOATS, *INTEGERS)
+INEXACT: Final = (*FLOATS, *COMPLEX)
+NUMERIC: Final = (*FLOATS, *INTEGERS, *COMPLEX)
+INTEGRAL: Final = (*INTEGERS, "bool")
+ALL: Final = (*NUMERIC, "bool")
+DOUBLES: Final = ("float32", "float64")  # what kernels without half precision take
+WRITABLE_LAYOUTS: Final = ("contiguous", "transposed", "sliced", "offset", "channels_last", "gapped")
+_TRIES: Final = 8  # draws of an argument, or of operands, with a condition
+MOST_RESULTS: Final = 6  # of an operator that returns as many as its input has parts
+
+
+class Unfit(Exception):
+    """The scene has nothing for an operand, and nothing should be added."""
+
+
+class Omitted:
+    """Stands for an operand that is left out."""
+
+
+OMIT: Final = Omitted()
+Part: TypeAlias = "Callable[[CallBuilder], Operand | Omitted]"
+PartLike: TypeAlias = "Part | Operand"  # a constant stands for itself
+
+
+class CallBuilder:
+    """A call under construction. `main` is the first tensor: what the other operands are made to fit."""
+
+    def __init__(self, draw: Draw, scene: Scene, *, may_require_grad: bool = True) -> None:
+        self.draw = draw
+        self.scene = scene
+        self.may_require_grad = may_require_grad
+        self.list_length = 0  # of the first operand, where that is a list of tensors
+        self._picked: list[str] = []
+
+    @property
+    def main(self) -> torch.Tensor:
+        return self.scene.values[self._picked[0]]
+
+    @property
+    def operands(self) -> list[torch.Tensor]:
+        """The tensors taken so far."""
+        return [self.scene.values[name] for name in self._picked]
+
+    @property
+    def last(self) -> torch.Tensor:
+        return self.scene.values[self._picked[-1]]
+
+    def take(self, name: str) -> Ref:
+        """This tensor is an operand."""
+        self._picked.append(name)
+        return Ref(name)
+
+    def find(
+        self,
+        dtypes: Sequence[str],
+        *,
+        rank: tuple[int, int] = (0, 6),
+        shape: Sequence[int] | None = None,
+        condition: Callable[[torch.Tensor], bool] = lambda tensor: True,
+        domain: str = "any",
+        is_strict: bool = False,
+        layouts: Sequence[str] = (),
+        is_dense: bool = False,
+        requires_grad: bool | None = None,
+    ) -> str:
+        """A live tensor that fits, or a new argument. A `domain` holds for new arguments: where the operator's meaning depends on
+        it, ask for `is_strict`, and no live value is taken; else every second time one is. `is_dense`: no two elements in one
+        place."""
+
+        def fits(tensor: torch.Tensor) -> bool:
+            return (
+                dtype_name(tensor) in dtypes
+                and rank[0] <= tensor.dim() <= rank[1]
+                and (shape is None or tuple(tensor.shape) == tuple(shape))
+                and (self.may_require_grad or not tensor.requires_grad)
+                and (requires_grad is not False or not tensor.requires_grad)
+                and condition(tensor)
+                and (not is_dense or tensor.is_meta or not overlaps_itself(tensor))
+            )
+
+        wants_domain = domain != "any" and (is_strict or self.draw.chance(0.5))
+        if not wants_domain and not layouts and not self.draw.chance(0.1):
+            found = self.scene.pick(fits)
+            if found is not None:
+                return found
+        return self.add(
+            dtypes,
+            rank=rank,
+            shape=shape,
+            domain=domain,
+            layouts=layouts or (WRITABLE_LAYOUTS if is_dense else ()),
+            requires_grad=requires_grad,
+            condition=fits,
+        )
+
+    def add(
+        self,
+        dtypes: Sequence[str],
+        *,
+        rank: tuple[int, int] = (0, 6),
+        shape: Sequence[int] | None = None,
+        domain: str = "any",
+        layouts: Sequence[str] = (),
+        requires_grad: bool | None = None,
+        condition: Callable[[torch.Tensor], bool] | None = None,
+    ) -> str:
+        """A new argument of one of these dtypes. Raises Unfit when no drawn shape and dtype fulfils `condition`."""
+        draw, scene = self.draw, self.scene
+        allowed = [name for name in dtypes if name in scene.settings.dtypes] or dtypes
+        for _ in range(_TRIES):
+            drawn = shape
+            if drawn is None:
+                drawn_rank = draw_rank(draw, at_least=rank[0], at_most=rank[1])
+                drawn = draw_shape(draw, scene.sizes, max_numel=scene.settings.max_numel, rank=drawn_rank)
+            dtype = draw_dtype(draw, allowed)
+            if condition is None or condition(torch.empty(drawn, dtype=getattr(torch, dtype), device="meta")):
+                break
+        else:
+            raise Unfit
+        return scene.new_tensor(
+            drawn,
+            dtype,
+            domain=domain,
+            layouts=layouts,
+            requires_grad=requires_grad if self.may_require_grad else False,
+        )
+
+
+def op(
+    target: str,
+    category: str,
+    *parts: PartLike,
+    results: str = "v",
+    weight: float = 1.0,
+    name: str = "",
+    is_view: bool = False,
+    is_random: bool = False,
+    has_gradient: bool = True,
+    aten: Sequence[str] = (),
+    why: Mapping[str, str] | None = None,
+    **keywords: Any,
+) -> OpSpec:
+    """A specification of an operator whose operands are these. `why` gives reasons for narrowed domains.
+    Without a gradient (eager's backward is not implemented, or leaves open where it is) nothing that requires grad is taken."""
+    return OpSpec(
+        name=name or target,
+        category=category,
+        draw_call=call_of(target, parts, keywords, results=results, may_require_grad=has_gradient),
+        weight=weight,
+        is_view=is_view,
+        is_random=is_random,
+        aten=tuple(aten),
+        meta=dict(why or {}),
+    )
+
+
+def guarded(spec: OpSpec) -> OpSpec:
+    """The same specification, with None for a call where the scene has nothing that fits, and where the result would depend on
+    the order of a sum that overflows; arguments that were added on the way go again."""
+    may_overflow = adds_up(spec)
+
+    def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
+        for _ in range(_TRIES if may_overflow else 1):
+            before = len(scene.arguments)
+            try:
+                call = spec.draw_call(draw, scene)
+            except Unfit:
+                call = None
+            if call is not None and not (may_overflow and _takes_extremes(call, scene)):
+                return call
+            scene.forget_arguments(before)
+        return None
+
+    return replace(spec, draw_call=draw_call)
+
+
+def _takes_extremes(call: OpCall, scene: Scene) -> bool:
+    return any(can_overflow(scene.values[name]) for name in call.uses if name in scene.values)
+
+
+def call_of(
+    target: str,
+    parts: Sequence[PartLike],
+    keywords: Mapping[str, PartLike] | None = None,
+    *,
+    results: str = "v",
+    may_require_grad: bool = True,
+) -> DrawCall:
+    """Draws the parts in order, then the keywords.
+
+    `results`: a letter a result: "v" is bound, "_" is bound to a name that nothing reads (indices that ties leave open); "*":
+    as many as come out, two to MOST_RESULTS; "?": one, bound now and then (the target of a write); "" for none.
+    """
+
+    def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
+        builder = CallBuilder(draw, scene, may_require_grad=may_require_grad)
+        return draw_with(builder, target, parts, keywords or {}, results)
+
+    return draw_call
+
+
+def draw_with(
+    builder: CallBuilder, target: str, parts: Sequence[PartLike], keywords: Mapping[str, PartLike], results: str
+) -> OpCall | None:
+    """The call. Raises Unfit where a part finds nothing."""
+    args = [operand for part in parts if not isinstance(operand := draw_part(builder, part), Omitted)]
+    pairs = [
+        (name, operand)
+        for name, part in keywords.items()
+        if not isinstance(operand := draw_part(builder, part), Omitted)
+    ]
+    call = OpCall(target=target, args=tuple(args), kwargs=tuple(pairs))
+    return named(call, builder.scene, results)
+
+
+def named(call: OpCall, scene: Scene, results: str) -> OpCall | None:
+    """The call with names for its results."""
+    if results == "*":
+        value = evaluate(call, scene)
+        if not isinstance(value, (tuple, list)) or not 2 <= len(value) <= MOST_RESULTS:
+            return None
+        results = "v" * len(value)
+    if results == "?":
+        results = "v" if scene.draw.chance(0.3) else ""
+    names = tuple(scene.fresh() if kind == "v" else f"_{scene.fresh()}" for kind in results)
+    return OpCall(target=call.target, args=call.args, kwargs=call.kwargs, results=names)
+
+
+def evaluate(call: OpCall, scene: Scene) -> Any:
+    """What a call of a function or method gives, without keeping it; None where eager refuses."""
+    args = [_value_of(arg, scene) for arg in call.args]
+    kwargs = {name: _value_of(arg, scene) for name, arg in call.kwargs}
+    if call.target.startswith("."):
+        function = getattr(args.pop(0), call.target[1:])
+    else:
+        function = torch
+        for part in call.target.split(".")[1:]:
+            function = getattr(function, part)
+    try:
+        with torch.no_grad():
+            return function(*args, **kwargs)  # type: ignore[operator]
+    except REFUSALS:
+        return None
+
+
+def _value_of(operand: Operand, scene: Scene) -> Any:
+    match operand:
+        case Ref(name=name):
+            return scene.values[name] if name in scene.values else scene.scalars[name]
+        case Expr(text=text):
+            return eval(text, {"torch": torch})
+        case Items(items=items, kind=kind):
+            values = [_value_of(item, scene) for item in items]
+            return tuple(values) if kind == "tuple" else values
+        case Entries(entries=entries):
+            return {key: _value_of(item, scene) for key, item in entries}
+        case _:
+            return operand
+
+
+def draw_part(builder: CallBuilder, part: PartLike) -> Operand | Omitted:
+    return part(builder) if callable(part) else part

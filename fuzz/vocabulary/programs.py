@@ -1,0 +1,83 @@
+"""Programs: layout of arguments, statements, results, call plan. `draw_program` is the whole grammar in one readable function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from fuzz.draw.choices import Draw
+from fuzz.draw.scene import Scene
+from fuzz.draw.settings import Settings
+from fuzz.program.structure import FuzzProgram, OpCall, Ref, walk
+from fuzz.vocabulary.statements import autograd, control, modules, ops, python, random, views, writes
+from fuzz.vocabulary.statements.acceptance import accepted
+from fuzz.vocabulary.statements.layouts import draw_layout
+from fuzz.vocabulary.statements.plans import draw_plan
+from fuzz.vocabulary.statements.results import draw_result
+from fuzz.vocabulary.statements.rule import Rule
+from oracle.program import Call
+
+_LARGEST_SEED = (1 << 31) - 1
+_GOES_ON = 0.75  # chance of one more statement
+_ATTEMPTS = 4  # at a program that eager accepts
+_TRIES = 6  # rules asked for one statement before the program ends earlier
+
+RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
+    {
+        "op": ops.RULES,
+        "view": views.RULES,
+        "write": writes.RULES,
+        "autograd": autograd.RULES,
+        "random": random.RULES,
+        "state": modules.RULES,
+        "control": control.RULES,
+        "python": python.RULES,
+    }
+)
+
+
+def draw_program(draw: Draw, settings: Settings) -> FuzzProgram:
+    """A program that eager accepts, every call of its plan but for a last one that is meant to raise."""
+    for _ in range(_ATTEMPTS):
+        program = _drawn(draw, settings)
+        if program is not None:
+            return program
+    scene = Scene(draw, settings, seed=draw.integer(0, _LARGEST_SEED))
+    result = Ref(scene.new_tensor())
+    return scene.to_program(result, calls=(Call(args=[*scene.specs.values()]),))
+
+
+def _drawn(draw: Draw, settings: Settings) -> FuzzProgram | None:
+    scene = Scene(draw, settings, seed=draw.integer(0, _LARGEST_SEED))
+    modules.begin(draw, scene)
+    draw_layout(draw, scene)
+    for count in range(settings.max_statements):
+        # A choice before each statement, not a number before all: Hypothesis can then take any of them out.
+        if count >= settings.min_statements and not draw.chance(_GOES_ON):
+            break
+        _add_statement(draw, scene)
+    program = scene.to_program(draw_result(draw, scene))
+    program = draw_plan(draw, scene, program)
+    if any(isinstance(s, OpCall) and s.target == "torch.autograd.grad" for s in walk(program.statements)):
+        # compiled functions refuse, and say so, to keep a graph whose buffers they give away
+        program = replace(program, config={**program.config, "torch._functorch.config.donated_buffer": False})
+    return accepted(scene, program)
+
+
+def _add_statement(draw: Draw, scene: Scene) -> None:
+    weights = {name: weight for name, weight in scene.settings.family_weights().items() if RULES.get(name)}
+    if scene.state is None:
+        weights.pop("state", None)
+    steering = scene.settings.steering
+    for _ in range(_TRIES):
+        family = draw.weighted(weights)
+        by_name = {rule.name: rule for rule in RULES[family]}
+        rule = by_name[draw.weighted({n: r.weight * steering.factor(f"rule:{n}") for n, r in by_name.items()})]
+        before = len(scene.arguments), len(scene.statements)
+        statements = rule.draw_statements(draw, scene)
+        if statements is not None and scene.add(statements):
+            scene.families[family] = None
+            return
+        if len(scene.statements) == before[1]:
+            scene.forget_arguments(before[0])  # nothing reads them

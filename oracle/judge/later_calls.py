@@ -1,0 +1,101 @@
+"""Later calls: what of them eager does not take, and what a subject may refuse.
+
+A later call is made on other values, and its gradients may be differentiated. `cholesky` raises on a matrix that is not positive
+definite any more, `acosh` gives NaN below 1, some backwards have no derivative. What a program takes is its own matter: that
+eager took the first call, and does not take this one, is seen by running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from oracle.observe import DOUBLE_BACKWARD, SECOND, without_backward
+from oracle.observe.outcome import CallObservation, Outcome, Raised, Returned
+from oracle.program import VALUES, Call
+
+Plan = tuple[Call, ...]
+
+
+def plan_taken(calls: Sequence[Call], outcome: Outcome) -> tuple[Plan, str] | None:
+    """The plan without the first thing in it that eager did not take, and why; None where there is none.
+
+    Eager did not take what it raised on, and what gave a NaN that the first call did not give.
+    """
+    if isinstance(outcome, Raised):
+        at, phase = outcome.exception.call, outcome.exception.phase
+        if phase == DOUBLE_BACKWARD:
+            return _differentiated_once(calls, at, f"eager raises {outcome.exception.type_name} in it")
+        return _weaker(calls, at) if calls[at].values != VALUES[0] else None
+    if not isinstance(outcome, Returned):
+        return None
+    for number, (plan, seen) in enumerate(zip(calls, outcome.calls, strict=True)):
+        if plan.values != VALUES[0] and _has_nan(seen, _is_first) and not _has_nan(outcome.calls[0], _is_first):
+            return _weaker(calls, number)
+        if plan.double_backward and _has_nan(seen, _is_second):
+            return _differentiated_once(calls, number, "it gives NaN in eager")
+    return None
+
+
+def _weaker(calls: Sequence[Call], refused: int) -> tuple[Plan, str]:
+    """With the next weaker change of values in every call that has the change of the one refused."""
+    values = calls[refused].values
+    instead = VALUES[VALUES.index(values) - 1]
+    changed = tuple(replace(call, values=instead) if call.values == values else call for call in calls)
+    return changed, f"later calls are made on {instead} values: eager does not take {values} ones in call {refused}"
+
+
+def _differentiated_once(calls: Sequence[Call], at: int, why: str) -> tuple[Plan, str]:
+    return tuple(replace(call, double_backward=False) for call in calls), f"call {at} has no double backward: {why}"
+
+
+def _is_second(path: str) -> bool:
+    return path.startswith(SECOND)
+
+
+def _is_first(path: str) -> bool:
+    return not path.startswith(SECOND)
+
+
+def _has_nan(call: CallObservation, counts: Callable[[str], bool]) -> bool:
+    leaves = (*call.outputs, *call.inputs_after, *call.gradients)
+    return any(_is_nan(leaf.value) for leaf in leaves if isinstance(leaf.value, torch.Tensor) and counts(leaf.path))
+
+
+def _is_nan(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        return False
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        return False
+    return bool((tensor != tensor).any()) if tensor.dtype.itemsize > 1 else bool(tensor.float().isnan().any())
+
+
+# --------------------------------------------------------------------------------------------------- refusals
+
+# AOTAutograd documents that it has no double backward, and says so when it is asked; one that gave its buffers away says
+# which argument it does not take.
+_NAMES_WHAT_IT_REFUSES = ("double backward", "create_graph")
+
+
+def refusal_of_double_backward(seen: Outcome, *, is_promised: bool) -> tuple[int, str] | None:
+    """The call, and the first line of what a subject refuses its double backward with, by its name, unless it promises one.
+
+    Any other exception there, and gradients that silently depend on nothing, are findings.
+    """
+    if not isinstance(seen, Raised) or seen.exception.phase != DOUBLE_BACKWARD or is_promised:
+        return None
+    message = seen.exception.message
+    if not any(name in message for name in _NAMES_WHAT_IT_REFUSES):
+        return None
+    return seen.exception.call, (message.splitlines() or [""])[0][:200]
+
+
+def up_to_gradients(outcome: Outcome, number: int) -> Outcome:
+    """What is left to judge of a plan whose call `number` was refused its double backward: all before it."""
+    if isinstance(outcome, Raised) and outcome.undifferentiated is not None:
+        return Returned(calls=(*outcome.calls, outcome.undifferentiated))
+    if not isinstance(outcome, Returned):
+        return outcome
+    return Returned(calls=(*outcome.calls[:number], without_backward(outcome.calls[number])))

@@ -1,0 +1,433 @@
+"""Observe: carry out a call plan and note everything that can be seen from outside.
+
+What is noted of each call: outputs with metadata, arguments after the call, gradients, module state, global and closure
+state, who shares storage with whom, the state of the random generators, the exception if there was one, the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from oracle.hygiene import rng_digest, seed_everything
+from oracle.observe.flatten import RawLeaf, flatten
+from oracle.observe.outcome import (
+    BEFORE_BACKWARD,
+    AliasGraph,
+    CallObservation,
+    ExceptionFacts,
+    Leaf,
+    Outcome,
+    Raised,
+    Returned,
+    TensorFacts,
+)
+from oracle.program.build import PROGRAM_MODULE, Instance
+
+TRACEBACK_LINES = 40
+DOUBLE_BACKWARD = "double backward"  # the phase
+SECOND = "second grad of "  # how the paths of gradients of gradients begin
+_DATA_TYPES = (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, torch.Tensor)
+_OUT_OF_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
+
+Prepare = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+def observe(
+    instance: Instance,
+    *,
+    compile_target: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    prepare_inputs: Prepare | None = None,
+    around_call: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    seed_offset: int = 0,
+    leaves_out: Callable[[torch.Tensor], bool] | None = None,
+) -> Outcome:
+    """Run the whole call plan of a fresh instance.
+
+    `compile_target` turns the original into what is called; without it the original is called (eager).
+    `prepare_inputs` maps fresh arguments (widening). `around_call` wraps the bare call and its backward. `seed_offset` moves the
+    seed of every call, and those that the program itself gives to `torch.manual_seed`. `leaves_out` says which tensors are not
+    to be observed.
+    """
+    target = instance.target
+    phase, call = "compile", 0
+    observed: CallObservation | None = None
+    done: list[CallObservation] = []
+    kept: list[
+        tuple[str, torch.Tensor, torch.Tensor]
+    ] = []  # results that the caller still has: path, tensor, what it held
+    try:
+        run = compile_target(target) if compile_target is not None else target
+        for call, plan in enumerate(instance.program.calls):
+            phase = "call"
+            instance.prepare(call)
+            args, kwargs = instance.inputs(call)
+            if prepare_inputs is not None:
+                args, kwargs = prepare_inputs(args, kwargs)
+            if isinstance(target, torch.nn.Module):
+                target.zero_grad(set_to_none=True)
+            seed_everything(instance.program.seed + call + seed_offset)
+            with around_call(), _seeds_moved(seed_offset):
+                inputs = (args, kwargs)
+                args, kwargs, is_derived = instance.arguments(args, kwargs)
+                named_inputs = _named(args, kwargs, inputs if is_derived else None)
+                started = time.perf_counter()
+                with _grad_mode(plan.grad_mode):
+                    result = run(*args, **kwargs)
+                _synchronize(instance.device)
+                seconds = time.perf_counter() - started
+            outputs, structure = flatten(result, "output")
+            state = list(_state(instance))
+            after_inputs = _named(args, kwargs, inputs if is_derived else None)
+            seen_outputs, seen_inputs, seen_state = (
+                tuple(map(_leaf, _without(found, leaves_out))) for found in (outputs, after_inputs, state)
+            )
+            aliases = _alias_graph([*named_inputs, *outputs, *state])
+            is_last = call == len(instance.program.calls) - 1
+            if not is_last and leaves_out is None:
+                kept += _kept(outputs, seen_outputs, call)
+            digest = rng_digest()
+            observed = CallObservation(
+                structure=structure,
+                outputs=seen_outputs,
+                inputs_after=seen_inputs,
+                gradients=(),
+                module_state=seen_state,
+                aliases=aliases,
+                rng_digest=digest,
+                seconds=seconds,
+            )
+            if plan.backward:
+                phase = DOUBLE_BACKWARD if plan.double_backward else "backward"
+                seed = instance.program.seed + call
+                tangents = _tangents(outputs, seed)
+                leaves = [*named_inputs, *state]
+                with around_call():
+                    started = time.perf_counter()
+                    if plan.double_backward:
+                        found = _differentiated_twice(tangents, leaves, seed)
+                    else:
+                        if tangents:
+                            torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents])
+                        found = _gradients_of(leaves)
+                    _synchronize(instance.device)
+                    seconds += time.perf_counter() - started
+                gradients = tuple(map(_leaf, found))
+                if not is_last:
+                    kept += _kept(found, gradients, call)
+                digest = _with_backward(digest, rng_digest())
+                observed = replace(observed, gradients=gradients, rng_digest=digest, seconds=seconds)
+            done.append(observed)
+    except BaseException as error:  # whatever a subject raises is an observation
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return Raised(
+            exception=_exception_facts(error, call, phase),
+            calls=tuple(done),
+            undifferentiated=observed if phase == DOUBLE_BACKWARD else None,
+        )
+    if len(done) > 1:
+        overwritten = tuple(path for path, tensor, held in kept if not _still_holds(tensor, held))
+        done[-1] = replace(done[-1], aliases=replace(done[-1].aliases, overwritten=overwritten))
+    return Returned(calls=tuple(done))
+
+
+def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
+    if name == "no_grad":
+        return torch.no_grad()
+    if name == "inference":
+        return torch.inference_mode()
+    return torch.enable_grad()
+
+
+def _with_backward(after_call: str, after_backward: str) -> str:
+    """Both states of the generators: a draw that a subject makes in backward, and eager in forward, shows in the first one."""
+    return after_call if after_call == after_backward else f"{after_backward}{BEFORE_BACKWARD}{after_call}"
+
+
+def without_backward(observed: CallObservation) -> CallObservation:
+    """The call as it was before its backward."""
+    return replace(observed, gradients=(), rng_digest=observed.rng_after_call)
+
+
+def _synchronize(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def _named(
+    args: tuple[Any, ...], kwargs: dict[str, Any], inputs: tuple[tuple[Any, ...], dict[str, Any]] | None
+) -> list[RawLeaf]:
+    """Leaves of the arguments, and of the inputs that they were derived from, if they were."""
+    named = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
+    if inputs is None:
+        return named
+    return flatten(inputs[0], "inputs")[0] + flatten(inputs[1], "input kwargs")[0] + named
+
+
+def _without(leaves: list[RawLeaf], leaves_out: Callable[[torch.Tensor], bool] | None) -> list[RawLeaf]:
+    if leaves_out is None:
+        return leaves
+    return [leaf for leaf in leaves if not (isinstance(leaf.value, torch.Tensor) and leaves_out(leaf.value))]
+
+
+def _leaf(raw: RawLeaf) -> Leaf:
+    value = raw.value
+    if isinstance(value, torch.Tensor):
+        return Leaf(path=raw.path, value=_copy(value), facts=tensor_facts(value))
+    return Leaf(path=raw.path, value=value, facts=None)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return tensor.detach().clone()
+
+
+def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
+    """Metadata of any tensor; layouts without strides or storage have None there."""
+    kind = type(tensor)
+    strided = tensor.layout is torch.strided and not tensor.is_nested
+    return TensorFacts(
+        type_name="torch.Tensor" if kind is torch.Tensor else _qualified(kind),
+        shape=tuple(tensor.shape) if not tensor.is_nested else (),
+        stride=tensor.stride() if strided else None,
+        storage_offset=int(tensor.storage_offset()) if strided else None,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        device=str(tensor.device),
+        layout=str(tensor.layout).removeprefix("torch."),
+        requires_grad=tensor.requires_grad,
+        is_leaf=tensor.is_leaf,
+        is_conj=tensor.is_conj(),
+        is_neg=tensor.is_neg(),
+        is_inference=tensor.is_inference(),
+        is_coalesced=tensor.is_coalesced() if tensor.layout is torch.sparse_coo else None,
+        quantizer=_quantizer(tensor) if tensor.is_quantized else None,
+    )
+
+
+def _quantizer(tensor: torch.Tensor) -> str:
+    scheme = tensor.qscheme()
+    if scheme in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return f"{scheme} scale={tensor.q_scale()!r} zero_point={tensor.q_zero_point()}"
+    scales, zeros = tensor.q_per_channel_scales().tolist(), tensor.q_per_channel_zero_points().tolist()
+    return f"{scheme} axis={tensor.q_per_channel_axis()} scales={scales!r} zero_points={zeros!r}"
+
+
+def _state(instance: Instance) -> Iterator[RawLeaf]:
+    """State the program can change besides its arguments: of the module, of globals, of closures, of its classes."""
+    target = instance.target
+    if isinstance(target, torch.nn.Module):
+        yield from _module_state(target)
+    elif isinstance(target, types.FunctionType) and target.__closure__:
+        for name, cell in zip(target.__code__.co_freevars, target.__closure__, strict=True):
+            yield from _data_leaves(_cell_value(cell), f"closure.{name}")
+    for name, value in list(instance.namespace.items()):
+        if name.startswith("__") or name in ("program", "inputs", "target", "DEVICE"):
+            continue
+        if isinstance(value, type) and value.__module__ == instance.namespace.get("__name__"):
+            for attribute, held in list(vars(value).items()):
+                if not attribute.startswith("_"):
+                    yield from _data_leaves(held, f"globals.{name}.{attribute}")
+        else:
+            yield from _data_leaves(value, f"globals.{name}")
+
+
+def _cell_value(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None
+
+
+def _module_state(module: torch.nn.Module) -> Iterator[RawLeaf]:
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        yield RawLeaf(f"module.{name}", parameter)
+    for name, buffer in module.named_buffers(remove_duplicate=False):
+        yield RawLeaf(f"module.{name}", buffer)
+    for prefix, child in module.named_modules():
+        at = f"module.{prefix}." if prefix else "module."
+        yield RawLeaf(f"{at}training", child.training)
+        for name, value in vars(child).items():
+            if not name.startswith("_") and name != "training":
+                yield from _data_leaves(value, f"{at}{name}")
+
+
+def _data_leaves(value: Any, path: str) -> Iterator[RawLeaf]:
+    """Leaves of plain data; functions, modules and other objects are not state."""
+    if isinstance(value, _DATA_TYPES) or type(value).__name__ in ("deque", "defaultdict", "Counter"):
+        leaves, structure = flatten(value, path)
+        if not isinstance(value, (torch.Tensor, bool, int, float, complex, str, bytes, type(None))):
+            yield RawLeaf(f"{path} (structure)", structure)  # a container that grew or shrank shows
+        yield from (leaf for leaf in leaves if not leaf.is_opaque)
+
+
+def _storage_key(tensor: torch.Tensor) -> int | None:
+    """Identity of a non-empty storage; None where the tensor has none of its own."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_mkldnn:
+        return None
+    try:
+        storage = tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # wrapper subclasses have no storage
+        return None
+    return storage._cdata if storage.nbytes() else None
+
+
+def _alias_graph(leaves: Iterable[RawLeaf]) -> AliasGraph:
+    storages: dict[int, list[str]] = {}
+    objects: dict[int, list[str]] = {}
+    for leaf in leaves:
+        if not isinstance(leaf.value, torch.Tensor):
+            continue
+        objects.setdefault(id(leaf.value), []).append(leaf.path)
+        key = _storage_key(leaf.value)
+        if key is not None:
+            storages.setdefault(key, []).append(leaf.path)
+    return AliasGraph(storages=_groups(storages.values()), objects=_groups(objects.values()))
+
+
+def _groups(lists: Iterable[list[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(sorted(tuple(sorted(paths)) for paths in lists if len(paths) > 1))
+
+
+@contextlib.contextmanager
+def _seeds_moved(offset: int) -> Iterator[None]:
+    """A program that seeds the generator itself draws random numbers all the same: another stream is as good."""
+    if not offset:
+        yield
+        return
+    modules: tuple[Any, ...] = (torch, torch.random)  # a compiler wraps the one, not the other
+    originals = {module: module.manual_seed for module in modules}
+    for module, original in originals.items():
+        module.manual_seed = functools.partial(_seed_moved, original, offset)
+    try:
+        yield
+    finally:
+        for module, original in originals.items():
+            module.manual_seed = original
+
+
+def _seed_moved(original: Callable[[int], torch.Generator], offset: int, seed: int) -> torch.Generator:
+    return original(int(seed) + offset)
+
+
+def _tangents(outputs: list[RawLeaf], seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Differentiable outputs, each with a seeded tangent of its shape and dtype.
+
+    One that is returned twice has two, which add up: so the gradient is that of two equal objects, and whether they are one
+    is asked elsewhere.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (leaf.value, _tangent_like(leaf.value, generator))
+        for leaf in outputs
+        if isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
+    ]
+
+
+def _tangent_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Non-zero quarters between -2 and 2: exact in every float dtype, so eager and its widened run get the same tangent."""
+    if tensor.layout is not torch.strided or tensor.is_nested or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return torch.ones_like(tensor.detach())
+    shape = (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
+    quarters = torch.randint(1, 9, shape, generator=generator) * (
+        torch.randint(0, 2, shape, generator=generator) * 2 - 1
+    )
+    drawn = quarters.to(torch.float32) / 4
+    if tensor.is_complex():
+        drawn = torch.view_as_complex(drawn)
+    return drawn.to(dtype=tensor.dtype, device=tensor.device)
+
+
+def _gradients_of(leaves: Iterable[RawLeaf]) -> list[RawLeaf]:
+    return [
+        RawLeaf(f"grad of {leaf.path}", leaf.value.grad)
+        for leaf in leaves
+        if isinstance(leaf.value, torch.Tensor) and leaf.value.is_leaf and leaf.value.requires_grad
+    ]
+
+
+def _differentiated_twice(
+    tangents: list[tuple[torch.Tensor, torch.Tensor]], leaves: list[RawLeaf], seed: int
+) -> list[RawLeaf]:
+    """The gradients, detached, then what these give in their turn: zeros where they depend on nothing."""
+    if not tangents:
+        return _gradients_of(leaves)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a cycle, which is broken below
+        torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents], create_graph=True)
+    first = _gradients_of(leaves)
+    paths = {one.path for one in first}
+    holders = {id(leaf.value): leaf for leaf in leaves if f"grad of {leaf.path}" in paths}
+    pairs = _tangents(list({id(one.value): one for one in first}.values()), seed)
+    second: list[torch.Tensor | None] = [None] * len(holders)
+    if pairs:
+        roots, given = [root for root, _ in pairs], [tangent for _, tangent in pairs]
+        second = [*torch.autograd.grad(roots, [leaf.value for leaf in holders.values()], given, allow_unused=True)]
+    for leaf in holders.values():
+        leaf.value.grad = None
+    return [
+        *(replace(one, value=None if one.value is None else one.value.detach()) for one in first),
+        *(
+            RawLeaf(f"{SECOND}{leaf.path}", torch.zeros_like(leaf.value) if value is None else value)
+            for leaf, value in zip(holders.values(), second, strict=True)
+        ),
+    ]
+
+
+def _kept(
+    results: Iterable[RawLeaf], copies: Iterable[Leaf], call: int
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """Results whose memory a later call might use again, with the copies that were made of them."""
+    for result, copied in zip(results, copies, strict=False):
+        tensor = result.value
+        if isinstance(tensor, torch.Tensor) and _storage_key(tensor) is not None and not tensor.is_quantized:
+            yield f"{result.path} of call {call}", tensor.detach(), copied.value
+
+
+def _still_holds(tensor: torch.Tensor, held: torch.Tensor) -> bool:
+    """Bit by bit. Memory that says itself that it was taken back (CUDA graphs raise) has misled nobody."""
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # a dtype that is not compared
+        if torch.equal(tensor, held):
+            return True
+    try:
+        return torch.equal(_bits(tensor), _bits(held))
+    except RuntimeError:
+        return True
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _exception_facts(error: BaseException, call: int, phase: str) -> ExceptionFacts:
+    message = str(error)
+    out_of_memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and any(text in message.lower() for text in _OUT_OF_MEMORY_TEXTS)
+    )
+    lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
+    return ExceptionFacts(
+        type_name=_qualified(type(error)),
+        ancestry=tuple(_qualified(kind) for kind in type(error).__mro__),
+        message=message[:4000],
+        traceback="\n".join(lines[-TRACEBACK_LINES:]),
+        call=call,
+        phase=phase,
+        is_out_of_memory=out_of_memory,
+    )
+
+
+def _qualified(kind: type) -> str:
+    """Name of a class as it is everywhere: the classes of two instances of one program have one name."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    module = PROGRAM_MODULE if kind.__module__.startswith(PROGRAM_MODULE) else kind.__module__
+    return f"{module}.{kind.__qualname__}"

@@ -1,0 +1,107 @@
+"""A second process that observes eager: nothing of what this process has done, loaded or allocated is in it.
+
+Eager beside eager in one process shares memory addresses, alignment, hash seeds and everything an earlier case left. Eager in a
+process of its own shows whether the judge takes any of that for a difference.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import pickle
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from oracle.errors import InternalError
+from oracle.observe import observe
+from oracle.observe.outcome import Outcome, Raised, Returned
+from oracle.program import Program
+from oracle.program.build import instantiate
+
+
+class Peer:
+    """One spawned process, kept for many programs. It ends with its parent."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there,), daemon=True)
+        self._process.start()
+        there.close()
+
+    def observe(self, program: Program, *, device: str) -> Outcome:
+        """Eager's outcome there. Raises InternalError if the process died: that is no finding about eager's values."""
+        request = {"program": program.to_json(), "device": device}
+        try:
+            self._here.send_bytes(json.dumps(request).encode())
+            # the bytes come from a process this one started, by a pipe no one else has: not an untrusted file
+            answer: Outcome | str = pickle.loads(self._here.recv_bytes())  # noqa: S301  see above
+        except (EOFError, OSError) as error:
+            raise InternalError(f"the second process died on program {program.name!r}") from error
+        if isinstance(answer, str):
+            raise InternalError(answer)
+        return answer
+
+
+def _serve(connection: Connection) -> None:
+    torch.set_num_threads(1)
+    while True:
+        try:
+            request: Mapping[str, Any] = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        outcome: Outcome | str
+        try:
+            outcome = observe(instantiate(Program.from_json(request["program"]), device=request["device"]))
+            assert isinstance(outcome, (Returned, Raised))
+            data = _packed(outcome)
+        except Exception as error:  # process edge: the parent raises it
+            data = _packed(f"the second process: {type(error).__name__}: {error}")
+        connection.send_bytes(data)
+
+
+class _Pickler(pickle.Pickler):
+    """Of what plain pickle cannot carry: tensors of the newer dtypes, memory formats and layouts."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor) and obj.dtype in _NEWER_DTYPES and obj.layout is torch.strided:
+            data = obj.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+            return _unpacked_tensor, (data, str(obj.dtype).removeprefix("torch."), tuple(obj.shape))
+        if isinstance(obj, (torch.memory_format, torch.layout)):
+            return _torch_constant, (str(obj).removeprefix("torch."),)
+        return NotImplemented
+
+
+# Those without a typed storage class, which plain pickle asks for; which there are depends on the version of torch.
+_NEWER_DTYPES = {torch.uint16, torch.uint32, torch.uint64, torch.complex32} | {
+    dtype for name, dtype in vars(torch).items() if name.startswith(("float8_", "float4_"))
+}
+
+
+def _unpacked_tensor(data: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    return data.view(getattr(torch, dtype)).reshape(shape)
+
+
+def _torch_constant(name: str) -> Any:
+    return getattr(torch, name)
+
+
+def _packed(answer: Outcome | str) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(answer)
+    return buffer.getvalue()
+
+
+_peer: Peer | None = None
+
+
+def observe_in_second_process(program: Program, *, device: str) -> Outcome:
+    """Eager's outcome in this process's peer, which is started when first asked for."""
+    global _peer  # one a worker: it takes seconds to start
+    if _peer is None:
+        _peer = Peer()
+    return _peer.observe(program, device=device)

@@ -1,0 +1,436 @@
+"""Eager in the widest dtype: the ground truth that errors are measured against.
+
+Low-precision floats become float64 and complex numbers complex128, in the inputs (`widen_tree`), the module
+(`widen_module`) and, inside the program, wherever a dtype is named (`Widened`).
+
+What this cannot do, and therefore reports (`Widened.meaning_changed`) or leaves to the caller:
+
+- Functions whose meaning is the dtype: bit casts, `element_size`, `nextafter`, rank decisions with a dtype's epsilon. Tensors
+  that they give, and what is computed from these, are in `Widened.unknown`; all else stays the ground truth.
+- Random floats whose draw depends on the dtype. Factories draw in the dtype they name and are widened afterwards; for
+  `rand_like`, `normal_` and the like the narrow dtype must be known (`narrow`), else the meaning has changed. Compare
+  `oracle.hygiene.rng_digest` after both runs: if it differs, other numbers were drawn.
+- A program that branches on `x.dtype` takes the wide branch; constants such as `torch.finfo(torch.float16).max` stay.
+- Tensors the program's source made at module level, and those in closures, stay narrow; mixing them with wide ones raises in
+  some operators, and then there is no ground truth.
+- Overflow: what is infinite in float16 is finite here. The judge looks at eager too.
+- Calls of torch functions from inside a torch function written in Python are not intercepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from oracle.errors import TorchOracleError
+from oracle.program.clone import has_plain_storage, keep_attributes, rebuild, view_of_storage
+from oracle.reruns.unknowns import NoStorage, Unknowns, tensors_in
+
+_NARROW_FLOATS = (
+    "float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()  # noqa: SIM905
+)
+WIDE: dict[torch.dtype, torch.dtype] = {
+    **{getattr(torch, name): torch.float64 for name in _NARROW_FLOATS if hasattr(torch, name)},
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+_WIDE_TENSOR_TYPES: dict[Any, Any] = {}
+for _prefix in ("", "cuda."):
+    for _narrow_name in ("FloatTensor", "HalfTensor", "BFloat16Tensor"):
+        _narrow_text, _wide_text = f"torch.{_prefix}{_narrow_name}", f"torch.{_prefix}DoubleTensor"
+        _WIDE_TENSOR_TYPES[_narrow_text] = _wide_text
+        _owner = torch.cuda if _prefix else torch
+        _WIDE_TENSOR_TYPES[getattr(_owner, _narrow_name)] = _wide_text
+
+
+class CannotWiden(TorchOracleError):
+    """There is no wide form that means the same. The caller does without a ground truth."""
+
+
+def widen_tree(value: Any) -> Any:
+    """A copy of `value` with every narrow float or complex tensor in the wide dtype; other tensors are kept as they are.
+
+    Strides, offsets, aliases, `requires_grad` (as leaves), classes and identities are kept. Python numbers stay.
+    Raises CannotWiden for tensors of different dtypes in one storage, and for packed dtypes.
+    """
+    return rebuild(value, leaf=_Widener().widen, unknown=lambda other, memo: other)
+
+
+def widen_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Parameters, buffers and tensors kept as plain attributes of `module`, widened in place. Returns `module`.
+
+    Tied parameters stay tied; gradients are dropped. Raises CannotWiden like `widen_tree`.
+    """
+    widener = _Widener()
+    module._apply(lambda tensor: widener.widen(tensor) if tensor.dtype in WIDE else tensor)
+    for child in module.modules():
+        for name, value in list(vars(child).items()):
+            if isinstance(value, (torch.Tensor, list, tuple, dict)) and not name.startswith("_"):
+                child.__dict__[name] = rebuild(value, leaf=widener.widen, unknown=lambda other, memo: other)
+    for parameter in module.parameters():
+        parameter.grad = None
+    return module
+
+
+def narrow_dtype(value: Any) -> torch.dtype | None:
+    """The one narrow float or complex dtype among the tensors of a tree; the default dtype if there is no such tensor.
+
+    None if there are several: then nobody can say what a wide tensor was before.
+    """
+    found = [dtype for dtype in _dtypes_in(value) if dtype in WIDE]
+    return None if len(found) > 1 else next(iter(found), torch.get_default_dtype())
+
+
+def only_dtype(value: Any) -> torch.dtype | None:
+    """The narrow dtype that all float and complex tensors of a tree have; None where they have several, or there is none."""
+    found = [dtype for dtype in _dtypes_in(value) if dtype.is_floating_point or dtype.is_complex]
+    return found[0] if len(found) == 1 and found[0] in WIDE else None
+
+
+def _dtypes_in(value: Any) -> list[torch.dtype]:
+    found: dict[torch.dtype, None] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        found[tensor.dtype] = None
+        return tensor
+
+    rebuild(value, leaf=note, unknown=lambda other, memo: other)
+    return list(found)
+
+
+class _Widener:
+    """Widens tensors of one tree; remembers widened storages so that aliases stay aliases."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, tuple[torch.dtype, torch.UntypedStorage]] = {}
+        self._originals: list[torch.Tensor] = []  # kept alive: their addresses are the keys
+
+    def widen(self, tensor: torch.Tensor) -> torch.Tensor:
+        wide = WIDE.get(tensor.dtype)
+        if tensor.is_quantized:
+            return tensor
+        if wide is None:
+            self._refuse_packed(tensor)
+            return tensor
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and has_plain_storage(tensor):
+            with torch._C.DisableTorchFunction():  # within Widened, `flat` would be read as float64
+                result = self._widen_strided(tensor, wide)
+        else:
+            result = tensor.detach().to(wide)
+        if isinstance(tensor, torch.nn.Parameter) and not isinstance(result, torch.nn.Parameter):
+            result = torch.nn.Parameter(result, requires_grad=tensor.requires_grad)
+        elif tensor.requires_grad:
+            result.requires_grad_()
+        return keep_attributes(tensor, result)
+
+    def _widen_strided(self, tensor: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        if known is None:
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            flat.set_(storage, 0, (storage.nbytes() // tensor.dtype.itemsize,), (1,))
+            known = (tensor.dtype, flat.to(wide).untyped_storage())
+            self._storages[storage._cdata] = known
+            self._originals.append(tensor)
+        if known[0] != tensor.dtype:
+            raise CannotWiden(f"tensors of {known[0]} and {tensor.dtype} share one storage")
+        return view_of_storage(known[1], like=tensor, dtype=wide)
+
+    def _refuse_packed(self, tensor: torch.Tensor) -> None:
+        if tensor.dtype.is_floating_point and tensor.dtype is not torch.float64:
+            raise CannotWiden(f"{tensor.dtype} has no conversion to float64")
+        if tensor.layout is torch.strided and has_plain_storage(tensor):
+            known = self._storages.get(tensor.untyped_storage()._cdata)
+            if known is not None and tensor.numel():
+                raise CannotWiden(f"tensors of {known[0]} and {tensor.dtype} share one storage")
+
+
+class Widened(TorchFunctionMode):
+    """Within it, torch functions compute in the wide dtypes whatever dtypes the program names.
+
+    dtype arguments, `Tensor.float()`, `.half()`, `.to(dtype)`, `.type(...)`, `.type_as(...)` and the default dtype are
+    mapped to the wide ones; autocast is off. Run the backward pass under it as well. Everything is restored on exit.
+
+    `narrow`: the one float dtype the program's tensors had before widening, or None if there were several; see
+    `narrow_dtype`. `rounded`: the dtype that numbers are rounded to where the program asks which of them are equal; see
+    `only_dtype`. Sums of the same terms in two orders are two numbers of float64 too, and would be told apart.
+    Read `meaning_changed` (and its `reason`) afterwards: if set, the result is not the ground truth of
+    this program. Tensors in `unknown` are not either, and all others are: a function whose meaning is the dtype gave them, or
+    they were computed from such ones. One `unknown` serves all calls of a program.
+    Observe tensors outside: looking at a storage counts as depending on the dtype.
+    """
+
+    def __init__(
+        self,
+        *,
+        narrow: torch.dtype | None = None,
+        rounded: torch.dtype | None = None,
+        unknown: Unknowns | None = None,
+    ) -> None:
+        super().__init__()
+        self.narrow = narrow
+        self.rounded = rounded
+        self.unknown = Unknowns() if unknown is None else unknown
+        self.reason = ""
+        self._outer_dtype = torch.get_default_dtype()
+
+    @property
+    def meaning_changed(self) -> bool:
+        return bool(self.reason)
+
+    def __enter__(self) -> Widened:
+        self._outer_dtype = torch.get_default_dtype()
+        super().__enter__()
+        torch.set_default_dtype(torch.float64)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        try:
+            if torch.get_default_dtype() is not torch.float64:
+                self._note("the program set the default dtype")
+        finally:
+            super().__exit__(exc_type, exc_val, exc_tb)
+            torch.set_default_dtype(self._outer_dtype)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        reason = _meaning_of(func, getattr(func, "__name__", ""), args, kwargs)
+        if not reason and not self.unknown.reach((args, kwargs)):
+            return self._run(func, types, args, kwargs)
+        return self._run_unknown(func, types, args, kwargs, reason)
+
+    def _run_unknown(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
+        """What it gives and what it writes to is unknown. What the program can branch on, or has gradients, is all lost."""
+        why = reason or "it computes with what has no wide form"
+        given = [tensor for tensor in tensors_in((args, kwargs)) if not tensor.is_inference()]
+        versions = [tensor._version for tensor in given]
+        is_cast = reason == _BIT_CAST
+        result = self._run(func, types, args, kwargs)
+        if is_cast:
+            result = result.detach().clone()  # the program's value shares memory with what stays known
+        written = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
+        made = tree_leaves(result)
+        is_lost = (
+            any(leaf is not None and not isinstance(leaf, torch.Tensor) for leaf in made)
+            or any(tensor.requires_grad for tensor in (*tensors_in(made), *written))
+            or any(tensor.is_inference() for tensor in tensors_in((args, kwargs, made)))
+            or any(self.unknown.is_copy(tensor) for tensor in written)
+        )
+        if is_lost or self._cannot_mark([*tensors_in(made), *written], is_copy=is_cast):
+            self._note(why)
+        return result
+
+    def _cannot_mark(self, tensors: list[torch.Tensor], *, is_copy: bool) -> bool:
+        try:
+            for tensor in tensors:
+                self.unknown.add(tensor, is_copy=is_copy)
+        except NoStorage:
+            return True
+        return False
+
+    def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = getattr(func, "__name__", "")
+        if not args and name in _RANDOM_LIKE and "tensor" in kwargs:  # torch.nn.init hands everything over by name
+            kwargs = dict(kwargs)
+            args = (kwargs.pop("tensor"),)
+            with torch.no_grad():  # as they do themselves
+                return self._run(func, types, args, kwargs)
+        if name in _SHORTHANDS and args:
+            return _SHORTHANDS[name](args[0])
+        if func in _RANDOM_FACTORIES:
+            return self._draw_narrow(func, args, kwargs)
+        if name in _RANDOM_LIKE and args and isinstance(args[0], torch.Tensor) and _is_wide(args[0]):
+            return self._draw_like(func, name, args, kwargs)
+        self._note_epsilons(name, args, kwargs)
+        if name in _DOUBLES or any(arg is torch.float64 for arg in (*args, *kwargs.values())):
+            self.rounded = None  # the program has numbers of that dtype itself
+        if name in _TELL_APART and args:
+            args = (self._as_held(args[0]), *args[1:])
+        if (name == "type" and len(args) > 1) or ("dtype" in kwargs and not isinstance(kwargs["dtype"], torch.dtype)):
+            args, kwargs = _widen_type_names(args, kwargs)
+        return func(
+            *[_widen_argument(arg) for arg in args], **{key: _widen_argument(arg) for key, arg in kwargs.items()}
+        )
+
+    def _note(self, reason: str) -> None:
+        if not self.reason:
+            self.reason = reason
+
+    def _as_held(self, value: Any) -> Any:
+        """The numbers as the program would hold them if it rounded no more than once."""
+        if self.rounded is None or not isinstance(value, torch.Tensor) or value.dtype is not WIDE[self.rounded]:
+            return value
+        return value.to(self.rounded).to(value.dtype)
+
+    def _note_epsilons(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if name in _RANDOM_BY_DTYPE_ON_CUDA and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
+            self._note(f"{name} on CUDA may draw numbers that depend on the dtype")
+        elif name in _EPSILON_BY_DEFAULT and kwargs.get("eps", args[3] if len(args) > 3 else None) is None:
+            self._supply_epsilon(kwargs)
+        elif name in ("nan_to_num", "nan_to_num_"):
+            self._supply_largest(args, kwargs)
+
+    def _supply_epsilon(self, kwargs: dict[str, Any]) -> None:
+        if self.narrow is None:
+            self._note("rms_norm takes its epsilon from the dtype")
+        else:
+            kwargs["eps"] = torch.finfo(torch.float32 if self.narrow in WIDE else self.narrow).eps
+
+    def _supply_largest(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not (args and isinstance(args[0], torch.Tensor) and _is_wide(args[0])):
+            return
+        if self.narrow is None:
+            self._note("nan_to_num takes its largest numbers from the dtype")
+            return
+        info = torch.finfo(self.narrow)
+        if len(args) < 3 and kwargs.get("posinf") is None:
+            kwargs["posinf"] = info.max
+        if len(args) < 4 and kwargs.get("neginf") is None:
+            kwargs["neginf"] = info.min
+
+    def _draw_narrow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Draw as the program would, in the dtype it would, and widen the numbers."""
+        if kwargs.get("out") is not None:
+            self._note("random numbers drawn into `out`")
+            return func(*args, **kwargs)
+        if any(isinstance(arg, torch.Tensor) for arg in args):  # torch.normal(mean, std) of tensors
+            self._note("random numbers drawn in the dtype of a tensor")
+            return func(*args, **kwargs)
+        requires_grad = kwargs.pop("requires_grad", False)
+        drawn = widen_tree(func(*args, **{**kwargs, "dtype": kwargs.get("dtype") or self._outer_dtype}))
+        return drawn.requires_grad_() if requires_grad else drawn
+
+    def _draw_like(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        narrow = kwargs.get("dtype") or self.narrow
+        if narrow is None:
+            self._note(f"{name} draws numbers that depend on the dtype")
+            return func(*args, **kwargs)
+        if narrow not in WIDE:
+            return func(*args, **kwargs)
+        like = args[0].detach().to(narrow)
+        if name.endswith("_"):
+            func(like, *args[1:], **kwargs)
+            return args[0].copy_(like)
+        drawn = func(like, *args[1:], **({**kwargs, "dtype": narrow} if "dtype" in kwargs else kwargs))
+        wide = drawn.detach().to(WIDE[narrow])
+        if name == "bernoulli" and args[0].requires_grad:
+            return wide + 0 * args[0]  # its gradient is zero, not absent
+        return wide.requires_grad_(drawn.requires_grad)
+
+
+def _meaning_of(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why the dtype is the meaning of a call; nothing where it is not."""
+    if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args[1:], *kwargs.values())):
+        return _BIT_CAST
+    if name in _MEANS_ITS_DTYPE:
+        return f"{name} depends on the dtype: {_MEANS_ITS_DTYPE[name]}"
+    getter = _MEANS_ITS_DTYPE_GETTERS.get(func)
+    return "" if getter is None else f"{getter} depends on the dtype"
+
+
+def _is_wide(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in (torch.float64, torch.complex128)
+
+
+def _widen_argument(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return WIDE.get(value, value)
+    return value
+
+
+def _widen_type_names(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Legacy names of tensor types: "torch.FloatTensor", torch.HalfTensor."""
+    wide = tuple(_WIDE_TENSOR_TYPES.get(arg, arg) if isinstance(arg, (str, type)) else arg for arg in args)
+    return wide, {
+        key: _WIDE_TENSOR_TYPES.get(arg, arg) if isinstance(arg, (str, type)) else arg for key, arg in kwargs.items()
+    }
+
+
+def _to_double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float64)
+
+
+def _to_cdouble(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128)
+
+
+_SHORTHANDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "float": _to_double,
+    "half": _to_double,
+    "bfloat16": _to_double,
+    "cfloat": _to_cdouble,
+    "chalf": _to_cdouble,
+}
+_BIT_CAST = "the program reinterprets bits: view(dtype)"
+_RANDOM_FACTORIES = frozenset({torch.rand, torch.randn, torch.normal})
+_RANDOM_LIKE = frozenset(
+    {
+        "rand_like",
+        "randn_like",
+        "normal_",
+        "uniform_",
+        "exponential_",
+        "cauchy_",
+        "log_normal_",
+        "geometric_",
+        "bernoulli",
+        "kaiming_uniform_",  # draws inside a torch function written in Python
+        "kaiming_normal_",
+    }
+)
+# CPU kernels draw these alike for all dtypes; CUDA kernels do not.
+_RANDOM_BY_DTYPE_ON_CUDA = frozenset(
+    {
+        "dropout",
+        "dropout_",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "native_dropout",
+        "bernoulli_",
+        "multinomial",
+        "poisson",
+        "binomial",
+        "rrelu",
+        "rrelu_",
+        "gumbel_softmax",
+        "scaled_dot_product_attention",
+    }
+)
+_MEANS_ITS_DTYPE = {
+    "element_size": "bytes per element",
+    "storage": "the bytes of the storage",
+    "untyped_storage": "the bytes of the storage",
+    "nextafter": "the next number of the dtype",
+    "nextafter_": "the next number of the dtype",
+    "random_": "its range is the dtype's",
+    **{
+        f"{prefix}fractional_max_pool{dims}d{suffix}": "window positions are rounded in it"
+        for prefix, suffix in (("", ""), ("_", ""), ("", "_with_indices"))
+        for dims in (2, 3)
+    },
+    "matrix_rank": "its tolerance is the dtype's epsilon",
+    "linalg_matrix_rank": "its tolerance is the dtype's epsilon",
+    "pinverse": "its tolerance is the dtype's epsilon",
+    "linalg_pinv": "its tolerance is the dtype's epsilon",
+    "linalg_lstsq": "its tolerance is the dtype's epsilon",
+}
+_MEANS_ITS_DTYPE_GETTERS = {
+    torch.Tensor.itemsize.__get__: "Tensor.itemsize",  # pyright: ignore
+    torch.Tensor.nbytes.__get__: "Tensor.nbytes",  # pyright: ignore
+}
+_DOUBLES = frozenset({"double", "cdouble"})
+_TELL_APART = frozenset({"unique", "unique_consecutive"})
+_EPSILON_BY_DEFAULT = frozenset({"rms_norm"})

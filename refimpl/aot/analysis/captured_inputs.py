@@ -1,0 +1,82 @@
+"""Tensors that a program takes from closures and globals, as inputs of its graph.
+
+Counterpart: none in AOT autograd, where capture in front of it has made such tensors inputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from refimpl._torch import FakeTensor, FakeTensorMode, is_traceable_wrapper_subclass, pytree, without_torch_function
+from refimpl.aot.analysis.fake_arguments import fake_slots
+from refimpl.aot.errors import UnexpectedFake
+from refimpl.trace.recording_mode import paused_recordings
+
+_FIRST_SOURCE = 1_000_000  # names of captured tensors in guards must not be those of arguments
+
+
+class CapturedTensor(Exception):
+    """The program uses a tensor that is no argument. Not an error: it is traced again with captured tensors as inputs."""
+
+
+def refuse_captured(tensor: torch.Tensor) -> None:
+    """Raises CapturedTensor, or UnexpectedFake for a tensor without data."""
+    if isinstance(tensor, FakeTensor):
+        raise UnexpectedFake(tensor)
+    raise CapturedTensor
+
+
+class Inputs(Protocol):
+    """What holds the inputs of a trace."""
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether the trace has a node for the tensor."""
+        ...
+
+    def input_at(self, position: int) -> Any:
+        """What the program sees of a slot."""
+        ...
+
+    def add_captured(self, fake: torch.Tensor, *, is_leaf: bool) -> Any:
+        """A placeholder more; returns what the program is to see of it."""
+        ...
+
+
+class CapturedInputsMode(TorchFunctionMode):
+    """Puts fake inputs in the place of tensors from closures and globals, where the program passes one to torch.
+
+    Above autograd, so that what it does with them has a history in the trace and none outside.
+    """
+
+    def __init__(self, inputs: Inputs, fake_mode: FakeTensorMode, real_slots: Sequence[Any]) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+        self._inputs = inputs
+        self._fake_mode = fake_mode
+        self._kept = list(real_slots)  # so that no identity is used twice
+        self._positions = {id(t): i for i, t in enumerate(real_slots) if isinstance(t, torch.Tensor)}
+        self._seen: dict[int, Any] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self.replaced, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def replaced(self, value: Any) -> Any:
+        """The input that stands for a real tensor; any other value itself."""
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or is_traceable_wrapper_subclass(value):
+            return value
+        if self._inputs.is_known(value):
+            return value
+        if id(value) in self._positions:
+            return self._inputs.input_at(self._positions[id(value)])
+        if id(value) not in self._seen:
+            with paused_recordings(), without_torch_function():
+                source = _FIRST_SOURCE + len(self.tensors)
+                fake = fake_slots([value], self._fake_mode, num_static=1, dynamic=False, first_source=source)[0]
+                self._seen[id(value)] = self._inputs.add_captured(fake, is_leaf=value.is_leaf)
+            self.tensors.append(value)
+        return self._seen[id(value)]

@@ -1,0 +1,135 @@
+"""Fake tensors for the slots of a program: leaves of their own, over storages shared as the real ones are.
+
+Counterpart: torch/_functorch/aot_autograd.py construct_fake_mode, process_inputs
+Differs: no view relation and no history is taken over from the real tensor. What a program can see of these is made anew
+inside of the trace (refimpl.aot.joint.graph), where gradients belong to the program.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor, FakeTensorMode, inside_fake_kernel, is_traceable_wrapper_subclass
+from refimpl.aot.analysis.subclasses import fake_wrapper, rewrapped
+from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
+from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
+from refimpl.symbolic.shape_env import ShapeEnv
+
+
+def fake_mode_for(values: Sequence[Any], *, dynamic: bool) -> FakeTensorMode:
+    """The mode of the fake tensors among the values; else a new one. Raises ForeignFakeInput if there are several."""
+    modes = list(dict.fromkeys(mode for value in values for mode in _modes_of(value)))
+    if len(modes) > 1:
+        raise ForeignFakeInput(
+            seen=f"fake arguments of {len(modes)} different FakeTensorModes", do="make all of them in one mode"
+        )
+    if modes:
+        return modes[0]
+    mode = symbolic_fake_mode(allow_fallback_kernels=not dynamic, allow_non_fake_inputs=True, static_shapes=not dynamic)
+    mode.cache_enabled = False
+    return mode
+
+
+def _modes_of(value: Any) -> list[FakeTensorMode]:
+    if isinstance(value, FakeTensor):
+        return [value.fake_mode]
+    if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
+        names, _ = value.__tensor_flatten__()
+        return [mode for name in names for mode in _modes_of(getattr(value, name))]
+    return []
+
+
+def fake_slots(
+    values: Sequence[Any], fake_mode: FakeTensorMode, *, num_static: int, dynamic: bool, first_source: int = 0
+) -> list[Any]:
+    """A fake for every tensor; other values as they are. The first `num_static` have numbers for sizes in any case.
+
+    A tensor that stands at two positions gets two fakes over one storage.
+    """
+    fakes: list[Any] = []
+    for position, value in enumerate(values):
+        if not isinstance(value, torch.Tensor):
+            fakes.append(value)
+            continue
+        is_static = position < num_static or not dynamic
+        if is_traceable_wrapper_subclass(value):
+            source = 1000 * (first_source + position + 1)
+            fake = fake_wrapper(
+                value,
+                fake_mode,
+                functools.partial(_fake_parts, fake_mode=fake_mode, is_static=is_static, source=source),
+            )
+            fakes.append(fake.requires_grad_(value.requires_grad))
+            continue
+        fake = _fake(value, fake_mode, f"input{first_source + position}", is_static=is_static)
+        # The mode keeps what it made for a tensor: a program may change the geometry of what it is given.
+        fakes.append(unrelated_alias(fake).requires_grad_(value.requires_grad))
+    return fakes
+
+
+def _fake_parts(parts: list[torch.Tensor], *, fake_mode: FakeTensorMode, is_static: bool, source: int) -> list[Any]:
+    return fake_slots(
+        parts, fake_mode, num_static=len(parts) if is_static else 0, dynamic=not is_static, first_source=source
+    )
+
+
+def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory of which autograd knows nothing. Not recorded by any trace."""
+    if isinstance(fake, FakeTensor):
+        if fake.layout is not torch.strided:
+            return fake.detach()
+        with inside_fake_kernel(fake.fake_mode):
+            meta = fake.detach()
+        alias = FakeTensor(fake.fake_mode, meta, fake.fake_device)
+        if getattr(fake, "_is_param", False):
+            alias._is_param = True  # what isinstance(fake, Parameter) reads
+        return alias
+    if is_traceable_wrapper_subclass(fake):
+        return rewrapped(fake)
+    raise UnsupportedByRefimpl(
+        seen=f"a {type(fake).__name__} as an argument",
+        supported="fake tensors and wrapper subclasses of them",
+        do="unwrap it",
+    )
+
+
+def with_history(fake: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory whose history goes on from that of the given one; for autograd it is no view of it."""
+    found = _WithHistory.apply(fake)
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+class _WithHistory(torch.autograd.Function):
+    """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
+
+    begins_history = True  # and is none of the user's functions
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)  # where no gradient arrives, none goes on
+        return unrelated_alias(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient
+
+
+def _fake(value: torch.Tensor, fake_mode: FakeTensorMode, source: str, *, is_static: bool) -> torch.Tensor:
+    if isinstance(value, FakeTensor):
+        return value
+    shape_env = fake_mode.shape_env
+    if not isinstance(shape_env, ShapeEnv):
+        return fake_mode.from_tensor(value, static_shapes=is_static or None)
+    policy = InputPolicy({d: DimSpec("STATIC") for d in range(value.dim())}) if is_static else None
+    try:
+        return fake_input(value, fake_mode, shape_env, source, policy)
+    except UnsupportedByRefimpl:
+        if not is_static:
+            raise
+        return fake_mode.from_tensor(value, static_shapes=True)

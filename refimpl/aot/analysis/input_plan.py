@@ -1,0 +1,223 @@
+"""Which of a program's arguments are placeholders of their own, and how the others follow from them.
+
+Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDedupeWrapper, AOTSyntheticBaseWrapper;
+input_output_analysis.py compute_overlapping_inputs
+Differs: arguments without a common autograd base keep their placeholders here; memory they share is the functionalization
+pass's matter (its alias groups). Most programs need no plan: one is made when a trace has shown that memory which two arguments
+share is written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import is_traceable_wrapper_subclass, storage_key
+from refimpl.aot.analysis.overlap import may_overlap, overlaps_itself
+from refimpl.aot.analysis.records import Geometry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One placeholder: an argument, or the autograd base of several."""
+
+    members: tuple[int, ...]  # positions of the arguments; the first is the placeholder's own unless it is a base
+    is_base: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """How an argument follows from a slot: it is the slot's value, or a view of it with this geometry and dtype, perhaps lazily
+    conjugated or negated."""
+
+    slot: int
+    geometry: Geometry | None = None
+    dtype: torch.dtype | None = None
+    is_conj: bool = False
+    is_neg: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputPlan:
+    """`arguments[i]` says how the i-th argument is made of the slots."""
+
+    slots: tuple[Slot, ...]
+    arguments: tuple[Derived, ...]
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether every argument is a slot of its own."""
+        return len(self.slots) == len(self.arguments) and not any(slot.is_base for slot in self.slots)
+
+    def slot_values(self, args: Sequence[Any]) -> list[Any]:
+        """The real values of the slots for real arguments."""
+        if self.is_trivial:
+            return list(args)
+        return [base_of(args[slot.members[0]]) if slot.is_base else args[slot.members[0]] for slot in self.slots]
+
+
+def trivial_plan(count: int) -> InputPlan:
+    """Every argument a slot."""
+    return InputPlan(
+        slots=tuple(Slot(members=(i,)) for i in range(count)), arguments=tuple(Derived(slot=i) for i in range(count))
+    )
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What autograd says that the tensor is a view of; itself if of nothing."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def duplicate_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """Positions that hold the very same tensor, two or more each."""
+    found: dict[int, list[int]] = {}
+    for position, arg in enumerate(args):
+        if isinstance(arg, torch.Tensor):
+            found.setdefault(id(arg), []).append(position)
+    return tuple(tuple(group) for group in found.values() if len(group) > 1)
+
+
+def storage_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """Positions of tensors in one storage, two or more each. Wrapper subclasses have no memory of their own: for them,
+    positions of views of one wrapper."""
+    found: dict[int, list[int]] = {}
+    for position, arg in enumerate(args):
+        if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None:
+            is_wrapper = is_traceable_wrapper_subclass(arg)
+            found.setdefault(-id(base_of(arg)) if is_wrapper else storage_key(arg), []).append(position)
+    return tuple(tuple(group) for group in found.values() if len(group) > 1)
+
+
+def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """Positions of tensors whose memory may overlap, two or more each. Disjoint parts of one storage are no aliases."""
+    groups: list[tuple[int, ...]] = []
+    for positions in map(list, storage_groups(args)):
+        while len(positions) > 1:
+            group, rest = [positions[0]], positions[1:]
+            is_growing = True
+            while is_growing:  # overlap is not transitive, being written through is
+                touching = [p for p in rest if any(may_overlap(args[p], args[q]) for q in group)]
+                group += touching
+                rest = [p for p in rest if p not in touching]
+                is_growing = bool(touching)
+            if len(group) > 1:
+                groups.append(tuple(sorted(group)))
+            positions = rest
+    return tuple(sorted(groups))
+
+
+def related_views(args: Sequence[Any], gets_history: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Positions of the views of one base of which one gets a history: two or more; or one, if it overlaps itself."""
+    by_base: dict[int, list[int]] = {}
+    bases = {id(base_of(args[p])) for p in gets_history}
+    for position, arg in enumerate(args if bases else ()):
+        is_plain = (
+            isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None and arg.numel()
+        )  # nothing has no gradient
+        if is_plain and not is_traceable_wrapper_subclass(arg) and id(base_of(arg)) in bases:
+            by_base.setdefault(id(base_of(arg)), []).append(position)
+    return tuple(
+        tuple(group)
+        for group in by_base.values()
+        if len({id(args[p]) for p in group}) > 1
+        or (args[group[0]]._base is not None and overlaps_itself(args[group[0]]))
+    )
+
+
+def _sizes(tensor: torch.Tensor) -> set[int]:
+    """Those that are known."""
+    return {size for size in tensor.shape if type(size) is int}
+
+
+def plan_for(
+    args: Sequence[Any],
+    *,
+    written: Sequence[int] = (),
+    reshaped: Sequence[int] = (),
+    gets_history: Sequence[int] = (),
+    merges_duplicates: bool = False,
+) -> InputPlan:
+    """The plan for arguments of which those at `written` have their data changed, those at `reshaped` their geometry:
+    duplicates of one are merged (all duplicates with `merges_duplicates`), views of one base with gradients are made of it.
+
+    gets_history: those that gradients flow to through a write. To autograd it is a write to the base, and all views of that base
+    get the history, wherever they lie; and in memory that several elements of an argument share, only the base has gradients.
+    """
+    duplicates = duplicate_groups(args)
+    aliases = alias_groups(args) if written else ()
+    related = related_views(args, gets_history)
+    if not duplicates and not aliases and not related:
+        return trivial_plan(len(args))
+    changed = set(written)
+    duplicate_of: dict[int, int] = {}
+    for group in duplicates:
+        if merges_duplicates or (changed | set(reshaped)) & set(group):
+            duplicate_of.update(dict.fromkeys(group[1:], group[0]))
+    member_of: dict[int, tuple[int, ...]] = {}
+    for group in aliases:
+        distinct = [p for p in group if p not in duplicate_of]
+        by_base: dict[int, list[int]] = {}
+        for p in distinct:
+            by_base.setdefault(id(base_of(args[p])), []).append(p)
+        for members in by_base.values():
+            has_gradient = any(args[p].requires_grad for p in members)
+            if len(members) > 1 and changed & set(group) and has_gradient and _can_be_viewed(args, members):
+                member_of.update(dict.fromkeys(members, tuple(members)))
+    for group in related:
+        distinct = tuple(p for p in group if p not in duplicate_of)
+        if _can_be_viewed(args, distinct):
+            member_of.update(dict.fromkeys(distinct, distinct))
+    slots: list[Slot] = []
+    slot_of: dict[tuple[int, ...], int] = {}
+    arguments: list[Derived] = []
+    for position in range(len(args)):
+        original = duplicate_of.get(position, position)
+        members = member_of.get(original)
+        key = members or (original,)
+        if key not in slot_of:
+            slot_of[key] = len(slots)
+            slots.append(Slot(members=key, is_base=members is not None))
+        viewed = args[original]
+        if members is not None and viewed is not base_of(viewed):
+            arguments.append(
+                Derived(
+                    slot=slot_of[key],
+                    geometry=Geometry.of(viewed),
+                    dtype=viewed.dtype,
+                    is_conj=viewed.is_conj(),
+                    is_neg=viewed.is_neg(),
+                )
+            )
+        else:
+            arguments.append(Derived(slot=slot_of[key]))
+    return InputPlan(slots=tuple(slots), arguments=tuple(arguments))
+
+
+def view_of_base(base: torch.Tensor, derived: Derived) -> torch.Tensor:
+    """The argument again, as a view of its base."""
+    geometry = derived.geometry
+    if geometry is None:
+        return base
+    if derived.dtype is not None and derived.dtype is not base.dtype:
+        base = _reinterpreted(base, derived.dtype)
+    view = torch.as_strided(base, geometry.size, geometry.stride, geometry.offset)
+    if derived.is_conj:
+        view = view.conj()
+    return torch.ops.aten._neg_view.default(view) if derived.is_neg else view
+
+
+def _reinterpreted(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if base.is_complex() and dtype == base.dtype.to_real():
+        return torch.view_as_real(base)
+    if dtype.is_complex and not base.is_complex():
+        return torch.view_as_complex(base)
+    return base.view(dtype)
+
+
+def _can_be_viewed(args: Sequence[Any], members: Sequence[int]) -> bool:
+    """Members can be made from a base by their geometry, unless the base itself is lazily conjugated or negated."""
+    base = base_of(args[members[0]])
+    return not base.is_conj() and not base.is_neg()

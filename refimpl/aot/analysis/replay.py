@@ -1,0 +1,174 @@
+"""Views made again from the tensor they view, by the ops that the program made them with.
+
+Counterpart: torch/_functorch/_aot_autograd/functional_utils.py gen_alias_from_base
+Differs: the ops are those of the traced graph; upstream asks autograd for a function, or falls back to as_strided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from refimpl._torch import function_of, set_grad_enabled
+from refimpl.aot.analysis.records import ForwardOutput, ReplayStep
+from refimpl.functionalize.aliases import VIEWED, ViewStep
+
+Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
+SharedReplay = Callable[[torch.Tensor, Sequence[Any]], list[torch.Tensor]]
+
+_aten = torch.ops.aten
+# The same views as methods, whose calls cost a third.
+_METHODS: dict[Any, Callable[..., torch.Tensor]] = {
+    _aten.view.default: torch.Tensor.view,
+    _aten.t.default: torch.Tensor.t,
+    _aten.transpose.int: torch.Tensor.transpose,
+    _aten.permute.default: torch.Tensor.permute,
+    _aten.select.int: torch.Tensor.select,
+    _aten.unsqueeze.default: torch.Tensor.unsqueeze,
+    _aten.squeeze.default: torch.Tensor.squeeze,
+    _aten.squeeze.dim: torch.Tensor.squeeze,
+    _aten.expand.default: torch.Tensor.expand,
+    _aten.detach.default: torch.Tensor.detach,
+    _aten.as_strided.default: torch.Tensor.as_strided,
+    _aten.diagonal.default: torch.Tensor.diagonal,
+    _aten.unfold.default: torch.Tensor.unfold,
+}
+
+
+def replay_steps(steps: Sequence[ViewStep], number: Callable[[torch.fx.Node], int]) -> tuple[ReplayStep, ...]:
+    """`number` gives the position among the forward outputs of a node that stands for a symbolic number. To be called in the
+    mode of gradients that the program is called in."""
+    return tuple(_replay_step(step, number) for step in steps)
+
+
+def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> ReplayStep:
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return ForwardOutput(number(value))
+        if isinstance(value, (tuple, list)):
+            return tuple(map(convert, value))
+        return value
+
+    arguments = tuple(map(convert, step.args))
+    keywords = tuple((name, convert(a)) for name, a in step.kwargs.items())
+    has_gradient = bool(step.node.meta.get("grad_mode", True))
+    return ReplayStep(
+        target=step.target,
+        arguments=arguments,
+        keywords=keywords,
+        element=step.output_index,
+        has_gradient=has_gradient,
+        enables_gradients=has_gradient and not torch.is_grad_enabled(),
+    )
+
+
+def whole_view(*, needs_gradient: bool) -> ReplayStep:
+    """A view of all of a tensor. To be called in the mode of gradients that the program is called in."""
+    return ReplayStep(
+        target=_aten.alias.default,
+        arguments=(VIEWED,),
+        keywords=(),
+        element=None,
+        has_gradient=True,
+        enables_gradients=needs_gradient and not torch.is_grad_enabled(),
+    )
+
+
+def replayer(steps: Sequence[ReplayStep]) -> Replay:
+    """A function of (base, forward outputs) that gives the view; steps take symbolic numbers from the forward outputs."""
+    functions = [_function(step) for step in steps]
+    if len(functions) == 1:
+        return functions[0]
+
+    def replay(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+        for function in functions:
+            base = function(base, numbers)
+        return base
+
+    return replay
+
+
+def common_call(a: Sequence[ReplayStep], b: Sequence[ReplayStep]) -> int | None:
+    """Where two chains of views of one base take different results of one call; None if they do not."""
+    for index, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            is_one_call = None not in (one.element, other.element) and replace(one, element=other.element) == other
+            return index if is_one_call else None
+    return None
+
+
+def shared_replayer(chains: Sequence[Sequence[ReplayStep]], index: int) -> SharedReplay:
+    """`replayer` of chains that go apart at the results of their step at `index`, which is called once."""
+    before, call = replayer(chains[0][:index]), _function(replace(chains[0][index], element=None))
+    ends = [(chain[index].element, replayer(chain[index + 1 :])) for chain in chains]
+
+    def replay(base: torch.Tensor, numbers: Sequence[Any]) -> list[torch.Tensor]:
+        parts: Any = call(before(base, numbers), numbers)
+        return [after(parts[element], numbers) for element, after in ends]
+
+    return replay
+
+
+def _function(step: ReplayStep) -> Replay:
+    target, arguments, keywords, element = step.target, step.arguments, step.keywords, step.element
+    is_plain = not keywords and arguments[:1] == (VIEWED,) and not _has_numbers(arguments)
+    if is_plain and element is None:
+        method = _METHODS.get(target, target)
+        rest = [_filled(a, None, ()) for a in arguments[1:]]
+
+        def view(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+            return method(base, *rest)
+
+    else:
+
+        def view(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+            filled = [_filled(a, base, numbers) for a in arguments]
+            value = target(*filled, **{name: _filled(a, base, numbers) for name, a in keywords})
+            return value if element is None else value[element]
+
+    if step.enables_gradients:
+        return torch.enable_grad()(view)
+    return view if step.has_gradient else _without_gradient(view)
+
+
+def _without_gradient(view: Replay) -> Replay:
+    def quiet(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return view(base, numbers)
+        set_grad_enabled(False)
+        try:
+            return view(base, numbers)
+        finally:
+            set_grad_enabled(True)
+
+    return quiet
+
+
+def _has_numbers(argument: Any) -> bool:
+    if isinstance(argument, tuple):
+        return any(map(_has_numbers, argument))
+    return isinstance(argument, ForwardOutput)
+
+
+def _filled(argument: Any, viewed: Any, numbers: Sequence[Any]) -> Any:
+    if argument is VIEWED:
+        return viewed
+    if isinstance(argument, ForwardOutput):
+        return numbers[argument.position]
+    if isinstance(argument, tuple):
+        return [_filled(item, viewed, numbers) for item in argument]
+    return argument
+
+
+def has_custom_function(grad_fn: Any, count: int) -> bool:
+    """Whether a user's autograd.Function is among the last `count` steps of a tensor's history."""
+    for _ in range(count):
+        if grad_fn is None:
+            return False
+        if isinstance(grad_fn, torch.autograd.function.BackwardCFunction):
+            return not getattr(function_of(grad_fn), "begins_history", False)
+        grad_fn = grad_fn.next_functions[0][0] if grad_fn.next_functions else None
+    return False

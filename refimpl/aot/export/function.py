@@ -1,0 +1,197 @@
+"""The graph of a function, exported: functional, without code around it, and what such a graph cannot say refused.
+
+Counterpart: torch/_functorch/aot_autograd.py _aot_export_function; aot_stage2_export of _aot_autograd/graph_compile.py
+Differs: the joint graph is made once; upstream traces it a second time to flatten it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl.aot import options as aot_options
+from refimpl.aot.compile_program import FunctionalProgram, functional_program
+from refimpl.aot.effects import thread_tokens
+from refimpl.aot.export.bans import check_exportable, refuse_random_state, refuse_subclass
+from refimpl.aot.export.repeated_outputs import add_tangents_of_repeated_outputs
+from refimpl.aot.export.view_and_mutation import ViewAndMutationMeta, view_and_mutation_meta
+from refimpl.aot.export_errors import MemoryBeyondInput
+from refimpl.aot.functional_call import create_tree_flattened_fn
+from refimpl.aot.in_graph_mutations import with_mutations_in_graph
+from refimpl.aot.joint.graph import TracedProgram
+from refimpl.aot.options import AOTConfig
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.trace.options import DecompositionTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFunction:
+    """The graph takes effect tokens, leaves of (args, kwargs), then tangents. It returns tokens, updated inputs, leaves of the
+    result, and where there is a backward bases of results, then a gradient or None for every leaf."""
+
+    graph_module: torch.fx.GraphModule
+    metadata: ViewAndMutationMeta
+    in_spec: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
+    has_backward: bool
+    num_tokens: int
+    num_forward_outputs: int  # without tokens
+
+
+def _aot_export_function(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    num_params_buffers: int = 0,
+    decompositions: DecompositionTable | None = None,
+    no_tangents: bool = False,
+    pre_dispatch: bool = False,
+    dynamic_shapes: bool | None = None,
+    keep_input_mutations: bool = False,
+    trace_joint: bool = False,
+    kwargs: dict[str, Any] | None = None,
+) -> tuple[torch.fx.GraphModule, ViewAndMutationMeta, pytree.TreeSpec, pytree.TreeSpec]:
+    """The graph, what it does to its inputs, the structure of (args, kwargs), and that of the result.
+
+    An inference graph takes leaves and returns (*updated inputs, *leaves of the result). A joint graph is called with (leaves,
+    incoming gradients) and returns ([updated inputs, leaves of the result], [a gradient or None per leaf]). Tokens of side
+    effects come before leaves and before updated inputs.
+    """
+    exported = export_function(
+        func,
+        args,
+        num_params_buffers=num_params_buffers,
+        decompositions=decompositions,
+        no_tangents=no_tangents,
+        pre_dispatch=pre_dispatch,
+        dynamic_shapes=dynamic_shapes,
+        keep_input_mutations=keep_input_mutations,
+        trace_joint=trace_joint,
+        kwargs=kwargs,
+    )
+    if exported.has_backward:
+        _take_primals_and_tangents(exported)
+    return exported.graph_module, exported.metadata, exported.in_spec, exported.out_spec
+
+
+def export_function(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    num_params_buffers: int = 0,
+    decompositions: DecompositionTable | None = None,
+    no_tangents: bool = False,
+    pre_dispatch: bool = False,
+    dynamic_shapes: bool | None = None,
+    keep_input_mutations: bool = False,
+    trace_joint: bool = False,
+    kwargs: dict[str, Any] | None = None,
+    names: Sequence[str] = (),
+) -> ExportedFunction:
+    """The exported graph of `func(*args, **kwargs)`.
+
+    trace_joint: with the backward, where anything has a gradient. no_tangents: the one differentiable output is a scalar whose
+    incoming gradient is 1. keep_input_mutations: what may be written inside of the graph is. dynamic_shapes: sizes
+    are symbols; None for "if fake arguments have a shape env". names: of the leading leaves, for errors.
+    Integers are constants of the graph. Raises an ExportError for what would have to be done outside of the graph.
+    """
+    kwargs = kwargs or {}
+    flat_fn, out_spec = create_tree_flattened_fn(func, args, kwargs)
+    leaves, in_spec = pytree.tree_flatten((args, kwargs))
+    names = [*names, *(f"input {i}" for i in range(len(names), len(leaves)))]
+    for name, leaf in zip(names, leaves, strict=True):
+        refuse_subclass(leaf, name)
+    refuse_random_state()
+    if dynamic_shapes is None:
+        dynamic_shapes = any(isinstance(leaf, FakeTensor) and leaf.fake_mode.shape_env is not None for leaf in leaves)
+    config = AOTConfig(
+        decompositions=decompositions or {},
+        num_params_buffers=num_params_buffers,
+        aot_id=next(aot_options.AOT_COUNTER),
+        keep_inference_input_mutations=keep_input_mutations,
+        dynamic_shapes=dynamic_shapes,
+        is_export=True,
+        no_tangents=no_tangents,
+        pre_dispatch=pre_dispatch,
+    )
+    metadata: list[ViewAndMutationMeta] = []
+
+    def check(traced: TracedProgram) -> None:
+        check_exportable(traced, leaves, names, is_joint=trace_joint, has_tangents=not no_tangents)
+        metadata.append(view_and_mutation_meta(traced, keep_input_mutations=keep_input_mutations))
+
+    program = functional_program(flat_fn, leaves, config, wants_backward=None if trace_joint else False, check=check)
+    graph_module, num_forward_outputs = _with_outputs(program, keeps_mutations=keep_input_mutations)
+    if program.replaced:
+        raise MemoryBeyondInput([names[position] for group in program.replaced for position in group.members])
+    num_tokens = _thread_tokens(graph_module, program.traced)
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+    assert out_spec.spec is not None
+    return ExportedFunction(
+        graph_module=graph_module,
+        metadata=metadata[0],
+        in_spec=in_spec,
+        out_spec=out_spec.spec,
+        has_backward=program.analysis.has_backward,
+        num_tokens=num_tokens,
+        num_forward_outputs=num_forward_outputs,
+    )
+
+
+def _with_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> tuple[torch.fx.GraphModule, int]:
+    """Leaves out what only code around the graph would need: numbers for views, and without backward bases. Says how many
+    outputs are the forward's."""
+    graph_module, analysis = program.graph_module, program.analysis
+    if keeps_mutations:
+        slots = graph_module.graph.find_nodes(op="placeholder")
+        graph_module, analysis = with_mutations_in_graph(graph_module, analysis, list(slots))
+    graph = graph_module.graph
+    output = graph.output_node()
+    returned = list(output.args[0])  # type: ignore[call-overload]
+    mutations = [info.mutation for info in analysis.inputs]
+    forward = [returned[m.position] for m in mutations if m is not None]
+    forward += [returned[info.position] for info in analysis.outputs]
+    gradients: list[Any] = []
+    if analysis.has_backward:
+        forward += [returned[position] for position in analysis.bases]  # tangents are theirs
+        if program.traced.example_tangents:
+            add_tangents_of_repeated_outputs(graph, analysis)
+        found = returned[analysis.num_forward_outputs :]
+        gradients = [None if index is None else found[index] for index in analysis.gradients]
+    output.args = ((*forward, *gradients),)
+    return graph_module, len(forward)
+
+
+def _thread_tokens(graph_module: torch.fx.GraphModule, traced: TracedProgram) -> int:
+    """Number of kinds of side effects, which have a token each."""
+    tokens = thread_tokens(graph_module, traced.fake_mode)
+    if tokens.backward:
+        raise UnsupportedByRefimpl(
+            seen="an op with side effects in the backward of an exported graph",
+            supported="side effects in the forward",
+            do="export without trace_joint",
+        )
+    output = graph_module.graph.output_node()
+    output.args = (tuple(output.args[0]),)  # type: ignore[arg-type]
+    return len(tokens.forward)
+
+
+def _take_primals_and_tangents(exported: ExportedFunction) -> None:
+    """A joint graph is called with two lists, and returns two."""
+    graph = exported.graph_module.graph
+    output = graph.output_node()
+    returned = list(output.args[0])  # type: ignore[call-overload]
+    num_outputs = exported.num_tokens + exported.num_forward_outputs
+    num_gradients = len(returned) - num_outputs
+    num_primals = exported.num_tokens + num_gradients
+    num_tangents = len(graph.find_nodes(op="placeholder")) - num_primals
+    in_spec = pytree.tree_structure(([0] * num_primals, [0] * num_tangents))
+    out_spec = pytree.tree_structure(([0] * num_outputs, [0] * num_gradients))
+    graph.set_codegen(PyTreeCodeGen(PyTreeInfo(["primals", "tangents"], in_spec, out_spec)))
+    output.args = (returned,)
+    exported.graph_module.recompile()

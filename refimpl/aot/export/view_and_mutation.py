@@ -1,0 +1,186 @@
+"""What an analysis says, in the records that callers of upstream's entry points read.
+
+Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType,
+OutputType; collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
+Differs: these records are a summary for callers; refimpl itself reads refimpl.aot.analysis.records. Subclasses, tokens and random
+states have records of their own.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl.aot.analysis.records import InputInfo, OutputInfo, OutputKind
+from refimpl.aot.compile_program import functional_program
+from refimpl.aot.joint.graph import TracedProgram
+from refimpl.aot.options import AOTConfig
+
+
+class MutationType(enum.Enum):
+    """Who applies a mutation: nobody, the graph itself, the code around it."""
+
+    NOT_MUTATED = 1
+    MUTATED_IN_GRAPH = 2
+    MUTATED_OUT_GRAPH = 3
+
+
+class OutputType(enum.Enum):
+    """What an output shares memory with."""
+
+    non_alias = 1
+    alias_of_input = 2
+    is_input = 3
+    alias_of_intermediate_save_as_output = 4
+    alias_of_intermediate = 5
+    alias_of_intermediate_base_is_user_output = 6
+    unsafe_view_alias = 7
+    custom_function_view = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputAliasInfo:
+    """One input. Of what is not mutated, nothing is hidden or under no_grad."""
+
+    is_leaf: bool = True
+    mutates_data: bool = False
+    mutates_metadata: bool = False
+    mutations_hidden_from_autograd: bool = False
+    mutations_under_no_grad_or_inference_mode: bool = False
+    mutates_storage_metadata: bool = False
+    requires_grad: bool = False
+    keep_input_mutations: bool = False
+
+    @property
+    def mutation_type(self) -> MutationType:
+        """Data may be written inside of the graph where autograd does not have to see it (refimpl.aot.in_graph_mutations)."""
+        if not self.mutates_data and not self.mutates_metadata:
+            return MutationType.NOT_MUTATED
+        is_plain = not self.mutates_metadata and not self.requires_grad and not self.mutations_hidden_from_autograd
+        if self.keep_input_mutations and self.mutates_data and is_plain:
+            return MutationType.MUTATED_IN_GRAPH
+        return MutationType.MUTATED_OUT_GRAPH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputAliasInfo:
+    """One output; one that is there twice is told twice. `base_idx`: input, base or output that it is a view of."""
+
+    output_type: OutputType
+    raw_type: type
+    base_idx: int | None = None
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewAndMutationMeta:
+    """One program: inputs and outputs in the order of the flat function's."""
+
+    input_info: tuple[InputAliasInfo, ...]
+    output_info: tuple[OutputAliasInfo, ...]
+    num_intermediate_bases: int
+    keep_input_mutations: bool
+    traced_tangents: tuple[Any, ...]
+
+    @property
+    def mutated_inp_runtime_indices(self) -> tuple[int, ...]:
+        """Inputs that the code around the graph updates."""
+        infos = enumerate(self.input_info)
+        return tuple(i for i, info in infos if info.mutation_type is MutationType.MUTATED_OUT_GRAPH)
+
+    @property
+    def num_mutated_inp_runtime_indices(self) -> int:
+        """How many leading outputs of the graph are updated inputs."""
+        return len(self.mutated_inp_runtime_indices)
+
+    @property
+    def num_outputs(self) -> int:
+        """Of the flat function."""
+        return len(self.output_info)
+
+
+def view_and_mutation_meta(traced: TracedProgram, *, keep_input_mutations: bool = False) -> ViewAndMutationMeta:
+    """The summary of a trace."""
+    analysis = traced.analysis
+    first = analysis.outputs[0].position if analysis.outputs else 0
+    returned = list(traced.graph_module.graph.output_node().args[0])  # type: ignore[call-overload]
+
+    def output(info: OutputInfo) -> OutputAliasInfo:
+        if info.kind is OutputKind.REPEATED:
+            assert info.source is not None
+            return output(analysis.outputs[info.source])
+        kind, base = _output_type(info, analysis.bases, first)
+        node = returned[info.position]
+        value = node.meta.get("val") if isinstance(node, torch.fx.Node) else node
+        raw_type = torch.Tensor if isinstance(value, torch.Tensor) else type(value)
+        return OutputAliasInfo(output_type=kind, raw_type=raw_type, base_idx=base, requires_grad=info.requires_grad)
+
+    return ViewAndMutationMeta(
+        input_info=tuple(_input(info, keep_input_mutations) for info in analysis.inputs),
+        output_info=tuple(map(output, analysis.outputs)),
+        num_intermediate_bases=len(analysis.bases),
+        keep_input_mutations=keep_input_mutations,
+        traced_tangents=tuple(traced.example_tangents),
+    )
+
+
+def _input(info: InputInfo, keep_input_mutations: bool) -> InputAliasInfo:
+    mutation = info.mutation
+    if mutation is None:
+        return InputAliasInfo(
+            is_leaf=info.is_leaf, requires_grad=info.requires_grad, keep_input_mutations=keep_input_mutations
+        )
+    is_hidden = mutation.writes_data and not mutation.bumps_version
+    is_unseen = mutation.writes_data and not is_hidden and not mutation.is_visible_to_autograd and info.requires_grad
+    return InputAliasInfo(
+        is_leaf=info.is_leaf,
+        mutates_data=mutation.writes_data,
+        mutates_metadata=mutation.geometry is not None or mutation.sets_storage,
+        mutations_hidden_from_autograd=is_hidden,
+        mutations_under_no_grad_or_inference_mode=is_unseen,
+        mutates_storage_metadata=mutation.sets_storage,
+        requires_grad=info.requires_grad,
+        keep_input_mutations=keep_input_mutations,
+    )
+
+
+def _output_type(info: OutputInfo, bases: tuple[int, ...], first_output: int) -> tuple[OutputType, int | None]:
+    source = info.source
+    match info.kind:
+        case OutputKind.INPUT:
+            return OutputType.is_input, source
+        case OutputKind.VIEW_OF_INPUT:
+            return OutputType.alias_of_input, source
+        case OutputKind.VIEW_OF_INTERMEDIATE if source in bases:
+            return OutputType.alias_of_intermediate_save_as_output, bases.index(source)
+        case OutputKind.VIEW_OF_INTERMEDIATE:
+            assert source is not None
+            return OutputType.alias_of_intermediate_base_is_user_output, source - first_output
+        case _:
+            return OutputType.non_alias, None
+
+
+def run_functionalized_fw_and_collect_metadata(
+    f: Callable[..., Any],
+    *,
+    flat_args_descs: Any = None,
+    keep_input_mutations: bool,
+    static_input_indices: list[int] | None = None,
+    pre_dispatch: bool = False,
+) -> Callable[..., ViewAndMutationMeta]:
+    """A function of the flat arguments of `f` that says what `f` does to them, and what its outputs are.
+
+    `f` returns a flat sequence. `flat_args_descs` and `static_input_indices` say nothing that the answer depends on.
+    """
+    config = AOTConfig(pre_dispatch=pre_dispatch, is_export=True)
+
+    def inner(*flat_args: Any) -> ViewAndMutationMeta:
+        seen: list[TracedProgram] = []
+        functional_program(f, flat_args, config, check=seen.append)
+        return view_and_mutation_meta(seen[0], keep_input_mutations=keep_input_mutations)
+
+    return inner

@@ -1,0 +1,168 @@
+"""Results of functions whose kernels go another way for tensors without data than for those with: made what eager mode gives.
+
+Counterpart: none; torch's traces give copies, strides, random numbers and gradients of their own there
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from refimpl._torch import TorchDispatchMode, has_python_kernels, no_python_dispatcher, pytree, running_autograd_node
+from refimpl.aot.analysis.history import steps_behind
+from refimpl.aot.joint.eager_dropout import SureDropoutMode, by_layers, sure_dropout
+from refimpl.aot.joint.eager_interpolation import (
+    INTERPOLATIONS,
+    PythonKernelsBelowAutogradMode,
+    interpolation_by_operator,
+)
+from refimpl.aot.joint.gradient_layouts import eager_layouts
+from refimpl.trace.function_layouts import is_pooled_without_gradient, laid_out
+
+_FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
+_DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
+
+_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_FUNCTIONAL_ATTENTION = torch.nn.functional.scaled_dot_product_attention
+_ATTENTION = (_FUNCTIONAL_ATTENTION, torch.nn.functional.multi_head_attention_forward)
+_TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
+_STFT = (torch.stft, torch.Tensor.stft)
+_CENTER = 5  # the place of this argument
+_OPERATORS = frozenset(
+    {  # whose kernels in Python count labels behind the end, and lay gradients out otherwise
+        torch.nn.functional.multi_margin_loss,
+        torch.nn.functional.multilabel_margin_loss,
+        torch.ops.aten.multi_margin_loss,
+        torch.ops.aten.multi_margin_loss.default,
+        torch.ops.aten.multilabel_margin_loss,
+        torch.ops.aten.multilabel_margin_loss.default,
+        torch.ops.aten.multilabel_margin_loss_forward,
+        torch.ops.aten.multilabel_margin_loss_forward.default,
+        *INTERPOLATIONS,
+    }
+)
+_PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+_GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
+
+_STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")  # of whole tensors
+
+
+class EagerResultsMode(TorchFunctionMode):
+    """Dropout that drops nothing gives its argument back, which Python kernels copy, and dropout that drops everything draws no
+    numbers, also within attention; between recurrent layers something is dropped.
+
+    Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
+    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Interpolation and margin losses are operators.
+
+    on_own: told of results that are no views of what nobody sees, as they are for tensors without data.
+    """
+
+    def __init__(self, on_own: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self._on_own = on_own
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUTS:
+            is_functional = func is _FUNCTIONAL_DROPOUT
+            result = sure_dropout(*args, **kwargs) if is_functional else sure_dropout(*_in_order(args, kwargs))
+            return func(*args, **kwargs) if result is None else result
+        if func in _RECURRENT and not kwargs and has_python_kernels():
+            return by_layers(func, args)
+        if func in _ATTENTION and _has_one(args, kwargs) and has_python_kernels():
+            with SureDropoutMode():
+                return func(*args, **kwargs)
+        if func is torch.nn.functional.interpolate and has_python_kernels():
+            result = interpolation_by_operator(*args, **kwargs)
+            if result is not None:
+                return laid_out(func, args, kwargs, result)
+        if func in _OPERATORS and has_python_kernels():
+            with no_python_dispatcher(), PythonKernelsBelowAutogradMode():
+                return func(*args, **kwargs)
+        if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
+            args, kwargs = _with_numbers(*args, **kwargs)
+        if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
+            args = (_by_places(args[0]), *args[1:])
+        if func in _GRADIENTS:
+            with eager_gradients(_differentiated(*args, **kwargs)):
+                return func(*args, **kwargs)
+        result = laid_out(func, args, kwargs, func(*args, **kwargs))
+        if _is_computed(func, args, result):
+            self._on_own(result)
+        return result
+
+
+def _is_computed(func: Any, args: Any, result: Any) -> bool:
+    """Whether eager mode's kernels give memory where those in Python, or those for tensors without data, end in a view."""
+    if func is _FUNCTIONAL_ATTENTION and isinstance(result, torch.Tensor):
+        return result.device.type == "cpu"
+    if func in _PRODUCTS and len(args) == 2:
+        return [value.dim() for value in args if isinstance(value, torch.Tensor)] == [1, 2]
+    return is_pooled_without_gradient(func, result)
+
+
+def _differentiated(outputs: Any = (), *_: Any, **named: Any) -> list[torch.Tensor]:
+    """The tensors among the first argument of torch.autograd.grad, or of Tensor.backward."""
+    return [value for value in pytree.tree_leaves(outputs) if isinstance(value, torch.Tensor)]
+
+
+def _has_one(args: Any, kwargs: Any) -> bool:
+    """Whether a probability may be 1."""
+    return any(type(value) in (int, float) and value == 1 for value in (*args, *kwargs.values()))
+
+
+def _in_order(args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """The arguments of torch.dropout, whose names are its own."""
+    return (*args, *(kwargs[name] for name in ("input", "p", "train")[len(args) :]))
+
+
+def _with_numbers(
+    input: Any, places: Any = None, *others: Any, tensor_indices_or_sections: Any = None, **named: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of `tensor_split` with numbers in place of a tensor, whose memory a kernel in C++ would read."""
+    given = tensor_indices_or_sections if places is None else places
+    if isinstance(given, torch.Tensor) and given.dtype is torch.int64 and given.dim() < 2:
+        given = given.item() if given.dim() == 0 else [place.item() for place in given.unbind()]
+    return (input, given, *others), named
+
+
+def _by_places(value: Any) -> Any:
+    """A tensor as a view of its memory, of which every place has one gradient, and which that is laid out as; a contiguous one
+    is left as it is."""
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return value
+    return value.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
+@contextlib.contextmanager
+def eager_gradients(outputs: Sequence[torch.Tensor]) -> Iterator[None]:
+    """To be entered around the recording of a backward from these."""
+    steps = steps_behind(outputs)
+    has_extrema = any(step.name() in _STEPS_OF_EXTREMA for step in steps)
+    with eager_layouts(steps), _EagerGradientsMode() if has_extrema else contextlib.nullcontext():
+        yield
+
+
+class _EagerGradientsMode(TorchDispatchMode):
+    """The gradient of the largest element, or of the median, is filled into row-major zeros where it belongs, so that the others
+    get none even if it is not finite; only on CUDA, and for tensors without data anywhere, autograd multiplies it by the mask."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # see RecordingMode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.mul.Tensor and _is_masked_gradient(*args[:2]):
+            mask, gradient = args
+            return gradient.new_zeros(mask.shape).masked_fill(mask, gradient)
+        return func(*args, **(kwargs or {}))
+
+
+def _is_masked_gradient(mask: Any, gradient: Any) -> bool:
+    running = running_autograd_node()
+    is_mask = isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and mask.device.type != "cuda"
+    return is_mask and running is not None and running.name() in _STEPS_OF_EXTREMA

@@ -1,0 +1,600 @@
+"""The joint trace: a program and its backward in one graph, with the program's writes and views still in it.
+
+Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py fn_prepped_for_autograd, create_joint;
+collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
+Differs: one trace. The program runs with its own in-place ops on tensors whose autograd is the real one, so that gradients of
+mutation are autograd's own; writes and views leave the graph afterwards (refimpl.functionalize). What aliases what and what is
+written is read off the same trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
+from refimpl.aot.analysis.captured_inputs import CapturedInputsMode, refuse_captured
+from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
+from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
+from refimpl.aot.analysis.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
+from refimpl.aot.analysis.history import freed_together, is_new_leaf
+from refimpl.aot.analysis.input_plan import InputPlan, view_of_base
+from refimpl.aot.analysis.inputs import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
+from refimpl.aot.analysis.outputs import ForwardOutputsState, OutputAnalysisState, owned_outputs
+from refimpl.aot.analysis.records import (
+    ForwardOutput,
+    Geometry,
+    InputInfo,
+    InputMutation,
+    OutputInfo,
+    ProgramAnalysis,
+    TangentInfo,
+)
+from refimpl.aot.analysis.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
+from refimpl.aot.analysis.unannotated_writes import make_gradients_plain, name_writes
+from refimpl.aot.errors import GradientInProgram
+from refimpl.aot.joint.backward import IS_BACKWARD, Backward, trace_backward
+from refimpl.aot.joint.constant_gradients import note_constants
+from refimpl.aot.joint.decomposed_layouts import noted_layouts
+from refimpl.aot.joint.decomposed_views import DecomposedViewsState
+from refimpl.aot.joint.detached_bases import DetachedBasesMode
+from refimpl.aot.joint.eager_results import EagerResultsMode, eager_gradients
+from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread
+from refimpl.aot.joint.gradient_histories import note_history
+from refimpl.aot.joint.outer_graph import OuterGraphMode, WrapperResult
+from refimpl.aot.joint.provenance import copy_forward_provenance, note_autograd_step
+from refimpl.aot.joint.repeated_draws import mark_draw, start_draws
+from refimpl.aot.joint.retained_gradients import refuse_retained
+from refimpl.aot.joint.scalar_masks import ScalarMasksMode, refuse_bool_read
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.functionalize.aliases import AliasMap
+from refimpl.functionalize.schemas import SET_OPS
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.recording_mode import RecordingMode, paused_recordings
+from refimpl.trace.tracing import Trace, current_trace
+
+FlatFunction = Callable[..., Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedProgram:
+    """The graph's placeholders are the plan's slots, then tangents. It returns forward outputs, then gradients."""
+
+    graph_module: torch.fx.GraphModule
+    analysis: ProgramAnalysis
+    plan: InputPlan
+    example_inputs: tuple[Any, ...]
+    example_tangents: tuple[Any, ...]
+    fake_mode: FakeTensorMode
+    layout: ProgramLayout | None = None  # of wrappers among inputs and outputs, where there are any
+    captured: tuple[torch.Tensor, ...] = ()  # tensors of closures and globals: placeholders after the plan's slots
+
+    def dense_slots(self, slots: Sequence[Any]) -> list[Any]:
+        """The values of the graph's placeholders."""
+        return list(slots) if self.layout is None else self.layout.dense_inputs(slots)
+
+    def dense_positions(self, slot: int) -> Sequence[int]:
+        """Of the placeholders for one slot."""
+        return (slot,) if self.layout is None else self.layout.dense_positions(slot)
+
+    @property
+    def num_dense_slots(self) -> int:
+        """Of the placeholders for slots."""
+        return len(self.analysis.inputs) if self.layout is None else dense_count(self.layout.inputs)
+
+    @property
+    def num_dense_outputs(self) -> int:
+        """Of the forward graph."""
+        return self.analysis.num_forward_outputs if self.layout is None else self.layout.num_dense_outputs
+
+
+def trace_program(
+    function: FlatFunction,
+    slots: Sequence[Any],
+    plan: InputPlan,
+    fake_mode: FakeTensorMode,
+    options: TraceOptions,
+    *,
+    is_leaf: Sequence[bool],
+    wants_backward: bool | None = None,
+    has_tangents: bool = True,
+    real_slots: Sequence[Any] = (),
+    lifts_captured: bool = False,
+    records_assignments: bool = False,
+    follows_geometry: bool = False,
+    assigns_by_masks: bool = False,
+    keeps_captured: bool = False,
+    has_wrappers: bool = False,
+) -> TracedProgram:
+    """Trace `function(*arguments)`, which returns a flat sequence.
+
+    slots: fake tensors (see refimpl.aot.analysis.fake_arguments) and other values; is_leaf: of each slot, whether the real one is
+    a leaf; wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
+    differentiable output is a scalar whose incoming gradient is 1.
+    real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
+    records_assignments: `x.data = y` is recorded; follows_geometry: views are made again when `x.t_()` and its like change x;
+    assigns_by_masks: `x[mask] = y` with a mask that is one bool is recorded.
+    keeps_captured: they are constants of the graph, as an exported one has them.
+    has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
+    Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses
+    one and neither was asked for; DataAssigned, if it assigns to `x.data`, GeometryChanged, if it changes the geometry of a
+    tensor in place, and BoolRead, if a bool is read, where that was not asked for.
+    """
+    state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
+    state.keeps_captured = keeps_captured
+    if has_wrappers or any(layout_of(slot) is not None for slot in slots):
+        state.wrapped_slots = list(slots)
+    state.records_assignments = records_assignments
+    state.inference_slots = frozenset(
+        i for i, value in enumerate(real_slots) if isinstance(value, torch.Tensor) and value.is_inference()
+    )
+    state.follows_geometry = follows_geometry
+    state.assigns_by_masks = assigns_by_masks
+    state.is_view = [isinstance(real, torch.Tensor) and real._base is not None for real in real_slots]
+    state.reread_slots = frozenset(i for i, real in enumerate(real_slots) if state.is_view[i] and is_reread(real))
+    if lifts_captured:
+        state.captured = CapturedInputsMode(state, fake_mode, real_slots)
+
+    def run(primals: list[Any]) -> list[Any]:
+        return state.run(primals)
+
+    if hasattr(function, "_orig_mod"):  # the module whose calls the trace notes
+        run._orig_mod = function._orig_mod  # type: ignore[attr-defined]
+    with _surroundings():
+        dense = [part for slot in slots for part in dense_parts(slot)]
+        graph_module = Trace(options).run(run, (dense,))
+    graph = graph_module.graph
+    graph.set_codegen(PlainCodeGen())
+    copy_forward_provenance(graph)
+    assert state.analysis is not None
+    if not state.analysis.has_backward:
+        _rename_placeholders(graph, "arg{}_1")
+    elif state.analysis.refused:  # names of what was erased are not given again
+        first = dense_count([layout_of(leaf) for leaf in state.leaves])
+        _rename_placeholders(graph, "tangents_{}", first=first, start=1)
+    graph_module.recompile()
+    return TracedProgram(
+        graph_module=graph_module,
+        analysis=state.analysis,
+        plan=plan,
+        example_inputs=tuple(state.leaves),
+        example_tangents=tuple([part for tangent in state.tangents for part in dense_parts(tangent)]),
+        layout=None if state.outer is None else state.outer.layout,
+        fake_mode=fake_mode,
+        captured=() if state.captured is None else tuple(state.captured.tensors),
+    )
+
+
+class _JointTraceState:
+    """Runs inside of the trace. Mutable; one per trace."""
+
+    def __init__(
+        self,
+        function: FlatFunction,
+        plan: InputPlan,
+        is_leaf: Sequence[bool],
+        *,
+        wants_backward: bool | None,
+        has_tangents: bool,
+    ) -> None:
+        self.function = function
+        self.plan = plan
+        self.is_leaf = list(is_leaf)
+        self.wants_backward = wants_backward
+        self.has_tangents = has_tangents
+        self.analysis: ProgramAnalysis | None = None
+        self.tangents: list[torch.Tensor] = []
+        self.leaves: list[Any] = []
+        self.captured: CapturedInputsMode | None = None
+        self.keeps_captured = False
+        self.records_assignments = False
+        self.inference_slots: frozenset[int] = frozenset()
+        self.follows_geometry = False
+        self.assigns_by_masks = False
+        self.is_view: list[bool] = []
+        self.reread_slots: frozenset[int] = frozenset()
+        self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
+        self.outer: OuterGraphMode | None = None
+        self._is_in_backward = False
+        self._enables_gradients = False  # anywhere, also where they were enabled before
+        self._forward = ForwardOutputsState()
+
+    def run(self, primals: list[Any]) -> list[Any]:
+        trace = current_trace()
+        assert trace is not None
+        assert trace.recording is not None
+        self.recording = trace.recording
+        self.builder = trace.builder
+        self.builder.annotators.append(self._annotate)
+        self._decomposed = DecomposedViewsState(self.recording)
+        self.recording.on_decomposed = self._decomposed.record
+        self.recording.on_moved = refuse_unseen if self.records_assignments else refuse_assigned
+        for tensor, tracked in self.recording.tracker.items():  # placeholders, tracked before anybody watched
+            self.recording.track(tensor, tracked.node)
+        self._prepare_inputs(primals)
+        with self._outer_recording(), self._mode_of_views():
+            arguments = [
+                view_of_base(self._inputs[d.slot], d) if d.geometry is not None else self._inputs[d.slot]
+                for d in self.plan.arguments
+            ]
+        derived = [
+            (i, a, Start.of(a))
+            for i, (a, d) in enumerate(zip(arguments, self.plan.arguments, strict=True))
+            if d.geometry
+        ]
+        results = self._run_program(arguments)
+        if not self.keeps_captured:
+            refuse_retained([*results, *self._inputs])
+        self._put = set() if self.outer is not None else self._put_inputs()
+        self._left = self._left_places()
+        with paused_recordings():
+            infos, changes, outputs = self._analyse(results, arguments, derived)
+        answers = AnswersState(self.recording.tracker.find, self.builder.root)
+        with answers.recorded(self._forward.differentiable.values()):
+            backward = self._backward()
+        make_gradients_plain(self.builder.graph)
+        gradients: list[Any] = [None] * len(infos)
+        if backward is not None:
+            remaining = iter(backward.gradients)
+            gradients = [next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves]
+        returned = [g for g in gradients if g is not None]
+        unread: tuple[frozenset[int], ...] = ()
+        outs = [] if backward is None else [list(self._forward.differentiable.values())[o] for o in backward.outputs]
+        if len(outs) > 1 and self.tangents:
+            note_constants(self.builder.graph, outs)
+            pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
+            with paused_recordings():
+                unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of, answers)
+        index = iter(range(len(returned)))
+        differentiable = tuple(self._forward.differentiable)
+        tangents = [] if backward is None else [differentiable[o] for o in backward.outputs]
+        self.analysis = ProgramAnalysis(
+            inputs=tuple(infos),
+            outputs=tuple(outputs),
+            bases=tuple(self._forward.bases),
+            differentiable=() if backward is None else differentiable,
+            tangents=tuple(
+                TangentInfo(position=p, geometry=Geometry.of(t), dtype=t.dtype)
+                for p, t in zip(tangents, self.tangents, strict=False)
+            ),
+            gradients=tuple(None if g is None else next(index) for g in gradients),
+            num_forward_outputs=len(self._forward.values),
+            has_backward=backward is not None and bool(backward.outputs),
+            enables_gradients=backward is not None and not torch.is_grad_enabled() and self._enables_gradients,
+            given_unread=unread,
+            adding=answers.adding(outs),
+            freed_together=freed_together(outs),
+            refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
+            owned=() if self.outer is not None else owned_outputs(outputs),
+            argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
+        )
+        if self.outer is not None:
+            return self.outer.flattened(self.leaves, self._forward.values, returned, self.tangents)
+        return [*self._forward.values, *returned]
+
+    def _prepare_inputs(self, primals: list[Any]) -> None:
+        self._inputs: list[Any] = []
+        self._starts: list[Start | None] = []
+        self._accumulated: list[Any] = []
+        self._placeholders = [n for n in self.builder.graph.nodes if n.op == "placeholder"]
+        self._known: RecordingMode | OuterGraphMode = self.recording
+        if self.wrapped_slots is not None:
+            self.outer = self._known = OuterGraphMode(self.recording)
+            primals = self.outer.slots_of(self.wrapped_slots, primals)
+            self._placeholders = [self.outer.placeholder(slot) for slot in primals]
+        for leaf, is_leaf in zip(primals, self.is_leaf, strict=True):
+            self._add_input(leaf, is_leaf)
+
+    def _run_program(self, arguments: list[Any]) -> list[Any]:
+        assignments = self._assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(EagerResultsMode(self._decomposed.own))
+            stack.enter_context(DetachedBasesMode(self.recording.tracker))
+            if self.records_assignments:
+                stack.enter_context(assignments)
+            if self.follows_geometry:
+                stack.enter_context(GeometryChangesMode(self.recording))
+            if self.assigns_by_masks:
+                stack.enter_context(ScalarMasksMode())
+            results = self._run_function(arguments)
+        assignments.update_views()
+        self.recording.check_memory([t for t, _ in self.recording.tracker.items()])  # what backward reads among them
+        self.recording.on_moved = self.recording.on_decomposed = None
+        return results
+
+    def _run_function(self, arguments: list[Any]) -> list[Any]:
+        self._enables_gradients = False  # making views of bases is not the program's
+        if self.captured is None:
+            self.recording.on_captured = None if self.keeps_captured else refuse_captured
+            with self._outer_recording():
+                results = list(self.function(*arguments))
+        else:
+            with self.captured, self._outer_recording():
+                results = [self.captured.replaced(r) for r in self.function(*arguments)]
+        self.recording.on_captured = None
+        if self.outer is not None:
+            self.outer.node_of(results)
+        elif any(layout_of(result) is not None for result in results):
+            raise WrapperResult
+        return results
+
+    def _analyse(
+        self, results: list[Any], arguments: list[Any], derived: list[tuple[int, torch.Tensor, Start]]
+    ) -> tuple[list[InputInfo], list[tuple[int, InputMutation | None]], list[OutputInfo]]:
+        name_writes(self.builder.graph)
+        graph = self.builder.graph if self.outer is None else self.outer.graph
+        known = self._decomposed
+        self._aliases = AliasMap(
+            graph, enlarges=True, decomposed=known.calls, owners=known.owners, follows_autograd=True
+        )
+        for position, leaf in enumerate(self.leaves):
+            if _accumulated(leaf) != self._accumulated[position]:
+                raise GradientInProgram(position)
+        infos = [self._input_info(i, t) for i, t in enumerate(self._inputs)]
+        changes: list[tuple[int, InputMutation | None]] = []
+        for i, tensor, start in derived:
+            is_put = any(step.node.target in SET_OPS for step in self._aliases.calls_to(self._known.node_of(tensor)))
+            mutation = geometry_change_of(tensor, start, len(self._forward.values), is_put=is_put)
+            if mutation is not None:
+                self._forward.add(tensor)
+                mutation = self._with_numbers(mutation)
+            changes.append((i, mutation))
+        state = OutputAnalysisState(
+            self._forward,
+            self._aliases,
+            self._placeholders,
+            self._known.node_of,
+            self._known.tracker,
+            torch.fx.Proxy if self.outer is None else self.outer.value_of,
+            replays=self.has_tangents,
+            inference_slots=self.inference_slots,
+            gradient_slots=frozenset(i for i, leaf in enumerate(self.leaves) if _has_gradient(leaf)),
+            inputs=self._inputs if self.outer is None else None,
+            reread_slots=self.reread_slots,
+        )
+
+        def placed(tensor: torch.Tensor, mutation: InputMutation | None) -> InputMutation | None:
+            if mutation is None or not mutation.sets_storage:
+                return mutation
+            placement = state.placement_of(tensor, mutation.position)
+            return replace(mutation, placement=placement, assigns_data=state.assigns_data(tensor))
+
+        tensors = [(self._inputs[i], info.mutation) for i, info in enumerate(infos)]
+        tensors += [(arguments[i], mutation) for i, mutation in changes]
+        moved = [(t, mutation.position) for t, mutation in tensors if mutation is not None and mutation.sets_storage]
+        outputs = state.analyse(results, arguments, moved)
+        infos = [replace(info, mutation=placed(t, info.mutation)) for t, info in zip(self._inputs, infos, strict=True)]
+        changes = [(i, placed(arguments[i], mutation)) for i, mutation in changes]
+        return infos, changes, outputs
+
+    def _mode_of_views(self) -> contextlib.AbstractContextManager[Any]:
+        """Arguments have become views of what they view with gradients, in whatever mode the program is called."""
+        has_views = any(derived.geometry for derived in self.plan.arguments)
+        if not has_views or torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            return contextlib.nullcontext()
+        return torch.enable_grad()
+
+    def _outer_recording(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.outer is None else self.outer
+
+    def _annotate(self, node: torch.fx.Node) -> None:
+        node.meta["grad_mode"] = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        mark_draw(node)
+        note_autograd_step(node, is_backward=self._is_in_backward)
+        if self._is_in_backward:
+            node.meta["partitioner_tag"] = IS_BACKWARD
+            note_history(node, self.recording)
+            return
+        self._enables_gradients |= torch.is_grad_enabled()
+        if self.outer is None:
+            if not self.follows_geometry:
+                refuse_geometry_changes(node)
+            if not self.assigns_by_masks:
+                refuse_bool_read(node)
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether the trace has a node for the tensor."""
+        return self.recording.tracker.find(tensor) is not None
+
+    def input_at(self, position: int) -> Any:
+        """What the program sees of a slot."""
+        return self._inputs[position]
+
+    def add_captured(self, fake: torch.Tensor, *, is_leaf: bool) -> Any:
+        """A placeholder for a tensor that the program takes from around it; returns what the program is to see of it."""
+        with paused_recordings():
+            number = sum(n.op == "placeholder" for n in self.builder.graph.nodes) + 1
+            node = self.builder.late_placeholder(f"primals_{number}", fake)
+            self.recording.track(fake, node)
+            if self.outer is not None:
+                node = self.outer.placeholder(fake)
+        self._placeholders.append(node)
+        self.is_leaf.append(is_leaf)
+        return self._add_input(fake, is_leaf)
+
+    def _add_input(self, leaf: Any, is_leaf: bool) -> Any:
+        value = self._program_input(leaf, is_leaf)
+        if self.follows_geometry and len(self.leaves) < len(self.is_view) and self.is_view[len(self.leaves)]:
+            value = self._as_view(value)  # of which as_strided_ shows another part, and the rest is there as before
+        self.leaves.append(leaf)
+        self._inputs.append(value)
+        self._starts.append(Start.of(value) if isinstance(value, torch.Tensor) else None)
+        self._accumulated.append(_accumulated(leaf))
+        return value
+
+    def _program_input(self, leaf: Any, is_leaf: bool) -> Any:
+        """What the program sees of a slot: a leaf, or a tensor with a history, as the real one is."""
+        if not isinstance(leaf, torch.Tensor) or is_leaf or not leaf.requires_grad or torch.is_inference_mode_enabled():
+            return leaf
+        with paused_recordings(), torch.enable_grad():  # the program may switch gradients on
+            inner = with_history(leaf)
+            tracked = self._known.tracker.find(leaf)
+            if tracked is not None:
+                self._known.track(inner, tracked.node)
+        return inner
+
+    def _as_view(self, value: torch.Tensor) -> torch.Tensor:
+        with paused_recordings(), torch.enable_grad():
+            view = torch.ops.aten.alias.default(value)
+            tracked = self._known.tracker.find(value)
+            if tracked is not None:
+                self._known.track(view, tracked.node)
+        return view
+
+    def _input_info(self, position: int, tensor: Any) -> InputInfo:
+        start = self._starts[position]
+        if start is None:
+            return InputInfo(is_tensor=False)
+        mutation = mutation_of(
+            tensor,
+            start,
+            self.builder.graph,
+            is_written=self._is_written(position),
+            is_put=position in self._put,
+            position=len(self._forward.values),
+        )
+        if mutation is not None:
+            self._forward.add(tensor)
+            is_written = mutation.writes_data or mutation.sets_storage
+            before = self._assignments.before(tensor) if mutation.sets_storage and tensor.requires_grad else None
+            if before is not None and is_same(Geometry.of(before), start.geometry):
+                mutation = replace(mutation, is_visible_after_move=False)
+                self._left[position] = before if mutation.is_visible_to_autograd else self._left[position]
+            elif mutation.is_visible_to_autograd and is_written and tensor.requires_grad:
+                self._forward.differentiable[mutation.position] = tensor
+            mutation = self._with_numbers(mutation)
+            left = self._left.get(position)
+            if left is not None and mutation.writes_data:
+                mutation = replace(mutation, left_position=self._forward.add(left))
+                is_differentiable = left is before or mutation.position in self._forward.differentiable
+                if is_differentiable and left.requires_grad:
+                    self._forward.differentiable[len(self._forward.values) - 1] = left
+        return InputInfo(
+            is_tensor=True,
+            requires_grad=start.requires_grad,
+            is_leaf=self.is_leaf[position],
+            becomes_leaf=is_new_leaf(tensor) and not start.requires_grad,
+            mutation=mutation,
+        )
+
+    def _with_numbers(self, mutation: InputMutation) -> InputMutation:
+        geometry = mutation.geometry
+        given = () if geometry is None else (*geometry.size, *geometry.stride, geometry.offset)
+        if self.outer is not None or all(type(n) is int for n in given):
+            return mutation
+        numbers = tuple(n if type(n) is int else ForwardOutput(self._forward.add(n)) for n in given)
+        return replace(mutation, numbers=numbers)
+
+    def _left_places(self) -> dict[int, torch.Tensor]:
+        """Recorded: what an epilogue writes before it gives an input the geometry that the program gave it."""
+        if self.outer is not None:
+            return {}
+        pairs = enumerate(zip(self._inputs, self._starts, strict=True))
+        views: dict[int, torch.Tensor | None] = {}
+        for i, (tensor, start) in pairs:
+            if start is None:
+                continue
+            if i in self._put:  # the memory it was in, which is what the placeholder gives
+                placeholder = self._placeholders[i]
+                memory = views[i] = unrelated_alias(placeholder.meta["val"])
+                self._known.track(memory, placeholder)
+            else:
+                views[i] = view_of_left_places(tensor, start)
+        return {i: view for i, view in views.items() if view is not None}
+
+    def _put_inputs(self) -> set[int]:
+        """Inputs that the program has put elsewhere, by `set_` or `x.data = y`; that may be in the same storage."""
+        if not any(node.target in SET_OPS for node in self.builder.graph.nodes):
+            return set()
+        aliases = AliasMap(self.builder.graph, enlarges=True)
+        found = [(i, self._known.tracker.find(t)) for i, t in enumerate(self._inputs) if isinstance(t, torch.Tensor)]
+        return {
+            i
+            for i, tracked in found
+            if tracked is not None and any(s.node.target in SET_OPS for s in aliases.calls_to(tracked.node))
+        }
+
+    def _is_written(self, position: int) -> bool:
+        if self.outer is not None:
+            return self.outer.is_written(self._inputs[position])
+        return bool(self._aliases.writes_to(self._placeholders[position]))
+
+    def _backward(self) -> Backward | None:
+        """None if there is none."""
+        targets = [leaf for leaf in self.leaves if _has_gradient(leaf)]
+        outputs = list(self._forward.differentiable.values())
+        if outputs and not targets:
+            raise UnsupportedByRefimpl(
+                seen="a result whose gradient ends at a tensor that the program itself has made a leaf of",
+                supported="gradients that end at arguments and captured tensors",
+                do="pass that tensor as an argument",
+            )
+        if self.wants_backward is False or not outputs:
+            return None
+        self._is_in_backward = True
+        try:
+            with eager_gradients(outputs), noted_layouts(self.recording):
+                return trace_backward(
+                    outputs,
+                    targets,
+                    self.builder.graph,
+                    self._tangent if self.has_tangents else None,
+                    self._forget_tangents,
+                )
+        finally:
+            self._is_in_backward = False
+
+    def _tangent(self, out: torch.Tensor) -> torch.Tensor:
+        """A placeholder for an incoming gradient: like the output, dense."""
+        with paused_recordings(), torch.no_grad():
+            if self.outer is not None:
+                tangent = self.outer.tangent(out)
+            else:
+                is_dense = out.layout is torch.strided
+                like = torch.empty_like(out, memory_format=torch.preserve_format) if is_dense else out
+                tangent = unrelated_alias(like)
+                node = self.builder.late_placeholder(f"tangents_{len(self.tangents) + 1}", tangent)
+                self.recording.track(tangent, node)
+        self.tangents.append(tangent)
+        return tangent
+
+    def _forget_tangents(self) -> None:
+        self.tangents.clear()
+        if self.outer is not None:
+            self.outer.forget_tangents()
+        for node in [n for n in self.builder.graph.nodes if n.op == "placeholder"]:
+            if node.name.startswith("tangents_"):
+                self.builder.graph.erase_node(node)
+
+
+def _accumulated(leaf: Any) -> tuple[int, int] | None:
+    """Says whether the gradient that a leaf holds is another one, or was added to."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_leaf or leaf.grad is None:
+        return None
+    return id(leaf.grad), version_of(leaf.grad)
+
+
+def _has_gradient(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
+
+
+def _rename_placeholders(graph: torch.fx.Graph, pattern: str, *, first: int = 0, start: int = 0) -> None:
+    """From the placeholder at `first` on, with numbers from `start` on."""
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    for number, node in enumerate(placeholders[first:], start):
+        node.name = node.target = pattern.format(number)
+
+
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """Compiling leaves the random state alone, runs backward in this thread, and no hook on saved tensors sees fake ones."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        start_draws()
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        stack.enter_context(without_saved_tensors_hooks())
+        yield

@@ -1,0 +1,285 @@
+"""The backward for the incoming gradients that arrive: what would be computed of the others alone is not, as in eager mode.
+
+Counterpart: none; torch's aot_autograd puts zeros in their place
+Differs: a zero is not nothing. It is nan where a derivative is infinite, and a backward of the user's may add to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import torch
+
+from refimpl._torch import pytree
+from refimpl.aot.joint.decomposed_layouts import (
+    DECOMPOSED,
+    IS_LAID_OUT_ALONE,
+    LAID_OUT_BY,
+    LAYS_OUT,
+    Decomposed,
+    Operand,
+)
+from refimpl.aot.joint.gradient_histories import IS_DECOMPOSED
+from refimpl.aot.joint.sides import GIVEN_WITH, IS_GIVEN_FOR_SURE, SYM_TYPES, is_tangent
+from refimpl.errors import NotTracked
+from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
+from refimpl.functionalize.geometry import (
+    extent_of,
+    has_symbols,
+    is_same_places,
+    is_same_shape,
+)
+from refimpl.functionalize.graph_pass import only_metadata
+from refimpl.functionalize.views import RESHAPES, ViewWriter
+from refimpl.functionalize.writes import LIES_AS_FIRST
+from refimpl.symbolic.errors import NewGuard
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sym_node import SymNode
+from refimpl.trace.decompositions.layouts import suggested_format
+
+_aten = torch.ops.aten
+# Beside pointwise operators: kernels that ask for no layout, and views that there are of any.
+_OF_ANY_LAYOUT = RESHAPES | {
+    _aten.expand.default,
+    _aten.permute.default,
+    _aten.transpose.int,
+    _aten.t.default,
+    _aten.squeeze.default,
+    _aten.squeeze.dim,
+    _aten.squeeze.dims,
+    _aten.unsqueeze.default,
+    _aten.select.int,
+    _aten.slice.Tensor,
+    _aten.alias.default,
+    _aten.detach.default,
+    _aten.clone.default,
+    _aten._to_copy.default,
+    _aten.zeros_like.default,
+    _aten.ones_like.default,
+    _aten.full_like.default,
+    _aten.new_zeros.default,
+    _aten.sum.default,
+    _aten.sum.dim_IntList,
+    _aten.mm.default,
+    _aten.bmm.default,
+    _aten.cat.default,
+}
+# The same, in every overload; what they give is laid out by what they read.
+_PACKETS_OF_ANY_LAYOUT = frozenset({
+    # pointwise, which no tag says
+    _aten.elu_backward, _aten.hardshrink_backward, _aten.hardsigmoid_backward, _aten.hardswish_backward,
+    _aten.hardtanh_backward, _aten.leaky_relu_backward, _aten.log_sigmoid_backward, _aten.mish_backward,
+    _aten.rrelu_with_noise_backward, _aten.softplus_backward, _aten.softshrink_backward, _aten._prelu_kernel_backward,
+    # elements in other places, and writes of some elements
+    _aten.channel_shuffle, _aten.constant_pad_nd, _aten.diagonal, _aten.flip, _aten.pixel_shuffle, _aten.pixel_unshuffle,
+    _aten.roll, _aten.rot90, _aten.copy, _aten.diagonal_scatter, _aten.index, _aten.index_add, _aten.index_copy, _aten.index_fill,
+    _aten.index_put, _aten.put,
+    _aten.scatter, _aten.scatter_add, _aten.select_scatter, _aten.slice_scatter, _aten.tril, _aten.triu,
+    # resampling
+    _aten.upsample_nearest1d_backward, _aten.upsample_nearest2d_backward, _aten.upsample_nearest3d_backward,
+    _aten._upsample_nearest_exact1d_backward, _aten._upsample_nearest_exact2d_backward,
+    _aten._upsample_nearest_exact3d_backward, _aten.upsample_linear1d_backward, _aten.upsample_bilinear2d_backward,
+    _aten.upsample_trilinear3d_backward, _aten.upsample_bicubic2d_backward, _aten._upsample_bilinear2d_aa_backward,
+    _aten._upsample_bicubic2d_aa_backward,
+    # sums of waves, and numbers read as others
+    _aten._fft_c2c, _aten._fft_c2r, _aten._fft_r2c, _aten._conj, _aten.view_as_real,
+})  # fmt: skip
+
+
+def tangents_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
+    """Of every node of a backward graph, the positions of the incoming gradients that it is computed from. Numbers are of none:
+    where a gradient does not arrive there are zeros of its sizes."""
+    behind: dict[torch.fx.Node, frozenset[int]] = {}
+    count = 0
+    for node in graph.nodes:
+        if is_tangent(node):
+            behind[node] = frozenset([count])
+            count += 1
+        elif _is_number(node):
+            behind[node] = frozenset()
+        else:
+            behind[node] = frozenset().union(*(behind[read] for read in node.all_input_nodes))
+    return behind
+
+
+def is_divisible(backward: torch.fx.GraphModule) -> bool:
+    """Not where numbers are symbols of another tool's, whose guards a part could add to unseen."""
+    return all(isinstance(node.meta["val"].node, SymNode) for node in backward.graph.nodes if _is_number(node))
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), SYM_TYPES)
+
+
+def _summand_left(node: torch.fx.Node, absent: Collection[torch.fx.Node]) -> torch.fx.Node | None:
+    """The one summand of a sum that is not absent, where it is like the sum."""
+    if node.target is not _aten.add.Tensor or node.kwargs or len(node.args) != 2:
+        return None
+    left = [arg for arg in node.args if arg not in absent]
+    if len(left) != 1 or not isinstance(left[0], torch.fx.Node):
+        return None
+    summand, total = left[0].meta.get("val"), node.meta.get("val")
+    if not isinstance(summand, torch.Tensor) or not isinstance(total, torch.Tensor):
+        return None
+    return left[0] if summand.dtype == total.dtype and is_same_shape(summand.shape, total.shape) else None
+
+
+def without_tangents(backward: torch.fx.GraphModule, missing: Collection[int]) -> torch.fx.GraphModule | None:
+    """A copy of the backward graph that reads none of the tangents at `missing`; gradients of those alone are None.
+
+    Where what is computed of them meets what is not, a sum has one summand less, and any other operator reads zeros.
+    What follows has the strides that the summand gives it. None where it is not divisible, or only for some sizes.
+    """
+    if not is_divisible(backward):
+        return None
+    fake_mode = fake_mode_of(backward.graph)
+    try:
+        with only_metadata(fake_mode), without_new_guards(backward):
+            return _Pruning(backward, missing, EmitterState(fake_mode)).module()
+    except (NewGuard, NotTracked):
+        return None
+
+
+@contextlib.contextmanager
+def without_new_guards(graph_module: torch.fx.GraphModule) -> Iterator[None]:
+    """Within, a guard on the symbols of the graph raises NewGuard. For what is done after the first call: guards are read before
+    it. Symbols of another tool's are let alone."""
+    fake_mode = fake_mode_of(graph_module.graph)
+    shape_env = None if fake_mode is None else fake_mode.shape_env
+    with shape_env.error_on_new_guards() if isinstance(shape_env, ShapeEnv) else contextlib.nullcontext():
+        yield
+
+
+class _Pruning:
+    def __init__(self, given: torch.fx.GraphModule, missing: Collection[int], emit: EmitterState) -> None:
+        self.given = given
+        self.emit = emit
+        self.views = ViewWriter(emit, keeps_views=True, is_exact=True)
+        self.new: dict[torch.fx.Node, torch.fx.Node] = {}
+        tangents = [node for node in given.graph.nodes if is_tangent(node)]
+        self.absent = {tangents[position] for position in missing}
+        noted = [(node, node.meta[GIVEN_WITH]) for node in given.graph.nodes if GIVEN_WITH in node.meta]
+        self.not_given = {node for node, positions in noted if positions <= set(missing)}
+        given_for_sure = [node for node, _ in noted if node.meta[IS_GIVEN_FOR_SURE]]
+        self.reached = {*tangents, *given_for_sure} - self.absent - self.not_given
+        self.uses = {number: node for node in given.graph.nodes for number in node.meta.get(LAYS_OUT, ())}
+
+    def module(self) -> torch.fx.GraphModule:
+        for node in self.given.graph.nodes:
+            if node.op == "output":
+                self.emit.graph.output([self._returned(value) for value in node.args[0]])
+                continue
+            if _is_number(node):
+                self.emit.origin = node
+                self.new[node] = self._number(node)
+                continue
+            absent = [read for read in node.all_input_nodes if read in self.absent]
+            is_reached = any(read in self.reached for read in node.all_input_nodes)
+            if absent and not is_reached:
+                self.absent.add(node)
+                continue
+            if is_reached:
+                self.reached.add(node)
+            self.emit.origin = node
+            summand = _summand_left(node, self.absent | self.not_given)
+            self.new[node] = self._copied(node) if summand is None else self.new[summand]
+        self.emit.graph.eliminate_dead_code()
+        return torch.fx.GraphModule(self.given, self.emit.graph)
+
+    def _returned(self, value: Any) -> Any:
+        return None if value is None or value in self.absent else self.new[value]
+
+    def _copied(self, node: torch.fx.Node) -> torch.fx.Node:
+        """A kernel that may ask for the layout which the trace had gets that layout."""
+        read = self._read if _takes_any_layout(node.target) else self._read_as_traced
+        args, kwargs = map_nodes(node.args, read), map_nodes(node.kwargs, read)
+        copied = _copied_to_be_viewed(node)
+        if copied is not None and not self._is_traced(copied):
+            return self.views.reshape(self._read(copied), args[1])
+        if node.target in RESHAPES and not self._is_traced(node.args[0]):
+            return self.views.reshape(args[0], args[1], target=node.target)
+        return self._laid_out(node, self.emit.copy(node, args, kwargs))
+
+    def _laid_out(self, node: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
+        """What a decomposed kernel gives, as it lays that out for the gradient that it reads now; and what a call gives that
+        wrote into its argument, as that lies now."""
+        first = node.args[0] if node.args else None  # what is kept of the forward has none, and lies as it does
+        if LIES_AS_FIRST in node.meta and isinstance(first, torch.fx.Node):
+            written = self._read(first).meta["val"]
+            is_whole = is_same_shape(written.shape, new.meta["val"].shape)
+            return self.views.with_layout(new, written) if is_whole else new
+        if node.meta.get(IS_LAID_OUT_ALONE) and not is_same_places(node.meta["val"], new.meta["val"]):
+            return self.views.with_layout(new, node.meta["val"])
+        call = node.meta.get(DECOMPOSED)
+        if call is not None:
+            return self._laid_out_by_operands(call, new)
+        gradient = self.uses.get(node.meta.get(LAID_OUT_BY))
+        if gradient is None or gradient in self.absent or self._is_traced(gradient):
+            return new
+        is_copy = new.target is _aten.clone.default
+        memory_format = suggested_format(self._read(gradient).meta["val"])
+        return self.emit.call(_aten.clone.default, new.args[0] if is_copy else new, memory_format=memory_format)
+
+    def _laid_out_by_operands(self, call: Decomposed, new: torch.fx.Node) -> torch.fx.Node:
+        """As the kernel lays it out, in one step, for the operands that there are now."""
+        now: dict[int, torch.Tensor] = {}
+        for operand in pytree.tree_leaves((call.args, call.kwargs)):
+            node = self.uses.get(operand.number) if isinstance(operand, Operand) else None
+            if node in self.new and not self._is_traced(node):
+                now[operand.number] = self.new[node].meta["val"]
+        if not now:
+            return new
+        args, kwargs = pytree.tree_map_only(Operand, lambda o: now.get(o.number, o.value), (call.args, call.kwargs))
+        result = pytree.tree_leaves(self.emit.run(call.func, args, kwargs))[call.index]
+        is_result = is_same_shape(new.meta["val"].shape, result.shape)  # and no step that another pass took for it
+        return self.views.with_layout(new, result) if is_result else new
+
+    def _is_traced(self, node: Any) -> bool:
+        """Whether the new value has the layout of the given one."""
+        given, new = node.meta.get("val"), self._read(node).meta.get("val")
+        if not isinstance(given, torch.Tensor) or not isinstance(new, torch.Tensor):
+            return True
+        return is_same_places(given, new)
+
+    def _read_as_traced(self, node: torch.fx.Node) -> torch.fx.Node:
+        new = self._read(node)
+        return new if self._is_traced(node) else self.views.with_layout(new, node.meta["val"])
+
+    def _number(self, node: torch.fx.Node) -> Any:
+        """The same, or where it is a size of what is not computed, read elsewhere."""
+        if all(read in self.new for read in node.all_input_nodes):
+            return self.emit.copy(node, *map_nodes((node.args, dict(node.kwargs)), self.new.__getitem__))
+        return self.emit.number(node.meta["val"])
+
+    def _read(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The new node; zeros, made where they are first read, for one that is computed of what does not arrive."""
+        if node not in self.new:
+            self.new[node] = self._zeros(node.meta["val"])
+        return self.new[node]
+
+    def _zeros(self, like: torch.Tensor) -> torch.fx.Node:
+        if has_symbols(like):
+            zeros = self.emit.call(
+                _aten.zeros.default, self.emit.number(like.shape), dtype=like.dtype, device=like.device
+            )
+            return self.views.with_layout(zeros, like)
+        extent = extent_of(like)[1] - like.storage_offset()
+        flat = self.emit.call(_aten.zeros.default, [extent], dtype=like.dtype, device=like.device)
+        return self.emit.call(_aten.as_strided.default, flat, list(like.shape), list(like.stride()))
+
+
+def _copied_to_be_viewed(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What a reshape copied, as its layout allowed no view. Kernels that were decomposed give no views."""
+    if node.target is not _aten._unsafe_view.default or IS_DECOMPOSED in node.meta:
+        return None
+    (copy, _) = node.args
+    assert isinstance(copy, torch.fx.Node)
+    is_copy = copy.target is _aten.clone.default and copy.kwargs == {"memory_format": torch.contiguous_format}
+    return copy.all_input_nodes[0] if is_copy else None
+
+
+def _takes_any_layout(target: Any) -> bool:
+    is_listed = target in _OF_ANY_LAYOUT or getattr(target, "overloadpacket", None) in _PACKETS_OF_ANY_LAYOUT
+    return is_listed or torch.Tag.pointwise in getattr(target, "tags", ())

@@ -1,0 +1,244 @@
+"""Functions of floats: those of triton.language.math and of libdevice, as far as torch has them.
+
+Counterpart: triton/language/math.py; triton/language/extra/cuda/libdevice.py
+Differs: functions are torch's on the CPU, within an ULP or two; the device's exp2 and the like are approximate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from refimpl.codegen.emulator.arithmetic import abs_, cast, fma, truediv, umulhi
+from refimpl.codegen.emulator.types import Type, fp32, fp64, int32, int64, promote, uint32
+from refimpl.codegen.emulator.values import Rejected, Unsupported, Value, align, cast_value, method, to_value
+
+_FLOATS = (fp32, fp64)
+
+
+def _promoted(name: str, args: tuple[Any, ...], allowed: tuple[Type, ...] = _FLOATS) -> tuple[list[Tensor], Type]:
+    """Data of all arguments in their common type. Rejected where the compiler finds no function of that type."""
+    values = [to_value(arg) for arg in args]
+    kinds = [value.dtype for value in values if isinstance(value.dtype, Type)]
+    if len(kinds) != len(values):
+        raise Rejected(f"{name} of a pointer")
+    blocks = [
+        v.dtype for v, arg in zip(values, args, strict=True) if isinstance(arg, Value) and isinstance(v.dtype, Type)
+    ]
+    type_ = blocks[0] if blocks else kinds[0]
+    for kind in blocks[1:]:
+        type_ = promote(type_, kind, is_division=False)
+    if type_ not in allowed:
+        raise Rejected(f"{name} of {type_}; expected {' or '.join(map(str, allowed))}")
+    data = [cast_value(value, type_).data for value in values]
+    return (data if len(data) == 1 else align(data)), type_
+
+
+def _unary(
+    name: str, function: Callable[[Tensor], Tensor], allowed: tuple[Type, ...] = _FLOATS
+) -> Callable[[Any], Value]:
+    def apply(x: Any) -> Value:
+        (data,), type_ = _promoted(name, (x,), allowed)
+        result = function(data)
+        return Value(result if result.dtype == data.dtype else result.to(data.dtype), type_)
+
+    apply.__name__ = name
+    return apply
+
+
+def _test(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any], Value]:
+    """A function that answers with int32, as libdevice's do."""
+
+    def apply(x: Any) -> Value:
+        (data,), _ = _promoted(name, (x,))
+        return Value(function(data).to(torch.int32), int32)
+
+    return apply
+
+
+def _several(name: str, function: Callable[..., Tensor]) -> Callable[..., Value]:
+    def apply(*args: Any) -> Value:
+        data, type_ = _promoted(name, args)
+        return Value(function(*data).to(type_.carrier), type_)
+
+    return apply
+
+
+def _in_double(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: function(x.to(torch.float64))
+
+
+def _rounded_away(x: Tensor) -> Tensor:
+    whole = torch.trunc(x)
+    return torch.where((x - whole).abs() >= 0.5, whole + torch.sign(x), whole).copysign(x)
+
+
+def _cbrt(x: Tensor) -> Tensor:
+    root = x.to(torch.float64).abs().pow(1.0 / 3.0)
+    return root.copysign(x.to(torch.float64))
+
+
+def _tgamma(x: Tensor) -> Tensor:
+    wide = x.to(torch.float64)
+    size = torch.lgamma(wide).exp()
+    is_negative = (wide < 0) & (torch.floor(wide) % 2 != 0)
+    result = torch.where(is_negative, -size, size)
+    return torch.where((wide < 0) & (wide == wide.trunc()), math.nan, result)
+
+
+def _logb(x: Tensor) -> Tensor:
+    _, exponent = torch.frexp(x)
+    result = (exponent - 1).to(x.dtype)
+    result = torch.where(x == 0, -math.inf, result)
+    return torch.where(x.isinf(), math.inf, torch.where(x.isnan(), x, result))
+
+
+def _remainder(x: Tensor, y: Tensor) -> Tensor:
+    """IEEE: the quotient rounded to nearest even."""
+    rest = torch.fmod(x.abs(), 2 * y.abs())
+    half = y.abs() / 2
+    rest = torch.where(rest > half, rest - y.abs(), rest)
+    rest = torch.where(rest >= half, rest - y.abs(), rest)
+    return torch.where(x.signbit(), -rest, rest)
+
+
+def _ldexp(x: Any, exponent: Any) -> Value:
+    (data,), type_ = _promoted("ldexp", (x,))
+    steps = cast_value(to_value(exponent), int32).data
+    data, steps = align((data, steps))
+    return Value(torch.ldexp(data.to(torch.float64), steps).to(type_.carrier), type_)
+
+
+def _to_long(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any], Value]:
+    def apply(x: Any) -> Value:
+        (data,), type_ = _promoted(name, (x,))
+        return cast_value(Value(function(data), type_), int64)
+
+    return apply
+
+
+def _pow(x: Any, y: Any) -> Value:
+    if isinstance(y, Value) and y.dtype is int32:  # libdevice has powi, too
+        y = cast_value(y, to_value(x).dtype)
+    return _several("pow", _quiet_pow)(x, y)
+
+
+def _quiet_pow(x: Tensor, y: Tensor) -> Tensor:
+    """1 ** NaN is 1. C libraries give NaN if it is a signalling one, which GPUs do not know: a product with 1 is no such."""
+    return torch.pow(x, y * 1.0)
+
+
+def _popc(x: Any) -> Value:
+    value = to_value(x)
+    bits = value.data.to(torch.int64) & ((1 << 32) - 1 if value.dtype is int32 else -1)
+    count = torch.zeros_like(bits)
+    for shift in range(64):
+        count += (bits >> shift) & 1
+    return Value(count.to(torch.int32), int32)
+
+
+def _sqrt(x: Tensor) -> Tensor:
+    """Rounded correctly. Torch's own is not on every CPU: vector code of some is off by an ulp."""
+    with np.errstate(invalid="ignore"):
+        return torch.from_numpy(np.asarray(np.sqrt(x.numpy())))
+
+
+def _fmod(x: Tensor, y: Tensor) -> Tensor:
+    """Exact. Torch's vector code gives NaN where the quotient is beyond the dtype."""
+    with np.errstate(invalid="ignore"):
+        return torch.from_numpy(np.asarray(np.fmod(x.numpy(), y.numpy())))
+
+
+_UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "acos": torch.acos, "acosh": torch.acosh, "asin": torch.asin, "asinh": torch.asinh, "atan": torch.atan,
+    "atanh": torch.atanh, "cbrt": _cbrt, "ceil": torch.ceil, "cos": torch.cos, "cosh": _in_double(torch.cosh),
+    "cospi": _in_double(lambda x: torch.cos(math.pi * torch.fmod(x, 2.0))),
+    "sinpi": _in_double(lambda x: torch.sin(math.pi * torch.fmod(x, 2.0))),
+    "cyl_bessel_i0": torch.special.i0, "cyl_bessel_i1": torch.special.i1, "erf": torch.erf, "erfc": torch.erfc,
+    "erfcinv": _in_double(lambda x: torch.erfinv(1 - x)), "erfcx": torch.special.erfcx, "erfinv": torch.erfinv, "exp": torch.exp,
+    "exp10": _in_double(lambda x: torch.pow(10.0, x)), "exp2": torch.exp2, "expm1": torch.expm1,
+    "fast_cosf": torch.cos, "fast_exp10f": _in_double(lambda x: torch.pow(10.0, x)), "fast_expf": torch.exp,
+    "fast_log10f": torch.log10, "fast_log2f": torch.log2, "fast_logf": torch.log, "fast_sinf": torch.sin,
+    "fast_tanf": torch.tan, "fast_tanhf": torch.tanh, "floor": torch.floor, "j0": torch.special.bessel_j0,
+    "j1": torch.special.bessel_j1, "lgamma": _in_double(torch.lgamma), "log": torch.log, "log10": torch.log10,
+    "log1p": torch.log1p, "log2": torch.log2, "logb": _logb, "nearbyint": torch.round, "normcdf": torch.special.ndtr,
+    "normcdfinv": torch.special.ndtri, "rcbrt": _in_double(lambda x: 1.0 / _cbrt(x)), "rint": torch.round,
+    "round": _rounded_away, "rsqrt": _in_double(torch.rsqrt), "rsqrt_rn": _in_double(torch.rsqrt),
+    "saturatef": lambda x: torch.nan_to_num(x, nan=0.0).clamp(0.0, 1.0), "sin": torch.sin, "sinh": _in_double(torch.sinh),
+    "sqrt": _sqrt, "sqrt_rn": _sqrt, "tan": torch.tan, "tanh": torch.tanh, "tgamma": _tgamma,
+    "trunc": torch.trunc, "y0": torch.special.bessel_y0, "y1": torch.special.bessel_y1, "rcp_rn": torch.reciprocal,
+}  # fmt: skip
+_SEVERAL: Mapping[str, Callable[..., Tensor]] = {
+    "add_rn": torch.add, "sub_rn": torch.sub, "mul_rn": torch.mul, "div_rn": torch.div, "atan2": torch.atan2,
+    "copysign": torch.copysign, "fdim": lambda x, y: torch.where(x > y, x - y, torch.where(x.isnan() | y.isnan(), x + y, 0.0)),
+    "fmod": _fmod, "hypot": torch.hypot, "nextafter": torch.nextafter, "remainder": _remainder,
+    "rhypot": lambda x, y: 1.0 / torch.hypot(x.to(torch.float64), y.to(torch.float64)), "fast_dividef": torch.div,
+    "fast_powf": torch.pow, "max": torch.fmax, "min": torch.fmin,
+    "norm3d": lambda x, y, z: (x.double() ** 2 + y.double() ** 2 + z.double() ** 2).sqrt(),
+}  # fmt: skip
+
+
+class Libdevice(SimpleNamespace):
+    """The module `libdevice`. What it lacks is named."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise Unsupported(f"libdevice.{name}")
+
+
+def make_libdevice() -> Libdevice:
+    functions: dict[str, Any] = {name: _unary(name, function) for name, function in _UNARY.items()}
+    functions |= {name: _several(name, function) for name, function in _SEVERAL.items()}
+    functions |= {"isnan": _test("isnan", torch.isnan), "isinf": _test("isinf", torch.isinf)}
+    functions |= {"signbit": _test("signbit", torch.signbit), "finitef": _test("finitef", torch.isfinite)}
+    functions |= {"isfinited": _test("isfinited", torch.isfinite), "ilogb": _test("ilogb", _logb)}
+    functions |= {"llrint": _to_long("llrint", torch.round), "llround": _to_long("llround", _rounded_away)}
+    functions |= {"abs": abs_, "fma": fma, "fma_rn": fma, "pow": _pow, "ldexp": _ldexp, "scalbn": _ldexp, "popc": _popc}
+    functions |= {"mulhi": umulhi}
+    functions |= {
+        "float_as_int": lambda x: cast(x, int32, bitcast=True),
+        "float_as_uint": lambda x: cast(x, uint32, bitcast=True),
+        "int_as_float": lambda x: cast(x, fp32, bitcast=True),
+        "double_as_longlong": lambda x: cast(x, int64, bitcast=True),
+        "longlong_as_double": lambda x: cast(x, fp64, bitcast=True),
+        "float2int_rn": lambda x: cast_value(_unary("rint", torch.round)(x), int32),
+        "float2int_rz": lambda x: cast_value(x, int32),
+        "int2float_rn": lambda x: cast_value(x, fp32),
+    }
+    return Libdevice(**functions)
+
+
+# ------------------------------------------------------------------------------------------------- triton.language.math
+
+LANGUAGE = {
+    name: _unary(name, _UNARY[name]) for name in ("exp", "exp2", "log", "log2", "cos", "sin", "sqrt", "rsqrt", "erf")
+}
+LANGUAGE |= {name: _unary(name, _UNARY[name]) for name in ("floor", "ceil")}
+LANGUAGE["sqrt_rn"] = _unary("sqrt_rn", _sqrt, (fp32,))
+for _name, _function in LANGUAGE.items():
+    method(_name)(_function)
+
+
+def div_rn(x: Any, y: Any) -> Value:
+    data, type_ = _promoted("div_rn", (x, y), (fp32,))
+    return Value(data[0] / data[1], type_)
+
+
+def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Value:
+    values = [to_value(x), to_value(y)]
+    if any(not isinstance(v.dtype, Type) or not v.dtype.is_floating() for v in values):
+        raise Rejected(f"fdiv of {values[0].type} and {values[1].type}; expected floats")
+    return truediv(*values)
+
+
+@method("sigmoid")
+def sigmoid(x: Any) -> Value:
+    (data,), type_ = _promoted("sigmoid", (x,))
+    return Value(1 / (1 + torch.exp(-data)), type_)

@@ -1,0 +1,1 @@
+"""What `dynamic_shapes` says, and what holds of the sizes of an exported program."""

@@ -1,0 +1,62 @@
+"""`dynamic_shapes` said tensor by tensor.
+
+Counterpart: torch/export/dynamic_shapes.py ShapesCollection
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from refimpl._torch import pytree
+from refimpl.errors import BadParameter
+from refimpl.export.errors import invalid_input
+from refimpl.export.shapes.policies import signature_of
+
+
+class ShapesCollection:
+    """From tensors, by identity, to what is said of their sizes.
+
+    Raises AssertionError for a key that is no tensor, and for a tensor of which two things are said.
+    """
+
+    def __init__(self) -> None:
+        self._shapes: dict[int, Any] = {}
+        self._tensors: dict[int, torch.Tensor] = {}  # an identity means something only while its object lives
+
+    def __setitem__(self, tensor: torch.Tensor, shape: Any) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise BadParameter(seen=f"Cannot assign shape to non-tensor type {type(tensor)}", expected="a tensor")
+        known = self._shapes.get(id(tensor))
+        if known is not None and known != shape:
+            raise BadParameter(
+                seen=f"Shapes assigned to tensor do not match: expected {known}, got {shape}", expected="one of the two"
+            )
+        self._shapes[id(tensor)] = shape
+        self._tensors[id(tensor)] = tensor
+
+    def __getitem__(self, tensor: torch.Tensor) -> Any:
+        self._tensors[id(tensor)] = tensor
+        return self._shapes.setdefault(id(tensor), {})
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def dynamic_shapes(self, m: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Any:
+        """The tree that `export` takes. Raises UserError for a shape whose tensor is not among the inputs."""
+        found: set[int] = set()
+
+        def said(leaf: Any) -> Any:
+            found.add(id(leaf))
+            return self._shapes.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
+
+        arguments = signature_of(m).bind(*args, **(kwargs or {})).arguments
+        tree = {name: pytree.tree_map(said, value) for name, value in arguments.items()}
+        missing = [shape for key, shape in self._shapes.items() if key not in found]
+        if missing:
+            raise invalid_input(
+                f"Tensors to which the shapes {missing} were assigned are not among the inputs of export"
+            )
+        return tree

@@ -1,0 +1,275 @@
+"""What `dynamic_shapes` says of every leaf of the inputs.
+
+Counterpart: torch/export/dynamic_shapes.py _check_dynamic_shapes, _process_dynamic_shapes, _tree_map_with_path
+Differs: dimensions are known by what they have (`__name__`, `min`, `max`, `root`, `fn`), so that those of torch.export count too.
+Keywords that go into `**kwargs` may stand beside the others or below its name; upstream takes one or the other, by mode.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refimpl._torch import pytree
+from refimpl.export.errors import invalid_input
+from refimpl.export.shapes.dims import NO_LIMIT
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
+
+_HINTS = {"AUTO": "OWN", "DYNAMIC": "DYNAMIC"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLeaf:
+    """One leaf of the inputs, in the order of pytree's leaves of (args, kwargs).
+
+    path: as Python after the name of the argument, `['k'][0]`. words: the same for a placeholder's name. policy: of a tensor;
+    number: of an integer, None for a constant.
+    """
+
+    argument: str
+    path: str
+    words: tuple[str, ...]
+    value: Any
+    policy: InputPolicy | None = None
+    number: DimSpec | None = None
+
+    @property
+    def source(self) -> str:
+        """Python source that reads it from a dictionary of the arguments."""
+        return f"L[{self.argument!r}]{self.path}"
+
+
+def input_leaves(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> list[InputLeaf]:
+    """All leaves of (args, kwargs), with what is said of their sizes.
+
+    Raises UserError where the arguments do not fit the signature, or `dynamic_shapes` the arguments.
+    """
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise invalid_input(f"{error}\n  expected: arguments for forward{signature}") from error
+    arguments = list(_arguments(signature, args, kwargs))
+    specs = _by_argument(arguments, dynamic_shapes)
+    leaves: list[InputLeaf] = []
+    for (name, value, _), spec in zip(arguments, specs, strict=True):
+        leaves += _leaves(name, "", (name,), value, spec)
+    _check_definitions(leaves)
+    return leaves
+
+
+def _check_definitions(leaves: Sequence[InputLeaf]) -> None:
+    """Raises UserError for two Dims of one name with other bounds."""
+    known: dict[str, DimSpec] = {}
+    for leaf in leaves:
+        specs = [] if leaf.policy is None else list(leaf.policy.dims.values())
+        for spec in [*specs, *([] if leaf.number is None else [leaf.number])]:
+            if spec.name is None:
+                continue
+            first = known.setdefault(spec.name, spec)
+            if (first.min, first.max) != (spec.min, spec.max):
+                raise invalid_input(
+                    f"Found different definitions {_defined(first)} and {_defined(spec)} for the same symbolic dimension\n"
+                    "  what to do: give one Dim to all dimensions of one size, and other sizes other names"
+                )
+
+
+def _defined(spec: DimSpec) -> str:
+    bounds = [f", {name}={bound}" for name, bound in (("min", spec.min), ("max", spec.max)) if bound is not None]
+    return f"Dim({spec.name!r}{''.join(bounds)})"
+
+
+def argument_names(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """A name for every argument of a call, positional ones first; those of `*args` are numbered."""
+    return [name for name, _, _ in _arguments(signature, args, kwargs)]
+
+
+Argument = tuple[
+    str, Any, tuple[str, Any]
+]  # name; value; name of the parameter, and the place within it if it takes several
+
+
+def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Argument]:
+    parameters = list(signature.parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "kwargs")
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    for index, value in enumerate(args):
+        if index < len(positional):
+            yield positional[index].name, value, (positional[index].name, None)
+        else:
+            place = index - len(positional)
+            yield f"{several}_{place}", value, (several, place)
+    for name, value in kwargs.items():
+        yield name, value, (name, None) if name in named else (keywords, name)
+
+
+def _by_argument(arguments: Sequence[Argument], dynamic_shapes: Any) -> list[Any]:
+    """What is said of each argument."""
+    if not dynamic_shapes:  # {} and () as well: nothing is said
+        return [None] * len(arguments)
+    names = list(dict.fromkeys(parameter for _, _, (parameter, _) in arguments))
+    if isinstance(dynamic_shapes, Mapping):
+        flat = list(dict.fromkeys(p if type(place) is not str else place for _, _, (p, place) in arguments))
+        if set(dynamic_shapes) not in (set(names), set(flat)):
+            raise invalid_input(
+                "When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names "
+                f"{names} of `inputs`, but here they are {list(dynamic_shapes)}. Alternatively, you could also ignore arg "
+                "names entirely and specify `dynamic_shapes` as a list/tuple matching `inputs`."
+            )
+        said = dict(dynamic_shapes)
+    elif isinstance(dynamic_shapes, (list, tuple)):
+        if len(dynamic_shapes) != len(names):
+            raise invalid_input(
+                f"When `dynamic_shapes` is specified as a list/tuple, it has one entry for each of the arguments {names}, "
+                f"but here it has {len(dynamic_shapes)}"
+            )
+        said = dict(zip(names, dynamic_shapes, strict=True))
+    else:
+        raise invalid_input(
+            f"`dynamic_shapes` is a {type(dynamic_shapes).__name__}\n  expected: a dict by argument, a list or tuple"
+        )
+    return [_said_of(parameter, place, said, arguments) for _, _, (parameter, place) in arguments]
+
+
+def _said_of(parameter: str, place: Any, said: Mapping[str, Any], arguments: Sequence[Argument]) -> Any:
+    if place is None:
+        return said[parameter]
+    if isinstance(place, str) and parameter not in said:
+        return said[place]
+    several = said[parameter]
+    if several is None:
+        return None
+    places = [inner for _, _, (name, inner) in arguments if name == parameter]
+    if isinstance(place, int):
+        if not isinstance(several, (list, tuple)) or len(several) != len(places):
+            raise _misfit(parameter, several, f"a list or tuple of {len(places)}, as many as *{parameter} takes")
+        return several[place]
+    if not isinstance(several, Mapping) or set(several) != set(places):
+        raise _misfit(parameter, several, f"a dict with the keys {places}")
+    return several[place]
+
+
+def _leaves(argument: str, path: str, words: tuple[str, ...], value: Any, spec: Any) -> Iterator[InputLeaf]:
+    if pytree.tree_is_leaf(value):
+        yield _leaf(argument, path, words, value, spec)
+        return
+    keys, children = _children(value)
+    specs = _specs_of_children(f"{argument}{path}", value, keys, spec)
+    for key, child, said in zip(keys, children, specs, strict=True):
+        inner = f"{path}.{key}" if isinstance(key, _Field) else f"{path}[{key!r}]"
+        yield from _leaves(argument, inner, (*words, str(key)), child, said)
+
+
+class _Field(str):
+    """The name of an attribute that is a child."""
+
+
+def _children(value: Any) -> tuple[list[Any], list[Any]]:
+    """Keys and values one level down, in pytree's order."""
+    pairs, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda inner: inner is not value)
+    keys: list[Any] = [path[0] for path, _ in pairs]
+    names = [
+        _Field(key.name) if hasattr(key, "name") else getattr(key, "key", getattr(key, "idx", None)) for key in keys
+    ]
+    return names, [child for _, child in pairs]
+
+
+def _specs_of_children(name: str, value: Any, keys: list[Any], spec: Any) -> list[Any]:
+    if spec is None:
+        return [None] * len(keys)
+    if isinstance(value, Mapping):
+        if not isinstance(spec, Mapping) or set(spec) != set(keys):
+            raise _misfit(name, spec, f"a dict with the keys {keys}, as the input has")
+        return [spec[key] for key in keys]
+    if isinstance(spec, (list, tuple)):
+        if len(spec) != len(keys):
+            raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")
+        return list(spec)
+    if type(spec) is type(value):
+        return _children(spec)[1]
+    if isinstance(spec, Mapping) and set(spec) == {str(key) for key in keys}:  # the fields of a dataclass
+        return [spec[str(key)] for key in keys]
+    raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")
+
+
+def _leaf(argument: str, path: str, words: tuple[str, ...], value: Any, spec: Any) -> InputLeaf:
+    name = f"{argument}{path}"
+    leaf = InputLeaf(argument=argument, path=path, words=words, value=value)
+    if isinstance(value, torch.Tensor):
+        policy = _policy(name, value, spec)
+        return InputLeaf(argument=argument, path=path, words=words, value=value, policy=policy)
+    if spec is None:
+        return leaf
+    if type(value) is int:
+        said = _dim_spec(name, spec, value)
+        if said.policy != "STATIC":
+            return InputLeaf(argument=argument, path=path, words=words, value=value, number=said)
+        return leaf
+    raise _misfit(name, spec, f"None, for the input is a {type(value).__name__}")
+
+
+def _policy(name: str, tensor: torch.Tensor, spec: Any) -> InputPolicy:
+    dims = {dim: DimSpec.static() for dim in range(tensor.dim())}
+    items: Mapping[Any, Any] = {}
+    if isinstance(spec, Mapping):
+        items = spec
+    elif isinstance(spec, (list, tuple)):
+        if len(spec) != tensor.dim():
+            raise _misfit(name, spec, f"one entry for each of the {tensor.dim()} dimensions")
+        items = dict(enumerate(spec))
+    elif spec is not None:
+        raise _misfit(name, spec, "a dict from dimension to Dim, a list or tuple of these, or None")
+    for dim, said in items.items():
+        if not isinstance(dim, int) or not 0 <= dim < tensor.dim():
+            raise _misfit(name, spec, f"dimensions from 0 to {tensor.dim() - 1}, and {dim!r} is none of them")
+        dims[dim] = _dim_spec(f"{name}.shape[{dim}]", said, tensor.shape[dim])
+    return InputPolicy(dims)
+
+
+def _dim_spec(name: str, said: Any, size: int) -> DimSpec:
+    if said is None:
+        return DimSpec.static()
+    if type(said) is int:
+        if said != size:
+            raise invalid_input(
+                f"Static shape constraint of {said} does not match input size of {size}, for {name}\n"
+                "  what to do: give the size of the example, or a Dim"
+            )
+        return DimSpec.static()
+    hint = getattr(getattr(said, "type", None), "name", None)
+    if hint == "STATIC":
+        return DimSpec.static()
+    if hint in _HINTS:
+        return DimSpec(_HINTS[hint], said.min or None, _bound(said.max))  # pyright: ignore[reportArgumentType]
+    if not hasattr(said, "min") or not hasattr(said, "__name__"):
+        raise invalid_input(
+            f"Unexpected dimension {said!r} of {name}\n  expected: None, an int, a Dim, Dim.AUTO, Dim.DYNAMIC or Dim.STATIC"
+        )
+    root = getattr(said, "root", said)
+    spec = DimSpec.dynamic(root.__name__, min=root.min or None, max=_bound(root.max), strict=True)
+    if root is said:
+        return spec
+    offset = said.fn(0)
+    return spec.times(said.fn(1) - offset).plus(offset)
+
+
+def _bound(limit: Any) -> int | None:
+    """None for what stands for no limit."""
+    return limit if type(limit) is int and limit < NO_LIMIT else None
+
+
+def _misfit(name: str, spec: Any, expected: str) -> Exception:
+    return invalid_input(f"Detected mismatch between the structure of `inputs` and `dynamic_shapes`: {name} is said to be "
+                         f"{spec!r}\n  expected: {expected}")  # fmt: skip
+
+
+def signature_of(module: torch.nn.Module) -> inspect.Signature:
+    """Of `forward`."""
+    return inspect.signature(module.forward)

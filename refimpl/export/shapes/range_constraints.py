@@ -1,0 +1,100 @@
+"""What holds of the sizes of an exported program: ranges of symbols, and conditions between them.
+
+Counterpart: torch/_export/non_strict_utils.py make_constraints, produce_guards_and_solve_constraints
+Differs: promises are judged by what the environment has learnt while tracing. Conditions that no Dim can say, such as that one
+size is a product of two others, are kept and checked at every call, as since torch 2.9.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.export.shapes.suggested_fixes import suggested_fixes
+from refimpl.symbolic.constraints import Violation, violations
+from refimpl.symbolic.guard_output import linear
+from refimpl.symbolic.ranges import Range
+from refimpl.symbolic.shape_env import ShapeEnv
+
+_EQUALITY = re.compile(r"^\S+ = (?!DimSpec)(.+)$")
+_LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
+
+
+def check_promises(env: ShapeEnv) -> None:
+    """Raises UserError that lists what was promised of sizes and does not hold, and what could be promised instead."""
+    found = [violation for violation in violations(env) if not _is_checked_at_calls(violation)]
+    if not found:
+        return
+    problems = "\n".join(f"  - {violation}" for violation in found)
+    fixes = [f"  {fix}" for fix in suggested_fixes(env, found)]
+    advice = "\nSuggested fixes:\n" + "\n".join(fixes) if fixes else ""
+    names = ", ".join(dict.fromkeys(violation.promise.label for violation in found))
+    raise UserError(
+        UserErrorType.CONSTRAINT_VIOLATION,
+        f"Constraints violated ({names})! For more information, see the conditions below.\n{problems}{advice}",
+    )
+
+
+def _is_checked_at_calls(violation: Violation) -> bool:
+    """Whether no Dim can say it: a condition that is neither a range nor a size derived from one other."""
+    if not violation.guards:
+        return False
+    tied = _EQUALITY.match(violation.suggestion)
+    return not violation.suggestion or (tied is not None and not _LINEAR.match(tied[1]))
+
+
+def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:
+    """Of every symbol in the inputs and every size that is derived from one, and of the symbols that are known only at run
+    time. A named size may be 0 and 1 unless said otherwise."""
+    found: dict[Any, Range] = {}
+    named = {
+        symbol: promise.spec.min or 0
+        for promise in env.promises
+        if promise.spec.strict
+        for symbol in (env.replace(promise.expr).free_symbols)
+        if symbol == promise.expr
+    }
+    for value in inputs:
+        for expr in _expressions(value):
+            for symbol in sorted(expr.free_symbols, key=str):
+                bounds = env.facts.range_of(symbol)
+                lower = named.get(symbol, bounds.lower)
+                default = env._default_value_range().lower
+                found.setdefault(
+                    symbol, Range(max(lower, bounds.lower) if bounds.lower > default else lower, bounds.upper)
+                )
+            if expr.free_symbols and not expr.is_Symbol:
+                found.setdefault(expr, _range_of(expr, found, env))
+    return {**unbacked_ranges(env, nodes), **found}
+
+
+def _range_of(expr: Any, ranges: Mapping[Any, Range], env: ShapeEnv) -> Range:
+    """Of a size derived from another one, whose range is known; what the environment knows of any other expression."""
+    read = linear(expr)
+    if read is None:
+        return env.facts.range_of(expr)
+    symbol, scale, offset = read
+    bounds = ranges[symbol]
+    return Range(scale * bounds.lower + offset, scale * bounds.upper + offset)
+
+
+def unbacked_ranges(env: ShapeEnv, nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:
+    """Of the symbols that nodes bind: numbers that are known only at run time."""
+    symbols = [symbol for node in nodes for symbol in node.meta.get("unbacked_bindings") or ()]
+    return {symbol: env.facts.range_of(symbol) for symbol in symbols}
+
+
+def _expressions(value: Any) -> list[Any]:
+    numbers = [value]
+    if isinstance(value, torch.Tensor):
+        numbers = list(value.shape)
+    return [number.node.expr for number in numbers if isinstance(number, torch.SymInt)]
+
+
+def call_conditions(env: ShapeEnv) -> list[Any]:
+    """Conditions on the symbols of inputs that neither their ranges nor equal sizes say."""
+    return env.get_nontrivial_guards()

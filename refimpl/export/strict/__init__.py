@@ -1,0 +1,1 @@
+"""Export by reading bytecode, and the signatures of submodules in it."""

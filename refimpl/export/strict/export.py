@@ -1,0 +1,344 @@
+"""Export by reading the program's bytecode: the graph that capture makes is traced once more.
+
+Counterpart: torch/export/_trace.py _strict_export, _export_to_torch_ir, _rewrite_dynamo_tensor_constants
+Differs: parameters and buffers are known by identity throughout, so that no names have to be put right afterwards; those that the
+program does not use are inputs too, as in non-strict export. What capture does to the module's attributes is taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx import traceback as fx_traceback
+
+from refimpl._torch import FakeTensor, FakeTensorMode, graph_codegen, pytree, torch_checks
+from refimpl.aot.attribute_assignment import _detect_attribute_assignment
+from refimpl.capture.breaks import UserLine
+from refimpl.capture.entry_points.export import export as capture_graph
+from refimpl.capture.entry_points.export_shapes import SpecifiedSizes
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.non_strict import fake_leaf, fake_state, non_strict_program
+from refimpl.export.shapes.policies import InputLeaf
+from refimpl.export.traced_program import FakeProgram
+from refimpl.export.unflatten import UnflattenedModule
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.sources import Source, size_source
+from refimpl.symbolic.stacks import interpreting
+
+_LINE = re.compile(r'File "(.+)", line (\d+), in (.+)')  # of a stack trace
+
+
+def strict_program(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    leaves: Sequence[InputLeaf],
+    argument_names: Sequence[str],
+    *,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> FakeProgram:
+    """The captured graph with fakes for state and inputs. Raises what capture raises where there is no one graph."""
+    run_instead = functools.partial(
+        non_strict_program, module, leaves=leaves, argument_names=argument_names,
+        prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+    )  # fmt: skip
+    if isinstance(module, (fx.GraphModule, UnflattenedModule)):  # its Python is what its graph says
+        return run_instead(args=args, kwargs=kwargs)
+    values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
+    distinct = _distinct(values)
+    promised = _PromisesState()
+    policies = {
+        id(value): promised.unpromised(leaf)
+        for value, leaf in zip(distinct, leaves, strict=True)
+        if leaf.policy is not None
+    }
+    names = _source_names(args, kwargs) if any(leaf.number is not None for leaf in leaves) else [""] * len(leaves)
+    numbers = {
+        name: promised.unpromised_number(leaf)
+        for name, leaf in zip(names, leaves, strict=True)
+        if leaf.number is not None
+    }
+    asked: dict[str, None] = {}
+    args, given = pytree.tree_unflatten(distinct, in_spec)
+    with _state_kept(module) as assigned:
+        graph_module = capture_graph(
+            module,
+            dynamic_shapes=SpecifiedSizes(
+                policies=policies,
+                numbers=numbers,
+                positions={name: position for position, name in enumerate(names) if name in numbers},
+                asked=asked,
+                takes_fakes=True,
+                prefers_assertions=prefer_deferred_runtime_asserts_over_guards,
+            ),
+            assume_static_by_default=True,
+            _log_export_usage=False,
+        )(*args, **given).graph_module
+    if numbers:
+        _check_asked(asked, names)
+    _assert_in_branches(graph_module)
+    mode = _fake_mode(graph_module)
+    if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
+        return run_instead(args=args, kwargs=given)
+    env: Any = mode.shape_env
+    promised.restore(env)
+    mode.allow_non_fake_inputs = True  # constants, which capture has as inputs of its graph
+    state = fake_state(module, mode, env)
+    num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
+    return FakeProgram(
+        root=module,
+        call=_CapturedCall(graph_module, module, assigned),
+        scopes=None,
+        parameters=dict(list(state.items())[:num_parameters]),
+        buffers=dict(list(state.items())[num_parameters:]),
+        leaves=leaves,
+        inputs=_inputs(graph_module, leaves, mode, env),
+        in_spec=in_spec,
+        argument_names=argument_names,
+        fake_mode=mode,
+        shape_env=env,
+    )
+
+
+class _PromisesState:
+    """Takes promises out of what capture is told of sizes, which would judge them by itself, and puts them back afterwards."""
+
+    def __init__(self) -> None:
+        self._specs: dict[int, tuple[DimSpec, DimSpec, Source]] = {}
+
+    def unpromised(self, leaf: InputLeaf) -> InputPolicy:
+        """The leaf's policy, as capture is to have it."""
+        assert leaf.policy is not None
+        dims: dict[int, DimSpec] = {}
+        for dim, spec in leaf.policy.dims.items():
+            if spec.policy == "DYNAMIC":
+                dims[dim] = replace(spec, policy="OWN")
+                source = size_source(Source(leaf.source, leaf.source), dim)
+                self._specs[id(dims[dim])] = (dims[dim], spec, source)
+            else:
+                dims[dim] = spec
+        return InputPolicy(dims)
+
+    def unpromised_number(self, leaf: InputLeaf) -> DimSpec:
+        """The same of an integer."""
+        assert leaf.number is not None
+        if leaf.number.policy != "DYNAMIC":
+            return leaf.number
+        made = replace(leaf.number, policy="OWN")
+        self._specs[id(made)] = (made, leaf.number, Source(leaf.source, leaf.source))
+        return made
+
+    def restore(self, env: ShapeEnv) -> None:
+        """The promises are those of the user again."""
+        for index, promise in enumerate(env.promises):
+            if id(promise.spec) in self._specs:
+                _, spec, source = self._specs[id(promise.spec)]
+                env.promises[index] = replace(promise, spec=spec, source=source)
+
+
+def _assert_in_branches(graph_module: fx.GraphModule) -> None:
+    """What functions of operators ask of numbers they assert themselves: that it holds is known already when they are traced
+    again, and nothing would be asked."""
+    for module in graph_module.modules():
+        if module is graph_module or not isinstance(module, fx.GraphModule):
+            continue
+        for node in list(module.graph.nodes):
+            if node.op == "call_function" and node.target in torch_checks and isinstance(node.args[0], fx.Node):
+                _make_assertion(node, node.args[0])
+        module.recompile()
+
+
+def _make_assertion(check: fx.Node, asked: fx.Node) -> None:
+    """In the place of `torch._check` of a number."""
+    value = asked.meta.get("example_value")
+    if isinstance(value, torch.SymInt):  # it is to be a size
+        value = value >= 0
+        with check.graph.inserting_before(check):
+            asked = check.graph.call_function(operator.ge, (asked, 0))
+    if isinstance(value, torch.SymBool):
+        message = f"Runtime assertion failed for expression {value}"
+        check.target, check.args, check.kwargs = torch.ops.aten._assert_scalar.default, (asked, message), {}
+
+
+_ARGUMENTS = ("args", "kwargs")
+
+
+def _source_names(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """Of the leaves, what capture calls them where a module is called."""
+    paths, _ = pytree.tree_flatten_with_path((args, dict(kwargs)))
+    return [f"L[{_ARGUMENTS[getattr(path[0], 'idx')]!r}]{pytree.keystr(path[1:])}" for path, _ in paths]
+
+
+def _check_asked(asked: Iterable[str], known: Sequence[str]) -> None:
+    """Raises UnsupportedByRefimpl for an integer of the inputs that capture has read by another way than to a leaf: it might be
+    one that varies."""
+    beginnings = tuple(f"L[{name!r}]" for name in _ARGUMENTS)
+    others = [name for name in asked if name.startswith(beginnings) and name not in known]
+    if others:
+        raise UnsupportedByRefimpl(
+            seen=f"integers that vary, in strict export of inputs of which {others[0]} is an integer and no leaf",
+            supported="integers in tuples, lists, dicts and dataclasses",
+            do="export with strict=False, or leave the integers out of dynamic_shapes",
+        )
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """The values, with copies of tensors whose memory an earlier one has as well."""
+    seen: set[int] = set()
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided and not isinstance(value, FakeTensor):
+            storage = value.untyped_storage()
+            if storage.data_ptr() in seen and storage.nbytes():
+                value = _copied(value)
+            seen.add(storage.data_ptr())
+        found.append(value)
+    return found
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_leaf:
+        return tensor.clone()
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+@contextlib.contextmanager
+def _state_kept(module: torch.nn.Module) -> Iterator[dict[str, Any]]:
+    """What the block assigns to buffers is in the dictionary afterwards, and no longer in the module."""
+    before = {path: dict(inner._buffers) for path, inner in module.named_modules()}
+    assigned: dict[str, Any] = {}
+    with _detect_attribute_assignment(module):
+        try:
+            yield assigned
+        finally:
+            for path, inner in module.named_modules():
+                for name, value in list(inner._buffers.items()):
+                    if value is not before[path].get(name):
+                        assigned[f"{path}.{name}" if path else name] = value
+                inner._buffers.clear()
+                inner._buffers.update(before[path])
+
+
+def _fake_mode(graph_module: fx.GraphModule) -> FakeTensorMode | None:
+    for node in graph_module.graph.nodes:
+        value = node.meta.get("val")
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, FakeTensor):
+                return leaf.fake_mode
+    return None
+
+
+def _inputs(
+    graph_module: fx.GraphModule, leaves: Sequence[InputLeaf], mode: FakeTensorMode, env: ShapeEnv
+) -> list[Any]:
+    """The fakes that capture has made; of inputs that it did not look at new ones."""
+    inputs: list[Any] = []
+    for node, leaf in zip(graph_module.graph.find_nodes(op="placeholder"), leaves, strict=True):
+        value = node.meta.get("val")
+        is_known = isinstance(value, (torch.Tensor, torch.SymInt)) and not _was_reshaped(value, leaf)
+        inputs.append(value if is_known else fake_leaf(leaf, mode, env))
+    return inputs
+
+
+def _was_reshaped(value: Any, leaf: InputLeaf) -> bool:
+    """Whether the program has given the input another shape or other strides, in place: capture has run it on this fake."""
+    if not isinstance(value, torch.Tensor) or not isinstance(leaf.value, torch.Tensor):
+        return False
+    if leaf.value.layout is not torch.strided:
+        return False
+    before, after = ((*t.shape, *t.stride(), t.storage_offset()) for t in (leaf.value, value))
+    if len(before) == len(after) and all(_may_be(new, old) for old, new in zip(before, after, strict=True)):
+        return False
+    if any(not isinstance(number, int) for number in after):
+        raise UnsupportedByRefimpl(
+            seen=f"{leaf.argument}{leaf.path}, whose sizes vary, given another shape or other strides in place",
+            supported="such writes to inputs of fixed sizes in strict export",
+            do="export with strict=False, or give the argument fixed sizes",
+        )
+    return True
+
+
+def _may_be(number: Any, value: Any) -> bool:
+    """Whether a size or stride has this value, as far as both are known: a symbol's is what capture has seen of it."""
+    seen = number if isinstance(number, int) else number.node.hint
+    return seen is None or not isinstance(value, int) or seen == value
+
+
+class _CapturedCall:
+    """Runs the captured graph with other values for the module's state."""
+
+    def __init__(self, graph_module: fx.GraphModule, module: torch.nn.Module, assigned: Mapping[str, Any]) -> None:
+        self._graph_module = graph_module
+        names: dict[int, str] = {}
+        for name, value in (
+            *module.named_parameters(remove_duplicate=False),
+            *module.named_buffers(remove_duplicate=False),
+        ):
+            names.setdefault(id(value), name)
+        self._names = {
+            name: names[id(value)]
+            for name, value in (*graph_module.named_parameters(), *graph_module.named_buffers())
+            if id(value) in names
+        }
+        self._out_spec = _out_spec(graph_module)
+        self._assigned = list(assigned)
+        self._return_also(assigned)
+
+    def _return_also(self, assigned: Mapping[str, Any]) -> None:
+        """What was assigned to buffers are outputs."""
+        by_value = {id(node.meta["val"]): node for node in self._graph_module.graph.nodes if "val" in node.meta}
+        output = self._graph_module.graph.output_node()
+        also: list[Any] = []
+        for name, value in assigned.items():
+            node = by_value.get(id(value))
+            if node is None:
+                raise UnsupportedByRefimpl(
+                    seen=f"{type(value).__name__} assigned to the buffer {name!r} that the graph does not compute",
+                    supported="what is computed from inputs and state",
+                    do="use copy_ on the buffer",
+                )
+            also.append(node)
+        output.args = ((*list(output.args[0]), *also),)  # type: ignore[arg-type]
+
+    def __call__(
+        self, values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, torch.Tensor]]:
+        interpreter = _StateInterpreter(self._graph_module, {name: values[fqn] for name, fqn in self._names.items()})
+        with fx_traceback.preserve_node_meta(), interpreting(_place):
+            results = interpreter.run(*pytree.tree_leaves((args, kwargs)), enable_io_processing=False)
+        count = len(results) - len(self._assigned)
+        assigned = dict(zip(self._assigned, results[count:], strict=True))
+        return pytree.tree_unflatten(list(results[:count]), self._out_spec), assigned
+
+
+def _place() -> UserLine | None:
+    """Where the program was when the node that runs was captured."""
+    lines = _LINE.findall(fx_traceback.get_current_meta().get("stack_trace") or "")
+    return UserLine(lines[-1][0], int(lines[-1][1]), lines[-1][2]) if lines else None
+
+
+class _StateInterpreter(fx.Interpreter):
+    """Reads some attributes from a dictionary."""
+
+    def __init__(self, module: fx.GraphModule, values: Mapping[str, Any]) -> None:
+        super().__init__(module)
+        self._values = values
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._values[target] if target in self._values else super().get_attr(target, args, kwargs)
+
+
+def _out_spec(graph_module: fx.GraphModule) -> pytree.TreeSpec:
+    codegen: Any = graph_codegen(graph_module.graph)
+    spec = codegen.pytree_info.out_spec
+    assert spec is not None, "a captured graph knows the containers of its result"
+    return spec

@@ -1,0 +1,268 @@
+"""Calls that keep the signature of the original are closed: they need their inputs, give their outputs, and nothing else.
+
+Counterpart: torch/export/unflatten.py _ModuleFrame.copy_sym_call_function
+Differs: a size is read from any tensor at hand that has it, before what computed it is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.graph_signature import ConstantArgument
+from refimpl.export.unflattening.calls import Call
+from refimpl.export.unflattening.flow import owners
+
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_READS_DATA = ("item", "_local_scalar_dense")
+# Operators that give their argument back where there is nothing to do.
+_MAY_GIVE_BACK = ("aten::to", "aten::contiguous", "aten::type_as", "aten::dropout", "aten::feature_dropout",
+                  "aten::alpha_dropout", "aten::resolve_conj", "aten::resolve_neg", "aten::positive")  # fmt: skip
+
+
+class Closing:
+    """Gives every call numbers of its own in the place of those it must not have."""
+
+    def __init__(self, root: Call, graph: fx.Graph, state: set[fx.Node]) -> None:
+        self._root = root
+        self._graph = graph
+        self._state = state
+        self._owners = owners(root)
+        self._by_name = {node.name: node for node in graph.nodes}
+        self._made: dict[tuple[fx.Node, Call], fx.Node] = {}
+
+    def close(self) -> None:
+        """Changes the graph and the items of calls. Raises UnsupportedByRefimpl where a tensor passes a closed border."""
+        for node in list(self._owners):
+            self._pass_by(node)
+        if not any(call.signature is not None for call in self._root.calls()):
+            return
+        for node in list(self._root.nodes()):
+            self._take_own_size(node)
+        self._pull_updates()
+        for node in list(self._root.nodes()):
+            user = self._owners[node]
+            for needed in list(node.all_input_nodes):
+                if self._blocking(needed, user) is not None:
+                    node.replace_input_with(needed, self._at_hand(needed, user, node))
+        for call in self._root.calls():
+            self._close_arguments(call)
+            self._close_results(call)
+        output = self._graph.output_node()
+        for needed in list(output.all_input_nodes):
+            if self._blocking(needed, self._root) is not None:
+                output.replace_input_with(needed, self._at_hand(needed, self._root, output))
+
+    def _pass_by(self, node: fx.Node) -> None:
+        """What a call is given and gives back, changed or not, others use by the name it had before the call, if the call has
+        other results or may not return it."""
+        source = _given_back(node)
+        while source is not None and (earlier := _given_back(source)) is not None:
+            source = earlier
+        owner = self._owners[node]
+        if source is None or self._owners.get(source, self._root) is owner:
+            return
+        users = [user for user in node.users if not self._is_in(user, owner)]
+        if not users or any(node.name in _returned(call) for call in owner.chain()):
+            return
+        is_needed = source not in self._state and owner.signature is None
+        if is_needed and not any(each is not node and self._is_result(each, owner) for each in owner.nodes()):
+            return
+        for user in users:
+            user.replace_input_with(node, source)
+
+    def _is_in(self, node: fx.Node, call: Call) -> bool:
+        return call in self._owners.get(node, self._root).chain()
+
+    def _is_result(self, node: fx.Node, call: Call) -> bool:
+        return any(not self._is_in(user, call) for user in node.users)
+
+    def _pull_updates(self) -> None:
+        """Updates of buffers, which a functional graph has at its end, happen in the closed call that computes them, if it is the
+        last that needs the buffer."""
+        places = {node: index for index, node in enumerate(self._root.nodes())}
+        for node in [item for item in self._root.items if isinstance(item, fx.Node)]:
+            if node.target is not torch.ops.aten.copy_.default or "nn_module_stack" in node.meta:
+                continue
+            target, value = (_undetached(arg) for arg in node.args)
+            call = None if value is None or target not in self._state else self._closed_around(value)
+            if call is None or value is None or target is None or self._blocking(value, self._root) is None:
+                continue
+            last = max(places[inner] for inner in call.nodes() if inner in places)
+            readers = [each for arg in (target, *target.users) for each in arg.users if each in places]
+            if any(places[each] > last and each not in (node, *node.all_input_nodes) for each in readers):
+                continue
+            for each in (*node.all_input_nodes, node):
+                if self._owners.get(each) is self._root and each not in self._state:
+                    self._root.items.remove(each)
+                    call.items.append(each)
+                    self._owners[each] = call
+            after = max((inner for inner in call.nodes() if inner is not node), key=lambda inner: places[inner])
+            after.append(node)
+            for each in reversed([each for each in node.all_input_nodes if self._owners.get(each) is call]):
+                if _undetached(each) is not each:
+                    after.append(each)
+
+    def _closed_around(self, node: fx.Node) -> Call | None:
+        calls = [call for call in self._owners.get(node, self._root).chain() if call.signature is not None]
+        return calls[0] if calls else None
+
+    def _take_own_size(self, node: fx.Node) -> None:
+        """A size of a tensor that its call has not is one of a tensor that it has."""
+        if not isinstance(node.meta.get("val"), _NUMBERS):
+            return
+        user = self._owners[node]
+        for needed in list(node.all_input_nodes):
+            blocking = self._blocking(needed, user)
+            if blocking is not None and isinstance(needed.meta.get("val"), torch.Tensor):
+                made = self._size_of_tensor(node, user, blocking, node)
+                if made is not None:
+                    node.replace_all_uses_with(made)
+                    user.items.remove(node)
+                    self._graph.erase_node(node)
+                    del self._owners[node]
+                return
+
+    def _close_arguments(self, call: Call) -> None:
+        """A number that the call is handed and that is first used in it is known before as well."""
+        assert call.parent is not None
+        for arg in call.signature.inputs if call.signature is not None else ():
+            node = self._by_name.get(arg.name)
+            if node is None or isinstance(arg, ConstantArgument) or node in self._state:
+                continue
+            if self._is_in(node, call) or self._blocking(node, call.parent) is not None:
+                call.arguments[arg.name] = self._at_hand(node, call.parent, next(call.nodes()))
+
+    def _close_results(self, call: Call) -> None:
+        """A number that the call returns and that was known before it is its own as well."""
+        for arg in call.signature.outputs if call.signature is not None else ():
+            node = self._by_name.get(arg.name)
+            if isinstance(arg, ConstantArgument) or node is None:
+                continue
+            if self._blocking(node, call) is not None:
+                call.results[arg.name] = self._at_hand(node, call, list(call.nodes())[-1].next)
+
+    def _blocking(self, node: fx.Node, user: Call) -> Call | None:
+        """The call whose signature is in the way of the value, if one is."""
+        if node in self._state:
+            return None
+        owner = self._owners.get(node, self._root)
+        around, within = set(owner.chain()), set(user.chain())
+        for call in user.chain():
+            if call in around:
+                break
+            if call.signature is not None and node.name not in {arg.name for arg in call.signature.inputs}:
+                return call
+        for call in owner.chain():
+            if call in within:
+                break
+            if call.signature is not None and node.name not in {arg.name for arg in call.signature.outputs}:
+                return call
+        return None
+
+    def _at_hand(self, node: fx.Node, user: Call, before: fx.Node) -> fx.Node:
+        """A node in the call, or in one around it that has no border between, that has the same value."""
+        while user.signature is None and user.parent is not None:
+            user = user.parent
+        if (node, user) in self._made:
+            return self._made[node, user]
+        blocking = self._blocking(node, user)
+        if blocking is None:
+            return node
+        if not isinstance(node.meta.get("val"), _NUMBERS):
+            raise _blocked(node, blocking)
+        made = self._size_of_tensor(node, user, blocking, before)
+        if made is None:
+            if getattr(getattr(node.target, "_schema", None), "name", "").split("::")[-1] in _READS_DATA:
+                raise _blocked(node, blocking)
+            copies = {needed: self._at_hand(needed, user, before) for needed in node.all_input_nodes}
+            with self._graph.inserting_before(before):
+                made = self._graph.node_copy(node, lambda needed: copies[needed])
+            self._place(made, user, before)
+        self._made[node, user] = made
+        return made
+
+    def _size_of_tensor(self, node: fx.Node, user: Call, blocking: Call, before: fx.Node) -> fx.Node | None:
+        """The number as a size of an input of a closed call around the user, or of an output of the one in the way."""
+        signatures = [call.signature for call in (*user.chain(), blocking) if call.signature is not None]
+        args = [arg for signature in signatures for arg in (*signature.inputs, *signature.outputs)]
+        for arg in args:
+            tensor = self._by_name.get(arg.name)
+            value = None if tensor is None else tensor.meta.get("val")
+            if tensor is None or not isinstance(value, torch.Tensor) or self._blocking(tensor, user) is not None:
+                continue
+            if not tensor < before:
+                continue
+            for dim, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr == node.meta["val"].node.expr:
+                    with self._graph.inserting_before(before):
+                        made = self._graph.call_function(torch.ops.aten.sym_size.int, (tensor, dim))
+                    made.meta = {key: node.meta[key] for key in ("val", "stack_trace") if key in node.meta}
+                    self._place(made, user, before)
+                    return made
+        return None
+
+    def _place(self, node: fx.Node, user: Call, before: fx.Node) -> None:
+        self._owners[node] = user
+        self._by_name[node.name] = node
+        inner: fx.Node | Call | None = before
+        if before not in user.items:
+            inner = next((call for call in self._owners.get(before, self._root).chain() if call.parent is user), None)
+        user.items.insert(len(user.items) if inner is None else user.items.index(inner), node)
+
+
+def _undetached(value: Any) -> fx.Node | None:
+    """What a node is a detached view of, or the node."""
+    if isinstance(value, fx.Node) and value.target is torch.ops.aten.detach.default:
+        value = value.args[0]
+    return value if isinstance(value, fx.Node) else None
+
+
+def _returned(call: Call) -> set[str]:
+    return {arg.name for arg in call.signature.outputs} if call.signature is not None else set()
+
+
+def _given_back(node: fx.Node) -> fx.Node | None:
+    """The argument that the node's value is."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and len(schema.returns) == 1:
+        written = schema.returns[0].alias_info
+        sets = written.before_set if written is not None and written.is_write else None
+        for index, arg in enumerate(schema.arguments):
+            if sets is not None and arg.alias_info is not None and arg.alias_info.before_set == sets:
+                found = _argument(node, index, None)
+                return found if isinstance(found, fx.Node) else None
+    if schema is None or schema.name not in _MAY_GIVE_BACK or not node.all_input_nodes:
+        return None
+    given = node.all_input_nodes[0]
+    value, source = node.meta.get("val"), given.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(source, torch.Tensor):
+        return None
+    is_copy = any(arg.name == "copy" and _argument(node, index, False) for index, arg in enumerate(schema.arguments))
+    is_random = any(arg.name == "train" and _argument(node, index, True) for index, arg in enumerate(schema.arguments))
+    same = (value.dtype, value.device, value.layout) == (source.dtype, source.device, source.layout)
+    same = same and _expressions(value.stride()) == _expressions(source.stride())
+    same = same and value.is_conj() == source.is_conj()
+    return given if same and value.is_neg() == source.is_neg() and not is_copy and not is_random else None
+
+
+def _expressions(sizes: Iterable[Any]) -> list[Any]:
+    """To be compared without asking for a condition."""
+    return [size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes]
+
+
+def _argument(node: fx.Node, index: int, default: object) -> object:
+    schema: Any = getattr(node.target, "_schema")
+    return node.args[index] if index < len(node.args) else node.kwargs.get(schema.arguments[index].name, default)
+
+
+def _blocked(node: fx.Node, call: Call) -> UnsupportedByRefimpl:
+    return UnsupportedByRefimpl(
+        seen=f"{node.name!r}, which passes between {call.name!r} and what is around it, and is neither an argument nor a result",
+        supported="modules that keep their signature and share nothing else but state",
+        do="hand it over as an argument or result, or leave the module out of preserve_module_call_signature",
+    )

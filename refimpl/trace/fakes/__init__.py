@@ -1,0 +1,1 @@
+"""Fake kernels as a trace runs them: results remembered, shapes that upstream refuses, zeros without memory."""

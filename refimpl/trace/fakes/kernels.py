@@ -1,0 +1,468 @@
+"""Runs ops on fake tensors, and remembers what they gave: the same op on like arguments is not worked out twice.
+
+Counterpart: torch/_subclasses/fake_tensor.py FakeTensorMode._cached_dispatch_impl
+Differs: keyed by signatures that the tracer computes once per tensor, not once per use; a symbolic size is part of a signature
+by its expression, so that deep networks on symbolic shapes repeat nothing either.
+
+A remembered result is metadata only: whether an output is one of the arguments, a view of one, or fresh, and its sizes. Guards
+that the first call recorded hold for the second, since it is asked for the same expressions.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from refimpl._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    TorchDispatchMode,
+    WeakTensorKeyDictionary,
+    inside_fake_kernel,
+    registered_effect,
+    set_bits,
+    storage_key,
+)
+from refimpl.trace.fakes.empty_gradients import of_empty_groups, without_division
+from refimpl.trace.layouts.elementwise import result_strides, strides_along_ones
+from refimpl.trace.layouts.expanded import expanded_strides
+from refimpl.trace.layouts.indexing import indexed_strides
+from refimpl.trace.layouts.kernels import kernel_strides
+from refimpl.trace.layouts.norms import NORMS, normalised_strides
+from refimpl.trace.layouts.padding import padded_strides
+from refimpl.trace.layouts.rolled import rolled_strides, shuffled_strides
+from refimpl.trace.layouts.transforms import transformed_strides
+from refimpl.trace.layouts.views import viewed_strides
+from refimpl.trace.scalar_dtypes import with_plain_scalars
+from refimpl.trace.size_checks import check_sizes
+from refimpl.trace.tracker import TrackerState
+
+# What an op gives must follow from signature and arguments alone. These read or change the storage behind the tensor.
+_STORAGE_OPS = frozenset(
+    [
+        "as_strided",
+        "as_strided_",
+        "as_strided_copy",
+        "as_strided_scatter",
+        "_reinterpret_tensor",
+        "resize_",
+        "resize",
+        "resize_as_",
+        "_resize_output_",
+        "set_",
+        "set",
+        "lift",
+        "lift_fresh",
+        "lift_fresh_copy",
+    ]
+)
+_UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
+_NAMESPACES = ("aten", "prims")  # of a user's own operators the fake kernel may do anything
+_NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
+_LIMIT = 50_000  # results remembered for static shapes over all traces of a process
+
+_MISS = object()
+
+
+def _expression(number: Any) -> Hashable:
+    return number if type(number) is int else number.node.expr
+
+
+def _is_same(numbers: Sequence[Any], others: Sequence[Any]) -> bool:
+    return tuple(map(_expression, numbers)) == tuple(map(_expression, others))
+
+
+def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and mask: the kernel gives no argument back, and the CPU's has a mask of numbers where nothing is drawn."""
+    values, mask = result
+    if values is given:
+        values = torch.ops.aten.empty_like.default(given)
+    if given.fake_device.type == "cpu" and type(given.numel()) is int and given.numel() == 0:
+        mask = torch.ops.aten.empty_like.default(given)
+    return values, mask
+
+
+@functools.cache
+def _has_effect(func: Any) -> bool:
+    return registered_effect(func) is not None
+
+
+@functools.cache
+def _out_names(func: Any) -> tuple[str, ...]:
+    """Of the `out=` arguments."""
+    if not isinstance(func, OpOverload) or not func._schema.is_mutable:
+        return ()
+    return tuple(a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info and a.alias_info.is_write)
+
+
+def _layouts(tensors: list[Any]) -> list[tuple[FakeTensor, Any, Any, Any]]:
+    """Sizes, strides and offsets of those that have such."""
+    strided = [t for t in tensors if type(t) is FakeTensor and t.layout is torch.strided and not t.is_nested]
+    return [(tensor, tensor.shape, tensor.stride(), tensor.storage_offset()) for tensor in strided]
+
+
+def _without_values(func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+    """Fake tensors whose values are known make an op run for real, and what it does beside its result would be done too."""
+    known = [t for t in tensors if isinstance(t, FakeTensor) and t.constant is not None]
+    values = [t.constant for t in known]
+    try:
+        for tensor in known:
+            tensor.constant = None
+        return func(*args, **kwargs)
+    finally:
+        for tensor, value in zip(known, values, strict=True):
+            tensor.constant = value
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """The output is the tensor argument at this position."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The output is a view of the tensor argument at `base`, or a fresh tensor if that is None."""
+
+    base: int | None
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+    dtype: torch.dtype
+    device: torch.device
+    is_conj: bool
+    is_neg: bool
+
+
+# Results for static shapes hold in every trace. Symbolic sizes belong to one environment, and so do results for them.
+_STATIC_RESULTS: dict[Hashable, Any] = {}
+
+
+class FakeKernelsState:
+    """For one trace. `is_caching` is off where other dispatch modes want to see every call."""
+
+    def __init__(self, fake_mode: FakeTensorMode, *, is_caching: bool = True) -> None:
+        self.fake_mode = fake_mode
+        self.is_caching = is_caching
+        self._symbolic_results: dict[Hashable, Any] = {}
+        self._repeatable: dict[Any, bool] = {}
+        self._fakes = WeakTensorKeyDictionary()  # captured real tensor -> its fake and the signature of that
+
+    def signature(self, tensor: torch.Tensor) -> Hashable:
+        """All a fake kernel can see of a tensor; None if the results of ops on it are not to be remembered."""
+        if type(tensor) is not FakeTensor or tensor.layout is not torch.strided or tensor.is_quantized:
+            return None
+        if tensor.constant is not None or tensor.is_nested or tensor.fake_mode is not self.fake_mode:
+            return None
+        shape, stride, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        is_symbolic = False
+        numbers = (*shape, *stride, offset)
+        for number in numbers:
+            if type(number) is not int:
+                is_symbolic = True
+                numbers = tuple(_expression(n) for n in numbers)
+                break
+        return is_symbolic, len(shape), numbers, tensor.dtype, tensor.fake_device, tensor.is_conj(), tensor.is_neg()
+
+    def run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], tracker: TrackerState) -> Any:
+        """The op's result. `tensors` are the tensors among the arguments, in order."""
+        if _has_effect(func):
+            return _without_values(func, args, kwargs, tensors)
+        if not self.is_caching or not self._is_repeatable(func):
+            return self._call(func, args, kwargs)
+        return self._remembered(func, args, kwargs, tensors, tracker)
+
+    def run_plainly(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an op, of which nothing is remembered."""
+        return func(*args, **kwargs) if _has_effect(func) else self._call(func, args, kwargs)
+
+    def run_below_autograd(self, func: Any, args: Any, kwargs: Any, tracker: TrackerState) -> Any:
+        """The result of an op that autograd or a composite op has called, whose tensors the tracer may not know."""
+        if not self._is_repeatable(func):
+            return self._call(func, args, kwargs)
+        tensors: list[torch.Tensor] = []
+        _append_tensors(args, tensors)
+        for value in kwargs.values():
+            _append_tensors(value, tensors)
+        return self._remembered(func, args, kwargs, tensors, tracker, is_below=True)
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The fake kernel's result, in the layout that the kernel gives it."""
+        check_sizes(func, args, kwargs)
+        layouts = _layouts([kwargs.get(name) for name in _out_names(func)])
+        empty = of_empty_groups(func, args)
+        if empty is not None:
+            return empty
+        result = func(*with_plain_scalars(func, without_division(func, args)), **kwargs)
+        for out, shape, stride, offset in layouts:
+            if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
+                out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
+        if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
+            result = _dropped_out(result, args[0])
+        if func in NORMS and type(result[0]) is FakeTensor:
+            return type(result)((self._with_strides(result[0], normalised_strides(func, args)), *result[1:]))
+        if type(result) in (tuple, list) and (known := kernel_strides(func, result, args)) is not None:
+            return type(result)(map(self._with_strides, result, known))
+        if type(result) is not FakeTensor or result.constant is not None:
+            return result
+        if (strides := viewed_strides(func, result.shape, args)) is not None:
+            return self._view_with_strides(result, args[0], strides)
+        is_given = any(result is argument for argument in (*args, *kwargs.values()))
+        if not is_given and result.requires_grad and result.grad_fn is None:
+            # That is autograd's to say; kernels in Python ask for it (pad).
+            result = cast("FakeTensor", result.detach())
+        if (strides := expanded_strides(func, result, args)) is not None:
+            return self._view_with_strides(result, args[0], strides)
+        strides = (
+            (kernel_strides(func, [result], args) or [None])[0]
+            or result_strides(func, result.shape, args)
+            or indexed_strides(func, result.shape, args)
+            or transformed_strides(func, result.shape, args)
+            or rolled_strides(func, result.shape, args)
+            or shuffled_strides(func, result.shape, args)
+            or padded_strides(func, result.shape, args)
+            or (None if is_given else strides_along_ones(func, result, args, kwargs))
+        )
+        return self._with_strides(result, strides)
+
+    def _with_strides(self, result: Any, strides: Any) -> Any:
+        if strides is None or type(result) is not FakeTensor or strides == result.stride():
+            return result
+        with inside_fake_kernel(self.fake_mode):
+            meta = torch.empty_strided(result.shape, strides, dtype=result.dtype, device="meta")
+        return FakeTensor(self.fake_mode, meta, result.fake_device)
+
+    def _view_with_strides(self, result: FakeTensor, base: torch.Tensor, strides: Any) -> FakeTensor:
+        if type(base) is not FakeTensor or result.requires_grad or _is_same(strides, result.stride()):
+            return result
+        made = _Made(
+            base=0, shape=tuple(result.shape), stride=strides, offset=result.storage_offset(), dtype=result.dtype,
+            device=result.fake_device, is_conj=result.is_conj(), is_neg=result.is_neg(),
+        )  # fmt: skip
+        return self._make(made, [base])
+
+    def _remembered(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        tensors: list[torch.Tensor],
+        tracker: TrackerState,
+        *,
+        is_below: bool = False,
+    ) -> Any:
+        signatures: list[Hashable] = []
+        replaced: dict[int, FakeTensor] = {}
+        for index, tensor in enumerate(tensors):
+            if type(tensor) is FakeTensor:
+                tracked = tracker.find(tensor)
+                if tracked is None:
+                    signature = self.signature(tensor) if is_below else None
+                else:
+                    signature = tracked.signature
+            else:
+                fake, signature = self._fake_of(tensor)
+                if fake is not None:
+                    replaced[id(tensor)] = tensors[index] = fake
+            if signature is None:
+                return self._call(func, args, kwargs)
+            signatures.append(signature)
+        if len(tensors) > 1:
+            signatures.append(_sharing(tensors))
+        if replaced:
+            args, kwargs = _replace((args, kwargs), replaced)
+        try:
+            key, is_symbolic = _call_key(func, args, kwargs, signatures)
+            results = self._symbolic_results if is_symbolic else _STATIC_RESULTS
+            remembered = results.get(key, _MISS)
+        except TypeError:  # an argument that has no hash, such as a generator
+            return self._call(func, args, kwargs)
+        if remembered is _MISS:
+            result = self._call(func, args, kwargs)
+            # An op that resizes what it writes to (`out=`) has to do so every time.
+            is_kept = all(map(operator.eq, map(self.signature, tensors), signatures))
+            remembered = _recipe(result, tensors) if is_kept else None
+            if not is_symbolic and len(results) >= _LIMIT:
+                results.clear()
+            results[key] = remembered
+            return result
+        if remembered is None:  # known not to be repeatable
+            return self._call(func, args, kwargs)
+        return self._repeat(remembered, tensors)
+
+    def _fake_of(self, tensor: torch.Tensor) -> tuple[FakeTensor | None, Hashable]:
+        """A captured tensor's fake, made once per trace; None for types that the fake mode itself has to judge."""
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not self.fake_mode.allow_non_fake_inputs:
+            return None, None
+        known = self._fakes.get(tensor)
+        if known is None:
+            fake = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            known = self._fakes[tensor] = (fake, self.signature(fake))
+        return known
+
+    def _is_repeatable(self, func: Any) -> bool:
+        known = self._repeatable.get(func)
+        if known is None:
+            known = self._repeatable[func] = (
+                isinstance(func, OpOverload)
+                and func.namespace in _NAMESPACES
+                and func.overloadpacket.__name__ not in _STORAGE_OPS
+                and not any(tag in func.tags for tag in _UNREPEATABLE_TAGS)
+            )
+        return known
+
+    def _repeat(self, recipe: Any, tensors: Sequence[torch.Tensor]) -> Any:
+        if type(recipe) is _Argument:
+            return tensors[recipe.position]
+        if type(recipe) is _Made:
+            return self._make(recipe, tensors)
+        if recipe is None or type(recipe) is _Nothing:
+            return None
+        return type(recipe)(self._repeat(item, tensors) for item in recipe)
+
+    def _make(self, made: _Made, tensors: Sequence[torch.Tensor]) -> FakeTensor:
+        with inside_fake_kernel(self.fake_mode):
+            base = None if made.base is None else tensors[made.base]
+            if base is not None and base.dtype is made.dtype:
+                meta = torch.as_strided(base, made.shape, made.stride, made.offset)
+            elif base is not None:
+                with torch.inference_mode(base.is_inference()):  # as a view is
+                    meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+                    meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)
+            else:
+                meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+            set_bits(meta, is_conj=made.is_conj, is_neg=made.is_neg)
+        return FakeTensor(self.fake_mode, meta, made.device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """The output is None."""
+
+
+class RememberingMode(TorchDispatchMode):
+    """Below autograd, while an op runs above it: what arrives there is not worked out twice either."""
+
+    def __init__(self, kernels: FakeKernelsState, tracker: TrackerState) -> None:
+        super().__init__()
+        self._kernels = kernels
+        self._tracker = tracker
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._kernels.run_below_autograd(func, args, kwargs or {}, self._tracker)
+
+
+class EagerLayoutsMode(TorchDispatchMode):
+    """Below autograd: results of the ops that run on fake tensors are laid out as kernels lay theirs."""
+
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
+        super().__init__()
+        self._kernels = FakeKernelsState(fake_mode, is_caching=False)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as RememberingMode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._kernels.run_plainly(func, args, kwargs or {})
+
+
+def _append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _append_tensors(item, tensors)
+
+
+def _call_key(func: Any, args: Any, kwargs: Any, signatures: list[Hashable]) -> tuple[Hashable, bool]:
+    key: list[Hashable] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+    is_symbolic = _append_literals(args, key)
+    for name, value in kwargs.items():
+        key.append(name)
+        is_symbolic |= _append_literals(value, key)
+    key.extend(signatures)
+    return tuple(key), is_symbolic or any(signature[0] for signature in signatures)  # type: ignore[index]
+
+
+def _sharing(tensors: Sequence[torch.Tensor]) -> Hashable:
+    """Which arguments are one tensor, and which share memory: it decides which of them a result is, or is a view of.
+
+    The first item says that nothing in it is symbolic, as in the signatures it stands beside.
+    """
+    objects = [id(tensor) for tensor in tensors]
+    storages = [storage_key(tensor) for tensor in tensors]
+    return False, tuple(map(objects.index, objects)), tuple(map(storages.index, storages))
+
+
+def _append_literals(value: Any, key: list[Hashable]) -> bool:
+    """Appends all but tensors, with types: 1, 1.0 and True are equal but not alike. Says whether any is symbolic."""
+    if isinstance(value, torch.Tensor):
+        key.append(torch.Tensor)
+        return False
+    if isinstance(value, (tuple, list)):
+        key.append(len(value))
+        is_symbolic = False
+        for item in value:
+            is_symbolic |= _append_literals(item, key)
+        return is_symbolic
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        key.append((type(value), value.node.expr))
+        return True
+    key.append((type(value), value))
+    return False
+
+
+def _replace(value: Any, replaced: dict[int, FakeTensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return replaced.get(id(value), value)
+    if type(value) in (tuple, list):
+        return type(value)(_replace(item, replaced) for item in value)
+    if type(value) is dict:
+        return {key: _replace(item, replaced) for key, item in value.items()}
+    return value
+
+
+def _recipe(result: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """How to make the result again; None where that is not possible."""
+    if result is None:
+        return _Nothing()
+    if isinstance(result, (tuple, list)):
+        items = [_recipe(item, tensors) for item in result]
+        fresh = [r for r, item in zip(result, items, strict=True) if type(item) is _Made and item.base is None]
+        if None in items or len({storage_key(tensor) for tensor in fresh}) < len(fresh):
+            return None
+        return type(result)(items) if type(result) in (tuple, list) else tuple(items)
+    if type(result) is not FakeTensor:
+        return None
+    for position, tensor in enumerate(tensors):
+        if tensor is result:
+            return _Argument(position)
+    if result.layout is not torch.strided or result.is_quantized or result.is_nested or result.constant is not None:
+        return None
+    key = storage_key(result)
+    base = next((i for i, tensor in enumerate(tensors) if storage_key(tensor) == key), None)
+    offset = result.storage_offset()
+    if base is None and not (type(offset) is int and offset == 0):
+        return None
+    return _Made(
+        base=base,
+        shape=tuple(result.shape),
+        stride=tuple(result.stride()),
+        offset=offset,
+        dtype=result.dtype,
+        device=result.fake_device,
+        is_conj=result.is_conj(),
+        is_neg=result.is_neg(),
+    )
